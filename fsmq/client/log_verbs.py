@@ -6,11 +6,10 @@ try after a lost answer stores nothing and is told the first offset.
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -30,6 +29,7 @@ from fsmq.wire import MAX_WAIT_S, exact_moment, log_message, seconds
 from .errors import UnexpectedAnswer, error_of
 from .exchange import Answer, Outcome, Verb
 from .incoming import member, parsed
+from .outgoing import described, in_list
 from .verbs import MAX_COUNT, Verbs
 
 S = TypeVar("S", LogSettings, ChannelSettings)
@@ -77,18 +77,18 @@ class LogVerbs:
     # -- publish ---------------------------------------------------------------------------------
 
     def publish(self, message: LogEntry) -> Verb[int]:
-        given = _named(message)
-        attributes, content_type = given.attributes, given.content_type
-        if not _fits_headers(given):
-            return (yield from self._publish([given])).start
+        own = _own_id(message)
+        attributes, content_type = message.attributes, message.content_type
+        if not _fits_headers(message):
+            return (yield from self._publish([_as_json(message, own)])).start
         headers = {f"X-Message-Attribute-{n}": value for n, value in attributes.items()}
         headers["Content-Type"] = content_type or "application/octet-stream"
-        if given.key is not None:
-            headers["X-Message-Key"] = given.key
-        assert isinstance(given.body, bytes)
+        if message.key is not None:
+            headers["X-Message-Key"] = message.key
+        body = message.body if isinstance(message.body, bytes) else _in_utf8(message.body)
         try:
             answer = yield from self._verbs.done(
-                "POST", f"{self._path}/messages", {"id": given.id}, given.body, headers
+                "POST", f"{self._path}/messages", {"id": own}, body, headers
             )
         except FsmqError as error:
             error.index = None
@@ -96,26 +96,26 @@ class LogVerbs:
         return int(member(answer, "offset"))
 
     def publish_many(self, messages: Iterable[bytes | str | LogEntry]) -> Verb[range]:
-        entries: list[LogEntry] = []
+        written: list[bytes] = []
         for index, message in enumerate(messages):
             try:
                 given = message if isinstance(message, LogEntry) else LogEntry(message)
-                entries.append(_named(given))
+                written.append(_as_json(given, _own_id(given)))
             except InvalidValue as error:
                 error.index = index
                 raise
-        if len(entries) > MAX_COUNT:
+        if len(written) > MAX_COUNT:
             raise InvalidValue("messages", f"more than {MAX_COUNT}: HTTP takes no larger batch")
-        if not entries:
+        if not written:
             end = (yield from self.stats()).next
             return range(end, end)
-        return (yield from self._publish(entries))
+        return (yield from self._publish(written))
 
-    def _publish(self, entries: list[LogEntry]) -> Verb[range]:
-        body = b"[" + b",".join(map(_as_json, entries)) + b"]"
+    def _publish(self, written: list[bytes]) -> Verb[range]:
+        body = in_list(written)
         answer = yield from self._verbs.done("POST", f"{self._path}/batch", body=body)
         first = int(member(answer, "first"))
-        return range(first, first + len(entries))
+        return range(first, first + len(written))
 
     # -- read ------------------------------------------------------------------------------------
 
@@ -190,19 +190,25 @@ def place_of(place: From) -> str:
     return str(place)
 
 
-def _named(message: LogEntry) -> LogEntry:
-    """The message with an id, checked. Raises InvalidValue."""
+def _own_id(message: LogEntry) -> str:
+    """The id that the message has, or gets; all but the text of its body is checked.
+
+    Raises InvalidValue.
+    """
     body = message.body
-    if isinstance(body, str):
-        try:
-            body = body.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidValue("body", f"cannot be in UTF-8: {error.reason}") from None
-    elif not isinstance(body, bytes):
+    if not isinstance(body, bytes | str):
         raise InvalidValue("body", f"must be bytes or str, not {type(body).__name__}")
     own = message.id if message.id is not None else uuid7()
-    entry(body, message.key, own, message.content_type, message.attributes)
-    return replace(message, body=body, id=own)
+    entry(b"", message.key, own, message.content_type, message.attributes)
+    return own
+
+
+def _in_utf8(text: str) -> bytes:
+    """Raises InvalidValue."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue("body", f"cannot be in UTF-8: {error.reason}") from None
 
 
 def _fits_headers(message: LogEntry) -> bool:
@@ -212,23 +218,15 @@ def _fits_headers(message: LogEntry) -> bool:
     return few and block.isascii() and key.isascii() and key.strip() == key
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
-
-
-def _as_json(message: LogEntry) -> bytes:
-    assert isinstance(message.body, bytes)
-    given: dict[str, Any] = {
+def _as_json(message: LogEntry, own: str) -> bytes:
+    """The message with its id. Raises InvalidValue if its body cannot be in UTF-8."""
+    members = {
         "key": message.key,
-        "id": message.id,
+        "id": own,
         "content_type": message.content_type,
         "attributes": dict(message.attributes) or None,
     }
-    try:
-        given["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        given["body_base64"] = base64.b64encode(message.body).decode()
-    told = {name: value for name, value in given.items() if value is not None}
-    return _encode(told).encode()
+    return _in_utf8(described(members, message.body))
 
 
 def settings_in(answer: Answer, kind: type[S]) -> S:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue
@@ -67,17 +67,56 @@ def headers_of(message: NewMessage) -> dict[str, str]:
 
 
 def as_json(message: NewMessage) -> bytes:
-    described: dict[str, Any] = {
+    members = {
         **parameters_of(message),
         "content_type": message.content_type,
         "attributes": dict(message.attributes) or None,
     }
+    return described(members, message.body).encode()
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+_decode = json.JSONDecoder().decode
+
+
+def described(members: Mapping[str, Any], body: bytes | str) -> str:
+    """The JSON of a message: those of its members that are not None, and its body."""
+    # Each for itself: the encoder writes a text at once, and for an object it is made ready anew,
+    # which costs as much as the body of a small message.
+    told = [f'"{name}": {_encode(value)}' for name, value in members.items() if value is not None]
+    told.append(_body_as_json(body))
+    return f"{{{', '.join(told)}}}"
+
+
+def _body_as_json(body: bytes | str) -> str:
     try:
-        described["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        described["body_base64"] = base64.b64encode(message.body).decode()
-    given = {name: value for name, value in described.items() if value is not None}
-    return json.dumps(given, ensure_ascii=False).encode()
+        text = body.decode() if isinstance(body, bytes) else body
+    except UnicodeDecodeError as error:
+        return f'"body_base64": "{base64.b64encode(error.object).decode()}"'
+    return f'"body": {_quoted(text)}'
+
+
+def _quoted(text: str) -> str:
+    """The text as JSON."""
+    # To read a text is three times as quick as to write it: one that can be read with quotes around
+    # it, and has neither of the two signs that mean something there, has nothing to be escaped.
+    if '"' not in text and "\\" not in text:
+        quoted = f'"{text}"'
+        try:
+            _decode(quoted)
+        except ValueError:
+            pass  # it has a control character
+        else:
+            return quoted
+    return _encode(text)
+
+
+def in_list(written: Iterable[bytes]) -> bytes:
+    """The JSON of a list of what is written already; each byte of it is copied once."""
+    parts: list[bytes] = []
+    for one in written:
+        parts += (b"," if parts else b"[", one)
+    return b"".join([*parts, b"]"])
 
 
 def batches(messages: list[NewMessage]) -> Iterable[list[tuple[NewMessage, bytes]]]:

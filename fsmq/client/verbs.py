@@ -107,7 +107,7 @@ class Verbs(Asking):
         """
         named = outgoing.named(message)
         if not outgoing.fits_headers(named):
-            content = b"[" + outgoing.as_json(named) + b"]"
+            content = outgoing.in_list([outgoing.as_json(named)])
             request = self._request("POST", f"{path_of_queue(queue)}/batch", body=content)
         else:
             request = self._request(
@@ -145,7 +145,7 @@ class Verbs(Asking):
     def _put_batch(self, queue: str, batch: list[tuple[NewMessage, bytes]]) -> Verb[list[str]]:
         messages = [message for message, _ in batch]
         if len(batch) > 1:
-            content = b"[" + b",".join(written for _, written in batch) + b"]"
+            content = outgoing.in_list(written for _, written in batch)
             outcome = yield from self._ask(
                 self._request("POST", f"{path_of_queue(queue)}/batch", body=content)
             )

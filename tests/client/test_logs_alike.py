@@ -106,6 +106,16 @@ async def test_what_is_published_is_read(log: Any) -> None:
             await done(log.offset_of(place))
 
 
+async def test_any_text_is_read_as_it_was_published(log: Any) -> None:
+    signs = [chr(code) for code in (*range(0x80), 0x80, 0x9F, 0x2028, 0xFEFF, 0xFFFF, 0x1F600)]
+    texts = ["", *signs, *(f"a{sign}b" for sign in signs), '\\u0041"', "\\"]
+    assert await done(log.publish_many(texts)) == range(len(texts))
+    assert [message.body.decode() for message in await listed(log.read())] == texts
+    with pytest.raises(InvalidValue, match="cannot be in UTF-8") as caught:
+        await done(log.publish_many(["a", "\ud800"]))
+    assert (caught.value.field, caught.value.index) == ("body", 1)
+
+
 @pytest.mark.parametrize(
     ("bad", "field"),
     [

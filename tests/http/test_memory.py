@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fsmq.http.routing.json_room import room_of_json
 from fsmq.spool.layout.compression import compress
+from fsmq.spool.layout.steps import LARGE_BYTES
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 from tests.http.stock import Stored
@@ -106,3 +108,13 @@ def test_what_does_not_fit_into_an_answer_stays_where_it_was(small: Suite) -> No
             assert 1 <= len(some) < 6
             got += [message["id"] for message in some]
         assert sorted(got) == ids
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE_BYTES, LARGE_BYTES + 1, 3 * LARGE_BYTES])
+@pytest.mark.parametrize("number", [0, 1, 255, 256, 257, 40_000])
+def test_room_is_made_for_all_values_however_dense_they_are(size: int, number: int) -> None:
+    # In front, behind, and across the end of a part.
+    signs = (b",[{"[:1] + b"x[{," * number)[: size // 2]
+    for body in (signs.ljust(size), signs.rjust(size), signs.center(size)):
+        assert len(body) == size
+        assert room_of_json(body) == 72 * sum(map(body.count, (b",", b"[", b"{")))

@@ -19,10 +19,10 @@ import os, sys
 from fsmq.spool import Spool
 with Spool(sys.argv[1], sync="fsync", delivers=False) as spool:
     log = spool.log("users")
-    log.publish(b"first")
+    log.publish(body := b"first", id=ID)
     for body in (b"x", b"y" * 5000):
         os.path.exists("/begin")
-        log.publish(body)
+        log.publish(body, id=ID)
         os.path.exists("/end")
 """
 
@@ -43,10 +43,19 @@ def test_a_publish_makes_the_same_calls_with_1000_channels(root: Path, writers: 
     assert 5 < len(none) < 70
 
 
-def calls(root: Path) -> list[tuple[str, str]]:
-    """The system calls of two publishes of a new process."""
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_publish_with_an_id_reads_nothing_of_what_this_process_has_published(root: Path) -> None:
+    with Spool(root, sync="none") as spool:
+        spool.log("users", create=True)
+        without = calls(root)
+        assert [call for call, _ in calls(root, "str(len(body))")] == [c for c, _ in without]
+
+
+def calls(root: Path, own: str = "None") -> list[tuple[str, str]]:
+    """The system calls of two publishes of a new process. own: the Python for their ids."""
+    program = PROGRAM.replace("ID", own)
     done = subprocess.run(
-        ["strace", "-f", "-o", "/dev/stdout", sys.executable, "-c", PROGRAM, str(root)],
+        ["strace", "-f", "-o", "/dev/stdout", sys.executable, "-c", program, str(root)],
         cwd=HOME,
         env={**os.environ, "PYTHONPATH": str(HOME)},
         capture_output=True,

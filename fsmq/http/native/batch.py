@@ -51,6 +51,7 @@ from ..problem_answers import OF_BODIES, guarded
 from ..routing import bodies
 from ..routing.call import Call
 from ..routing.headers import EVENTS
+from ..routing.json_reader import JsonText
 from ..routing.router import Router
 from ..service.looks import MAX_BUDGET_S, SEARCH_S, Search
 from . import events
@@ -182,10 +183,10 @@ class Batches(Handlers):
         queue = call.queue("send")
         call.read()
         settings = self._spool.settings(queue)
-        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
+        parts = await call.json_parts(MAX_BATCH_BYTES, self._service.read_timeout)
         are_events = call.request.content_type == EVENTS
         read = events.new_messages if are_events else new_messages
-        messages = await self._service.beside(len(body), read, body)
+        messages = await self._service.beside(sum(map(len, parts)), read, parts)
         try:
             ids = await self._service.put(queue, messages, settings)
         except (InvalidValue, MessageTooLarge, DuplicateMessage) as error:
@@ -206,7 +207,7 @@ def next_page(call: Call, path: str, after: str) -> str:
 # -- what is in a body -----------------------------------------------------------------------------
 
 
-def new_messages(body: bytes) -> list[NewMessage]:
+def new_messages(body: JsonText) -> list[NewMessage]:
     """The messages of a ``POST /{queue}/batch``; their values are checked when they are put.
 
     Raises:

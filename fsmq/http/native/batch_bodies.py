@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from json import JSONDecoder
 from typing import Any
 
@@ -12,12 +12,13 @@ from fsmq.spool.errors import InvalidValue
 from fsmq.spool.verbs.put import MAX_BATCH
 
 from ..problems import UnreadableBody
-from ..routing.json_reader import LongText, Reader
+from ..routing.json_reader import JsonText, LongText, Reader
 
 _decoder = JSONDecoder()
+_TEXTS = (str, LongText)
 
 
-def elements_in(body: bytes, name: str, within: str | None = None) -> Iterator[Any]:
+def elements_in(body: JsonText, name: str, within: str | None = None) -> Iterator[Any]:
     """The elements of an array, which is all of a body, or the one member of an object.
 
     Raises:
@@ -68,7 +69,7 @@ def body_in(given: dict[str, Any]) -> bytes:
     if (text is None) == (encoded is None):
         raise InvalidValue("body", "is missing: give either body or body_base64")
     if encoded is None:
-        if not isinstance(text, str | LongText):
+        if not isinstance(text, _TEXTS):
             raise InvalidValue("body", "must be a string (JSON must be encoded as a string)")
         try:
             return text.encode()
@@ -82,7 +83,7 @@ def body_in(given: dict[str, Any]) -> bytes:
         raise InvalidValue("body_base64", f"is not base64: {error}") from None
 
 
-def members_of(described: Any, fields: Collection[str], strings: Collection[str]) -> dict[str, Any]:
+def members_of(described: Any, fields: Set[str], strings: Collection[str]) -> dict[str, Any]:
     """The members of a message that are set; ``attributes`` among them, in any case.
 
     fields: those that there may be. strings: those of them that are strings.
@@ -91,8 +92,8 @@ def members_of(described: Any, fields: Collection[str], strings: Collection[str]
     """
     if not isinstance(described, dict):
         raise InvalidValue("message", "is not a JSON object")
-    unknown = sorted(described.keys() - fields)
-    if unknown:
+    if not described.keys() <= fields:
+        unknown = sorted(described.keys() - fields)
         known = ", ".join(fields)
         raise InvalidValue(unknown[0][:100], f"unknown field; expected one of: {known}")
     # null is what many libraries write for "not set".

@@ -24,7 +24,7 @@ from ..connection.pieces import PIECE_BYTES
 from ..describe import array, record, text
 from ..routing import bodies
 from ..routing.headers import EVENT, EVENTS, TRACE
-from ..routing.json_reader import LongText
+from ..routing.json_reader import JsonText, LongText
 from .batch_bodies import elements_in
 
 STRUCTURED = "application/cloudevents+json"
@@ -44,7 +44,7 @@ SCHEMA = array(EVENT_SCHEMA, minItems=1)
 # -- from events to messages -----------------------------------------------------------------------
 
 
-def new_messages(body: bytes) -> list[NewMessage]:
+def new_messages(body: JsonText) -> list[NewMessage]:
     """The messages of a batch of events. Raises UnreadableBody, InvalidValue with its index."""
     messages = []
     for index, event in enumerate(elements_in(body, "events")):

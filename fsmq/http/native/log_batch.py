@@ -13,6 +13,7 @@ from fsmq.spool.verbs.put import MAX_BATCH
 
 from ..describe import array, integer, or_null, record, text
 from ..problems import UnreadableBody
+from ..routing.json_reader import JsonText
 from .batch_bodies import body_in, elements_in, members_of
 from .log_forms import MAX_OFFSET
 
@@ -66,7 +67,7 @@ class Finished(NamedTuple):
     generation: int | None
 
 
-def new_messages(body: bytes) -> list[LogEntry]:
+def new_messages(body: JsonText) -> list[LogEntry]:
     """The messages of a batch; their values are checked when they are published.
 
     Raises:

@@ -259,8 +259,8 @@ class Logs(Handlers):
     async def publish_many(self, call: Call) -> StreamResponse:
         log = call.log("send")
         call.read()
-        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
-        entries = await self._service.beside(len(body), new_messages, body)
+        parts = await call.json_parts(MAX_BATCH_BYTES, self._service.read_timeout)
+        entries = await self._service.beside(sum(map(len, parts)), new_messages, parts)
         first = await self._service.logs.publish(log, entries)
         return json_answer(201, {"first": first, "count": len(entries)})
 

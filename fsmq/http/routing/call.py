@@ -24,12 +24,13 @@ from ..guard.keys import Right
 from ..problems import ExpectationFailed, SlowBody, UnreadableBody
 from .encodings import Decoder, decoder
 from .headers import prefers_json
+from .json_room import room_of_parts
 
 if TYPE_CHECKING:
     from ..running.runner import Runner
 
-# What a small value takes in Python, and its place in the list that it stands in.
-_BYTES_A_VALUE = 72
+# Parts of a body that are smaller than this are joined: what reads them looks at each.
+_PART_BYTES = 64 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -252,6 +253,15 @@ class Call:
     async def body(self, limit: int, timeout: float) -> bytes:
         """Read the body, decompressed; at most ``limit`` bytes within ``timeout`` seconds.
 
+        Raises as :meth:`parts`.
+        """
+        return await self._joined(await self.parts(limit, timeout))
+
+    async def parts(self, limit: int, timeout: float) -> list[bytes]:
+        """Read the body as :meth:`body` does, for those who need not have it in one piece.
+
+        No part is small, but for the last one.
+
         Raises:
             MessageTooLarge: as early as it is known; no more of the body is read.
             Overloaded, TooManyRequests: there is no memory for it now; as early.
@@ -279,18 +289,25 @@ class Call:
             return await self._read(limit)
 
     async def json_body(self, limit: int, timeout: float) -> bytes:
-        """Read a body that is to be parsed as JSON. Raises as :meth:`body`.
+        """Read a body that is to be parsed as JSON. Raises as :meth:`parts`."""
+        return await self._joined(await self.json_parts(limit, timeout))
+
+    async def json_parts(self, limit: int, timeout: float) -> list[bytes]:
+        """Read a body that is to be parsed as JSON, as :meth:`parts` does; raises the same.
 
         Its values take many times the room of their text (``[{},{},…]`` 25 times), so room is made
         for them first.
         """
-        body = await self.body(limit, timeout)
+        parts = await self.parts(limit, timeout)
         # Signs within strings count as well: to leave them out would cost more than it gains.
-        room = await self._runner.beside(len(body), room_of_json, body)
+        room = await self._runner.beside(sum(map(len, parts)), room_of_parts, parts)
         if room > self._admission.limits.memory:
             raise UnreadableBody("the JSON has more values than there is memory for: send fewer")
         self.hold(room)
-        return body
+        return parts
+
+    async def _joined(self, parts: list[bytes]) -> bytes:
+        return await self._runner.beside(sum(map(len, parts)), b"".join, parts)
 
     async def discard_body(self, timeout: float) -> None:
         """Read the body and throw it away, so that the connection can be kept.
@@ -306,29 +323,33 @@ class Call:
             while left > 0 and not self.request.content.at_eof():
                 left -= len(await self.request.content.readany())
 
-    async def _read(self, limit: int) -> bytes:
+    async def _read(self, limit: int) -> list[bytes]:
         content = self.request.content
-        first = await content.readany()
-        if len(first) > limit:
-            raise MessageTooLarge(None, limit)
-        self._keep(len(first))
-        if content.at_eof():
-            return first
-        parts, size = [first], len(first)
-        while part := await content.readany():
+        # Of a body that says its length, what has come is given as it is. Chunks may be small, and
+        # all that have come are joined.
+        is_chunked = self.request.content_length is None
+        parts: list[bytes] = []
+        some: list[bytes] = []
+        size = joined = 0
+        while part := await content.readany() if is_chunked else (await content.readchunk())[0]:
             size += len(part)
             if size > limit:
                 raise MessageTooLarge(None, limit)
             self._keep(size)
-            parts.append(part)
-        return await self._runner.beside(size, b"".join, parts)
+            some.append(part)
+            if size - joined >= _PART_BYTES:
+                parts.append(b"".join(some))
+                some, joined = [], size
+        if some or not parts:
+            parts.append(b"".join(some))
+        return parts
 
     def _keep(self, size: int) -> None:
         """Hold the so many bytes of a body that have come: all of them are, if it said how many."""
         if size > self._held:
             self.hold(size - self._held)
 
-    async def _read_encoded(self, decode: Decoder) -> bytes:
+    async def _read_encoded(self, decode: Decoder) -> list[bytes]:
         parts, size = [], 0
         while packed := await self.request.content.readany():
             for part in decode.feed(packed):
@@ -338,7 +359,7 @@ class Call:
                 if len(part) > LARGE_BYTES:
                     await asyncio.sleep(0)  # what is small may be much when it is unpacked
         decode.finish()
-        return await self._runner.beside(size, b"".join, parts)
+        return [await self._joined(parts)]
 
     async def _answer_expect(self, value: str) -> None:
         if value.lower() != "100-continue":
@@ -349,15 +370,6 @@ class Call:
         await writer.write(_CONTINUE)
         # aiohttp counts this as the beginning of the answer otherwise.
         writer.output_size = 0
-
-
-def room_of_json(body: bytes) -> int:
-    """How many bytes the values of a text may take: by the signs behind which one may follow."""
-    if len(body) <= LARGE_BYTES:
-        return (body.count(b",") + body.count(b"[") + body.count(b"{")) * _BYTES_A_VALUE
-    # Part by part: what C does with a whole body nothing can interrupt.
-    parts = (body[at : at + LARGE_BYTES] for at in range(0, len(body), LARGE_BYTES))
-    return sum(map(room_of_json, parts))
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ import binascii
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, NoReturn
 
@@ -28,10 +28,18 @@ _LONGEST_EXPONENT_START = 3
 _MAX_VALUES = 250_000
 # So many portions' worth of a text are decoded in vain before its brackets are followed one by one.
 _TRIES = 4
+# What a portion has left is this share of it: then the next one is taken in beforehand. Most values
+# are shorter, and to find out that one is cut off costs as much as to read many.
+_RESERVE = 16
 
+_MANY = (list, dict)
 _BOM = b"\xef\xbb\xbf"
-_space = re.compile(r"[ \t\n\r]*")
+_SPACES = " \t\n\r"
+_space = re.compile(f"[{_SPACES}]*")
 _run = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+
+JsonText = bytes | Sequence[bytes]
+"""All of a text, or its parts; each of them but the last has 3 bytes or more."""
 
 
 class LongText:
@@ -69,13 +77,14 @@ class Reader:
     """
 
     def __init__(
-        self, raw: bytes, decoder: JSONDecoder, portion_bytes: int = _PORTION_BYTES
+        self, raw: JsonText, decoder: JSONDecoder, portion_bytes: int = _PORTION_BYTES
     ) -> None:
-        self._raw = memoryview(raw)
+        self._portions = _portions([raw] if isinstance(raw, bytes) else raw, portion_bytes)
+        self._next = next(self._portions, None)  # what becomes text next
         self._decoder = decoder
         self._portion_bytes = portion_bytes
+        self._reserve = portion_bytes // _RESERVE
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
-        self._taken = len(_BOM) if raw.startswith(_BOM) else 0  # bytes that have become text
         self._text = ""
         self._at = 0
         self._before = 0  # characters in front of the text
@@ -85,6 +94,9 @@ class Reader:
 
     def first(self) -> str:
         """The next character that is no white space; nothing at the end."""
+        # Most often it is the next one.
+        if self._at < len(self._text) and (sign := self._text[self._at]) not in _SPACES:
+            return sign
         while True:
             space = _space.match(self._text, self._at)
             assert space is not None
@@ -116,6 +128,8 @@ class Reader:
 
     def _value(self) -> Any:
         first, problem = self.first(), "Expecting a number that is shorter"
+        if len(self._text) - self._at < self._reserve:
+            self._take_in()
         while True:
             try:
                 value, end = self._decode(first)
@@ -149,7 +163,7 @@ class Reader:
         return self._decoder.raw_decode(self._text, self._at)
 
     def _count(self, value: object, characters: int) -> None:
-        self._values += characters // 2 if isinstance(value, list | dict) else 1
+        self._values += characters // 2 if isinstance(value, _MANY) else 1
         if self._values > _MAX_VALUES:
             self._fail("one value is made of too many")
 
@@ -161,9 +175,10 @@ class Reader:
         if self.first() == closing:
             self._at += 1
             return
+        signs = f",{closing}"
         while True:
             yield
-            if self._sign(f",{closing}") == closing:
+            if self._sign(signs) == closing:
                 return
 
     def _name(self) -> Any:
@@ -202,16 +217,16 @@ class Reader:
 
     @property
     def _is_last(self) -> bool:
-        return self._taken == len(self._raw) or self._broken is not None
+        return self._next is None or self._broken is not None
 
     def _take_in(self) -> bool:
         """Turn another portion into text; False if there is none."""
-        if self._is_last:
+        portion = self._next
+        if portion is None or self._broken is not None:
             return False
-        portion = self._raw[self._taken : self._taken + self._portion_bytes]
-        self._taken += len(portion)
+        self._next = next(self._portions, None)
         try:
-            text = self._utf8.decode(portion, final=self._taken == len(self._raw))
+            text = self._utf8.decode(portion, final=self._next is None)
         except UnicodeDecodeError as error:
             self._broken = error  # of no matter if it stands behind all that is asked for
             text = error.object[: error.start].decode()
@@ -225,3 +240,15 @@ class Reader:
         if self._broken is not None:
             raise ValueError(f"invalid UTF-8 behind char {self._before + len(self._text)}")
         raise ValueError(f"{problem}: char {self._before + self._at}")
+
+
+def _portions(parts: Iterable[bytes], portion_bytes: int) -> Iterator[memoryview]:
+    """A text without the mark that may stand in front of it, in portions of at most so many."""
+    start = None
+    for part in parts:
+        if start is None:
+            start = len(_BOM) if part.startswith(_BOM) else 0
+        view = memoryview(part)
+        for at in range(start, len(part), portion_bytes):
+            yield view[at : at + portion_bytes]
+        start = 0

@@ -26,7 +26,7 @@ from ..lane.group_verbs import GroupVerbs
 from ..lane.groups import by_queue, each, fail_all
 from ..lane.request import Request, Verb
 from ..problems import Overloaded
-from ..routing.call import room_of_json
+from ..routing.json_room import room_of_json
 from ..service.service import Service
 from . import protocol
 from .ask import Ask, Result, Shared

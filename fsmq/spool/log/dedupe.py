@@ -30,6 +30,16 @@ class Ids:
                 self._order.append((message.time_us, own, message.offset))
             self.seen = message.offset + 1
 
+    def add_own(self, first: int, entries: Sequence[Entry], time_us: int) -> None:
+        """Note what this process has published durably, unless something is unknown before it."""
+        if self.seen != first:
+            return  # then it is read, with the rest
+        for offset, (_, _, own) in enumerate(entries, first):
+            if own is not None:
+                self._first[own] = offset
+                self._order.append((time_us, own, offset))
+        self.seen = first + len(entries)
+
     def forget_before(self, time_us: int) -> None:
         """Forget ids of messages that are older than a time."""
         while self._order and self._order[0][0] < time_us:

@@ -247,8 +247,11 @@ def encode(entries: Sequence[Entry], time_us: int, marks: Marks) -> Iterator[byt
         marks.ordinal += 1
 
 
-def chunks(parts: Iterable[bytes], size: int = 1 << 20) -> Iterator[bytes]:
-    """Parts joined to pieces of about a size: one of all would cost more memory than time."""
+def chunks(parts: Iterable[bytes], size: int = 1 << 18) -> Iterator[bytes]:
+    """Parts joined to pieces of about a size.
+
+    For a large one the allocator fetches memory anew each time, page by page.
+    """
     some: list[bytes] = []
     left = size
     for part in parts:

@@ -165,6 +165,9 @@ class Store:
                 for batch, first in zip(new, written.firsts, strict=True):
                     batch.first = first
         tail.sync(end)
+        if self._ids is not None:
+            for batch in new:
+                self._ids.add_own(batch.first, batch.entries, end.time_us)
 
     def _publish_linked(self, group: list[Batch], settings: LogSettings) -> None:
         if self._hosts is None:
@@ -212,7 +215,7 @@ class Store:
         begin = now_us - int(window_s * 1e6)
         if ids.seen is None:
             ids.seen = self.reader.offset_at(begin)
-        while ids.seen < min(end, known := self.end()):
+        while ids.seen < end and ids.seen < (known := self.end()):
             page = self.reader.page(max(ids.seen, self.first()), 10_000)
             ids.add(page.messages)
             ids.seen = max(page.next, ids.seen)
