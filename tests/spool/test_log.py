@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -520,6 +521,25 @@ def test_the_first_sync_of_a_log_may_fail(root: Path, monkeypatch: pytest.Monkey
         monkeypatch.undo()
         assert log.publish(b"next") == 0
         assert bodies(log) == [b"next"]
+
+
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
+def test_a_second_pass_of_rsync_finds_what_took_the_place_of_zeros(
+    log: Log, spool: Spool, tmp_path: Path, clock: Clock
+) -> None:
+    """As docs/howto/backup.md says; without the option it compares sizes and seconds."""
+
+    def copy(nanoseconds: int) -> None:
+        os.utime(segments(log)[0], ns=(nanoseconds, nanoseconds))
+        rsync = ["rsync", "-a", "--delete", "--modify-window=-1"]
+        subprocess.run([*rsync, f"{spool.tree.root}/", f"{tmp_path}/copy"], check=True)
+
+    log.publish(b"first")
+    copy(10**18 + 1)
+    log.publish(b"second")
+    copy(10**18 + 2)
+    with Spool(tmp_path / "copy", sync="none", clock=clock) as other:
+        assert bodies(other.log("users")) == [b"first", b"second"]
 
 
 # -- what names say ------------------------------------------------------------------------------
