@@ -542,6 +542,27 @@ def test_a_second_pass_of_rsync_finds_what_took_the_place_of_zeros(
         assert bodies(other.log("users")) == [b"first", b"second"]
 
 
+def failing_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(fd: int) -> None:
+        raise OSError(5, "injected")
+
+    monkeypatch.setattr(os, "fdatasync", fails)
+
+
+def test_zeros_of_a_segment_whose_sync_failed_are_no_bytes_of_the_log(root: Path) -> None:
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(writers="host")
+        for _ in range(20):
+            log.publish(b"good")
+        with pytest.MonkeyPatch.context() as patch:
+            failing_syncs(patch)
+            with pytest.raises(Unavailable):
+                log.publish(b"lost")
+        assert log.publish(b"next") == 20
+        assert log.stats().bytes < 1000
+
+
 # -- what names say ------------------------------------------------------------------------------
 
 

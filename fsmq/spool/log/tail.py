@@ -250,7 +250,7 @@ class HostTail:
         """The end, whatever other processes have done, and crashes."""
         synced, appended = self._sync.read(), self._writer.read()
         if synced is not None and synced.state == FAILED:
-            self._fence(synced)
+            self._fence(synced, appended)
             synced, appended = self._sync.read(), self._writer.read()
         if (
             appended is not None
@@ -326,13 +326,28 @@ class HostTail:
         time_us = tail.time_us or self._time_before(pieces[:-1])
         return End(*(last.base, tail.ordinal, tail.position, time_us, tail.marked_at, tail.marked))
 
-    def _fence(self, synced: End) -> None:
+    def _fence(self, synced: End, appended: End | None) -> None:
         """Begin a new segment where the good part ends, so that nothing behind it counts."""
         with self._sync.locked():
             self._forget()
+            if appended is not None and appended.base == synced.base:
+                self._cut_zeros(appended)
             end = self._create(synced.offset, synced.time_us, replace=not synced.ordinal)
             self._sync.write(end)
         self._writer.write(end)
+
+    def _cut_zeros(self, appended: End) -> None:
+        """Cut what is written ahead in a segment that is left: it counts as bytes of the log."""
+        name = name_of(appended.base)
+        with suppress(OSError):  # the disk fails, and they do no harm
+            file = open_file(self._disk.tree, self._disk.segments, name, os.O_RDWR)
+            if file is not None:
+                try:
+                    growing = Growing(file)
+                    if growing.is_end(appended.position):
+                        growing.cut(appended.position)
+                finally:
+                    file.close()
 
     def _create(self, base: int, time_us: int, *, replace: bool = False) -> End:
         """A new last segment, durably."""
