@@ -22,6 +22,7 @@ from fsmq.spool.log.hints import read_hint
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
 from fsmq.spool.log.segments import arrange
+from fsmq.spool.log.tail import HostTail
 from tests.harness.suite import HOME
 from tests.spool.helpers import Clock
 
@@ -561,6 +562,58 @@ def test_zeros_of_a_segment_whose_sync_failed_are_no_bytes_of_the_log(root: Path
                 log.publish(b"lost")
         assert log.publish(b"next") == 20
         assert log.stats().bytes < 1000
+
+
+def test_what_was_answered_before_a_power_cut_outlives_a_sync_that_fails_behind_it(
+    root: Path,
+) -> None:
+    """The hint may be old then: what stands behind it was answered."""
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(writers="host")
+        log.publish(b"first")
+        hint = segments(log)[0].with_name(".sync")
+        old = hint.read_bytes()
+        log.publish(b"second")
+    hint.write_bytes(old)
+    hint.with_name(".writer").unlink()
+    with Spool(root) as spool:
+        log = spool.log("users")
+        with pytest.MonkeyPatch.context() as patch:
+            failing_syncs(patch)
+            with pytest.raises(Unavailable):
+                log.publish(b"lost")
+        assert log.publish(b"third") == 2
+        assert bodies(log) == [b"first", b"second", b"third"]
+
+
+def test_a_sync_that_fails_behind_a_new_segment_that_is_not_noted_stops_no_log(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def dies(*of: object) -> None:
+        create(*of)  # type: ignore[arg-type]
+        raise Killed
+
+    create = HostTail._create
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(writers="host", segment_bytes=4096)
+        log.publish(bytes(4096))
+        with monkeypatch.context() as patch:
+            patch.setattr(HostTail, "_create", dies)
+            with pytest.raises(Killed):
+                log.publish(b"lost")
+    with Spool(root) as spool:
+        log = spool.log("users")
+        with pytest.MonkeyPatch.context() as patch:
+            failing_syncs(patch)
+            with pytest.raises(Unavailable):
+                log.publish(b"lost, too")
+        assert log.publish(b"next") == 1
+        assert bodies(log) == [bytes(4096), b"next"]
 
 
 # -- what names say ------------------------------------------------------------------------------
