@@ -22,6 +22,7 @@ from fsmq.spool.log.hints import read_hint
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
 from fsmq.spool.log.segments import arrange
+from fsmq.spool.log.store import Store
 from fsmq.spool.log.tail import HostTail
 from tests.harness.suite import HOME
 from tests.spool.helpers import Clock
@@ -614,6 +615,28 @@ def test_a_sync_that_fails_behind_a_new_segment_that_is_not_noted_stops_no_log(
                 log.publish(b"lost, too")
         assert log.publish(b"next") == 1
         assert bodies(log) == [bytes(4096), b"next"]
+
+
+def test_who_had_the_last_segment_open_does_not_go_on_in_it_when_one_host_writes_again(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def publish_first(store: Store) -> None:
+        found.append(log.publish(b"third"))
+        take_over(store)
+
+    take_over = Store.take_over
+    log.publish(b"first")
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        there = other.log("users")
+        there.configure(writers="hosts")
+        assert there.publish(b"second") == 1
+        monkeypatch.setattr(Store, "take_over", publish_first)
+        there.configure(writers="host")
+        assert found == [2]
+        assert there.publish(b"fourth") == 3
+        assert bodies(there) == bodies(log) == [b"first", b"second", b"third", b"fourth"]
 
 
 # -- what names say ------------------------------------------------------------------------------

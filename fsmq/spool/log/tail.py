@@ -235,6 +235,8 @@ class HostTail:
         self._file.cut(end.position)
         self.sync(end)
         path = f"{self._disk.segments}/{name_of(end.base)}"
+        if end.ordinal or not end.base:
+            self._writer.clear()  # no process shall go on in the file that it has open
         if end.ordinal:
             # The name without an end stays for a while: it must not be free for a late writer.
             tree.link(path, f"{self._disk.segments}/{name_of(end.base, end.offset)}")
