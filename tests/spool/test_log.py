@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,6 +22,8 @@ from fsmq.spool.log.hints import read_hint
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
 from fsmq.spool.log.segments import arrange
+from fsmq.spool.log.store import Store
+from fsmq.spool.log.tail import HostTail
 from tests.harness.suite import HOME
 from tests.spool.helpers import Clock
 
@@ -520,6 +523,120 @@ def test_the_first_sync_of_a_log_may_fail(root: Path, monkeypatch: pytest.Monkey
         monkeypatch.undo()
         assert log.publish(b"next") == 0
         assert bodies(log) == [b"next"]
+
+
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
+def test_a_second_pass_of_rsync_finds_what_took_the_place_of_zeros(
+    log: Log, spool: Spool, tmp_path: Path, clock: Clock
+) -> None:
+    """As docs/howto/backup.md says; without the option it compares sizes and seconds."""
+
+    def copy(nanoseconds: int) -> None:
+        os.utime(segments(log)[0], ns=(nanoseconds, nanoseconds))
+        rsync = ["rsync", "-a", "--delete", "--modify-window=-1"]
+        subprocess.run([*rsync, f"{spool.tree.root}/", f"{tmp_path}/copy"], check=True)
+
+    log.publish(b"first")
+    copy(10**18 + 1)
+    log.publish(b"second")
+    copy(10**18 + 2)
+    with Spool(tmp_path / "copy", sync="none", clock=clock) as other:
+        assert bodies(other.log("users")) == [b"first", b"second"]
+
+
+def failing_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(fd: int) -> None:
+        raise OSError(5, "injected")
+
+    monkeypatch.setattr(os, "fdatasync", fails)
+
+
+def test_zeros_of_a_segment_whose_sync_failed_are_no_bytes_of_the_log(root: Path) -> None:
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(writers="host")
+        for _ in range(20):
+            log.publish(b"good")
+        with pytest.MonkeyPatch.context() as patch:
+            failing_syncs(patch)
+            with pytest.raises(Unavailable):
+                log.publish(b"lost")
+        assert log.publish(b"next") == 20
+        assert log.stats().bytes < 1000
+
+
+def test_what_was_answered_before_a_power_cut_outlives_a_sync_that_fails_behind_it(
+    root: Path,
+) -> None:
+    """The hint may be old then: what stands behind it was answered."""
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(writers="host")
+        log.publish(b"first")
+        hint = segments(log)[0].with_name(".sync")
+        old = hint.read_bytes()
+        log.publish(b"second")
+    hint.write_bytes(old)
+    hint.with_name(".writer").unlink()
+    with Spool(root) as spool:
+        log = spool.log("users")
+        with pytest.MonkeyPatch.context() as patch:
+            failing_syncs(patch)
+            with pytest.raises(Unavailable):
+                log.publish(b"lost")
+        assert log.publish(b"third") == 2
+        assert bodies(log) == [b"first", b"second", b"third"]
+
+
+def test_a_sync_that_fails_behind_a_new_segment_that_is_not_noted_stops_no_log(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def dies(*of: object) -> None:
+        create(*of)  # type: ignore[arg-type]
+        raise Killed
+
+    create = HostTail._create
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(writers="host", segment_bytes=4096)
+        log.publish(bytes(4096))
+        with monkeypatch.context() as patch:
+            patch.setattr(HostTail, "_create", dies)
+            with pytest.raises(Killed):
+                log.publish(b"lost")
+    with Spool(root) as spool:
+        log = spool.log("users")
+        with pytest.MonkeyPatch.context() as patch:
+            failing_syncs(patch)
+            with pytest.raises(Unavailable):
+                log.publish(b"lost, too")
+        assert log.publish(b"next") == 1
+        assert bodies(log) == [bytes(4096), b"next"]
+
+
+def test_who_had_the_last_segment_open_does_not_go_on_in_it_when_one_host_writes_again(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def publish_first(store: Store) -> None:
+        found.append(log.publish(b"third"))
+        take_over(store)
+
+    take_over = Store.take_over
+    log.publish(b"first")
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        there = other.log("users")
+        there.configure(writers="hosts")
+        assert there.publish(b"second") == 1
+        monkeypatch.setattr(Store, "take_over", publish_first)
+        there.configure(writers="host")
+        assert found == [2]
+        assert there.publish(b"fourth") == 3
+        assert bodies(there) == bodies(log) == [b"first", b"second", b"third", b"fourth"]
 
 
 # -- what names say ------------------------------------------------------------------------------

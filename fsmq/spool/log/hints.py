@@ -150,6 +150,10 @@ class Hint(LockFile):
         self.write_bytes(line)
         self._known = line, end
 
+    def clear(self) -> None:
+        """Let the file say nothing."""
+        self.write_bytes(b"\n" * _HINT_BYTES)
+
     def sync(self) -> None:
         os.fsync(self._fd)
 

@@ -135,8 +135,10 @@ class HostTail:
             raise Unavailable("the log was changed by another program")
         self._sync_file(file, synced, end)
 
-    def _sync_file(self, file: Growing, synced: End | None, end: End) -> None:
-        """Make a segment durable up to a place, under the lock, and note that."""
+    def _sync_file(
+        self, file: Growing, synced: End | None, end: End, if_failed: int = FAILED
+    ) -> None:
+        """Make a segment durable up to a place, under the lock, and note that, or the failure."""
         if synced is not None:
             if synced.state == UNDER_WAY:
                 # The process died that was syncing it. Its sync may have failed, and the kernel
@@ -149,7 +151,7 @@ class HostTail:
         except OSError:
             if synced is not None:
                 # The next sync would succeed, and tell nobody what this one has lost.
-                self._sync.write(synced._replace(state=FAILED))
+                self._sync.write(synced._replace(state=if_failed))
             raise
         self._sync.write(end)
 
@@ -233,6 +235,8 @@ class HostTail:
         self._file.cut(end.position)
         self.sync(end)
         path = f"{self._disk.segments}/{name_of(end.base)}"
+        if end.ordinal or not end.base:
+            self._writer.clear()  # no process shall go on in the file that it has open
         if end.ordinal:
             # The name without an end stays for a while: it must not be free for a late writer.
             tree.link(path, f"{self._disk.segments}/{name_of(end.base, end.offset)}")
@@ -250,7 +254,7 @@ class HostTail:
         """The end, whatever other processes have done, and crashes."""
         synced, appended = self._sync.read(), self._writer.read()
         if synced is not None and synced.state == FAILED:
-            self._fence(synced)
+            self._fence(synced, appended)
             synced, appended = self._sync.read(), self._writer.read()
         if (
             appended is not None
@@ -278,15 +282,30 @@ class HostTail:
             self._forget()
             time_us = end.time_us if end is not None else self._time_before(pieces)
             end = self._create(offset, time_us)
-        if synced is None or synced.base != end.base:
-            with self._sync.locked():
-                assert self._file is not None
-                self._disk.sync_folder(self._disk.segments)
-                self._sync_file(self._file, synced, end)
+        if (
+            synced is None
+            or synced.base != end.base
+            or not (self._is_checked or _reaches(synced, end))
+        ):
+            self._sync_first(end, synced is not None)
         self._end = end
         self._is_checked = self._can_read = True
         self._writer.write(end)
         return end
+
+    def _sync_first(self, end: End, is_noted: bool) -> None:
+        """Make durable what was found, before anything is appended to it, under the lock.
+
+        What stands behind the place in the hint may have been answered before the machine stopped.
+        So a sync that fails here does not say that it is lost: the next one begins anew.
+        """
+        with self._sync.locked():
+            assert self._file is not None
+            self._disk.sync_folder(self._disk.segments)
+            synced = self._sync.read() if is_noted else None
+            if synced is not None and synced.state == FAILED:
+                raise Unavailable("a sync of the log failed just now", 2)
+            self._sync_file(self._file, synced, end, if_failed=UNDER_WAY)
 
     def _open_last(
         self, last: Piece, pieces: list[Piece], synced: End | None, appended: End | None
@@ -326,13 +345,28 @@ class HostTail:
         time_us = tail.time_us or self._time_before(pieces[:-1])
         return End(*(last.base, tail.ordinal, tail.position, time_us, tail.marked_at, tail.marked))
 
-    def _fence(self, synced: End) -> None:
+    def _fence(self, synced: End, appended: End | None) -> None:
         """Begin a new segment where the good part ends, so that nothing behind it counts."""
         with self._sync.locked():
             self._forget()
+            if appended is not None and appended.base == synced.base:
+                self._cut_zeros(appended)
             end = self._create(synced.offset, synced.time_us, replace=not synced.ordinal)
             self._sync.write(end)
         self._writer.write(end)
+
+    def _cut_zeros(self, appended: End) -> None:
+        """Cut what is written ahead in a segment that is left: it counts as bytes of the log."""
+        name = name_of(appended.base)
+        with suppress(OSError):  # the disk fails, and they do no harm
+            file = open_file(self._disk.tree, self._disk.segments, name, os.O_RDWR)
+            if file is not None:
+                try:
+                    growing = Growing(file)
+                    if growing.is_end(appended.position):
+                        growing.cut(appended.position)
+                finally:
+                    file.close()
 
     def _create(self, base: int, time_us: int, *, replace: bool = False) -> End:
         """A new last segment, durably."""
