@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -411,9 +412,54 @@ def test_a_process_that_opens_the_log_takes_no_zeros_from_one_that_writes(
         assert bodies(other.log("users")) == [b"first"]
         assert segments(log)[0].stat().st_size == size
         assert other.log("users").publish(b"second") == 1
+        assert not ahead or segments(log)[0].stat().st_size == size
         assert log.publish(b"third") == 2
         assert bodies(other.log("users")) == bodies(log) == [b"first", b"second", b"third"]
     assert log.publish(b"fourth") == 3
+
+
+def test_a_log_at_rest_is_as_large_as_what_it_holds(log: Log) -> None:
+    """So whoever copies files by their sizes sees that it has changed."""
+    log.publish(b"first")
+    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    end = read_hint(log.spool.context.tree, "logs/users/log/.writer")
+    assert end is not None
+    assert segments(log)[0].stat().st_size == end.position
+    assert log.publish(b"second") == 1
+
+
+def test_a_disk_without_room_for_zeros_stores_messages(
+    log: Log, ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_at = growing.write_at
+
+    def is_full(fd: int, data: bytes | memoryview, position: int) -> None:
+        if isinstance(data, memoryview):
+            write_at(fd, data[:1000], position)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_at(fd, data, position)
+
+    monkeypatch.setattr(growing, "write_at", is_full)
+    for number in range(3):
+        assert log.publish(b"%d" % number) == number
+    end = read_hint(log.spool.context.tree, "logs/users/log/.writer")
+    assert end is not None
+    assert segments(log)[0].stat().st_size == end.position
+    assert bodies(log) == [b"0", b"1", b"2"]
+
+
+def test_a_process_does_not_go_on_in_a_file_whose_name_was_given_to_another(
+    log: Log, spool: Spool
+) -> None:
+    """After a failed first sync a new segment takes the name of one that has no messages."""
+    with Spool(spool.tree.root, sync="none") as other:
+        with other.log("users")._store.writing() as tail:
+            assert tail is not None  # it has the segment open now, which is empty
+        [path] = segments(log)
+        path.with_name("draft").write_bytes(path.read_bytes())
+        path.with_name("draft").rename(path)
+        assert other.log("users").publish(b"first") == 0
+    assert bodies(log) == [b"first"]
 
 
 def test_zeros_are_not_a_message(log: Log, clock: Clock) -> None:

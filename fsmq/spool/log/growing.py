@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from ..layout.files import write_at
+from ..layout.tree import Tree
 from .record import HEAD_BYTES
-from .segments import File
+from .segments import File, open_file
 
 _AGAIN_BYTES = 1 << 20
 # So many zeros are written ahead, once so many appends in a row were small: zeros are bytes, too,
@@ -45,20 +46,22 @@ class Growing(File):
                 self.cut(position)
             raise
 
-    def write_ahead(self, end: int, written: int, most: int) -> None:
+    def write_ahead(self, end: int, written: int, segment_bytes: int) -> None:
         """Write zeros behind the end, if the next append is likely to take their place.
 
-        written: how many bytes the last append had. most: how large the segment gets.
+        written: how many bytes the last append had. segment_bytes: how large the segment gets.
         """
         self._small = self._small + 1 if written <= _SMALL_BYTES else 0
-        size = min(len(_AHEAD), most - end)
+        size = min(len(_AHEAD), segment_bytes - end)
         if self._small < _SMALL_IN_A_ROW or self._zeros_to - end >= written or size < written:
             return
         try:
             write_at(self.fd, memoryview(_AHEAD)[:size], end)
             self._zeros_to = end + size
-        except OSError:
-            self._small = 0  # the disk is full, say; what was to be stored is there
+        except OSError:  # the disk is full, say; what was to be stored is there
+            self._small = 0
+            with suppress(OSError):
+                self.cut(end)  # others need the room
 
     def write_again(self, begin: int, end: int) -> None:
         """Write bytes over themselves."""
@@ -69,21 +72,39 @@ class Growing(File):
             write_at(self.fd, data, begin)
             begin += len(data)
 
-    def is_end(self, position: int) -> bool:
+    def is_clear(self, position: int) -> bool:
         """Whether no append has come behind a place."""
         behind = _behind(self, position)
         if len(behind) <= HEAD_BYTES:
             self._zeros_to = position  # another process has cut what there was
         return _is_blank(behind)
 
+    def cut_torn(self, position: int) -> None:
+        """Cut what a crash has left behind a place. Zeros stay: a writer that lives needs them."""
+        size = self.size - position
+        if size > len(_AHEAD) or self.read(position, size).strip(b"\0"):
+            self.cut(position)
+
     def cut(self, position: int) -> None:
-        """Cut what stands behind a place: zeros, or what a crash has torn."""
+        """Cut all that stands behind a place."""
         self._zeros_to = position
         if self.size > position:
             os.ftruncate(self.fd, position)
 
 
-def is_end(file: File, position: int) -> bool:
+def cut_zeros(tree: Tree, folder: str, name: str, end: int) -> None:
+    """Cut the zeros behind the end of a segment that is left: they would count as bytes of the log.
+
+    Raises OSError.
+    """
+    file = open_file(tree, folder, name, os.O_RDWR)
+    if file is not None:
+        with closing(file):
+            if is_clear(file, end):
+                Growing(file).cut(end)
+
+
+def is_clear(file: File, position: int) -> bool:
     """Whether no append has come behind a place: the file ends there, or has zeros, as no head."""
     return _is_blank(_behind(file, position))
 

@@ -154,9 +154,6 @@ class Hint(LockFile):
         """Let the file say nothing."""
         self.write_bytes(b"\n" * _HINT_BYTES)
 
-    def sync(self) -> None:
-        os.fsync(self._fd)
-
 
 def read_hint(tree: Tree, path: str) -> End | None:
     """What a hint says, without the right to write; None if nothing that verifies. OSError."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 
 from ..errors import Unavailable
 from ..layout.files import write_all
 from ..layout.uuids import uuid7
 from .disk import Disk
-from .growing import Growing, is_end
+from .growing import Growing, cut_zeros, is_clear
 from .hints import FAILED, PATIENCE_S, UNDER_WAY, End, Hint
 from .record import LINE_BYTES, Entry, Marks, chunks, encode, first_line, parse_line
 from .segments import File, Piece, arrange, name_of, open_file
@@ -49,13 +49,23 @@ class HostTail:
             raise
         self._file: Growing | None = None
         self._end: End | None = None
-        self._is_checked = False
-        self._can_read = False
+        self._writer_is_known = False
+        self._sync_is_known = False
 
     def close(self) -> None:
+        self._cut_ahead()
         self._writer.close()
         self._sync.close()
         self._forget()
+
+    def _cut_ahead(self) -> None:
+        """Cut the zeros, if nobody else writes: a log at rest is as large as what it holds."""
+        file, end = self._file, self._end
+        with suppress(OSError, Unavailable):
+            if file is not None and end is not None and file.size > end.position:
+                with self._writer.locked(0.0):
+                    if self._writer.read() == end and file.is_clear(end.position):
+                        file.cut(end.position)
 
     def is_current(self) -> bool:
         """Whether the log is the one that was opened: it was not deleted."""
@@ -77,7 +87,7 @@ class HostTail:
         If the filesystem was lost and mounted again, it may be older than what was answered. Then
         there stands something behind it.
         """
-        if not self._can_read:
+        if not self._sync_is_known:
             synced = self._sync.read()
             pieces = arrange(self._disk.tree.names(self._disk.segments))
             if synced is None or not pieces or pieces[-1].name != name_of(synced.base):
@@ -85,11 +95,9 @@ class HostTail:
             file = open_file(self._disk.tree, self._disk.segments, pieces[-1].name)
             if file is None:
                 return False
-            try:
-                self._can_read = is_end(file, synced.position)
-            finally:
-                file.close()
-        return self._can_read
+            with closing(file):
+                self._sync_is_known = is_clear(file, synced.position)
+        return self._sync_is_known
 
     def settle(self, patience_s: float = PATIENCE_S) -> bool:
         """Make durable what writers have left that died; whether there was something."""
@@ -105,10 +113,6 @@ class HostTail:
         """Whether all that was appended is durable."""
         synced, appended = self._sync.read(), self._writer.read()
         return synced is not None and (appended is None or _reaches(synced, appended))
-
-    def keep_hint(self) -> None:
-        """Make the hint durable: after a power cut there is less to walk through."""
-        self._sync.sync()
 
     def sync(self, end: End) -> None:
         """Wait until all up to a place that was appended is durable; sync it if nobody does.
@@ -260,10 +264,16 @@ class HostTail:
             appended is not None
             and appended == self._end
             and self._file is not None
-            and self._file.is_end(appended.position)
+            and self._file.is_clear(appended.position)
+            and (appended.ordinal or self._is_named(self._file))
         ):
             return appended
         return self._load(synced, appended)
+
+    def _is_named(self, file: File) -> bool:
+        """Whether a segment has its name still: one without messages may have been replaced."""
+        found = self._disk.tree.stat(f"{self._disk.segments}/{file.name}")
+        return found is not None and found.st_ino == file.inode
 
     def _load(self, synced: End | None, appended: End | None) -> End:
         self._forget()
@@ -285,11 +295,11 @@ class HostTail:
         if (
             synced is None
             or synced.base != end.base
-            or not (self._is_checked or _reaches(synced, end))
+            or not (self._writer_is_known or _reaches(synced, end))
         ):
             self._sync_first(end, synced is not None)
         self._end = end
-        self._is_checked = self._can_read = True
+        self._writer_is_known = self._sync_is_known = True
         self._writer.write(end)
         return end
 
@@ -321,7 +331,7 @@ class HostTail:
             file.close()
             return End(last.base, count, 0, self._time_before(pieces))
         size = file.size
-        is_known = self._is_checked and appended is not None and appended.base == last.base
+        is_known = self._writer_is_known and appended is not None and appended.base == last.base
         begin = next(
             (
                 Tail(one.position, one.ordinal, one.time_us, one.marked_at, one.marked)
@@ -331,16 +341,9 @@ class HostTail:
             start_of(file),
         )
         tail = begin
-        # Only zeros of a writer that lives stay: behind those of one that crashed may be anything.
-        is_clean = (
-            is_known
-            and appended is not None
-            and begin.position == appended.position
-            and file.is_end(begin.position)
-        )
-        if not is_clean and begin.position < size:
+        if begin.position < size and not (is_known and file.is_clear(begin.position)):
             tail = walk(file, begin, size, doubtful=not is_known)
-            file.cut(tail.position)
+            file.cut_torn(tail.position)
         self._file = file
         time_us = tail.time_us or self._time_before(pieces[:-1])
         return End(*(last.base, tail.ordinal, tail.position, time_us, tail.marked_at, tail.marked))
@@ -350,23 +353,12 @@ class HostTail:
         with self._sync.locked():
             self._forget()
             if appended is not None and appended.base == synced.base:
-                self._cut_zeros(appended)
+                with suppress(OSError):  # the disk fails, and they do no harm
+                    name = name_of(appended.base)
+                    cut_zeros(self._disk.tree, self._disk.segments, name, appended.position)
             end = self._create(synced.offset, synced.time_us, replace=not synced.ordinal)
             self._sync.write(end)
         self._writer.write(end)
-
-    def _cut_zeros(self, appended: End) -> None:
-        """Cut what is written ahead in a segment that is left: it counts as bytes of the log."""
-        name = name_of(appended.base)
-        with suppress(OSError):  # the disk fails, and they do no harm
-            file = open_file(self._disk.tree, self._disk.segments, name, os.O_RDWR)
-            if file is not None:
-                try:
-                    growing = Growing(file)
-                    if growing.is_end(appended.position):
-                        growing.cut(appended.position)
-                finally:
-                    file.close()
 
     def _create(self, base: int, time_us: int, *, replace: bool = False) -> End:
         """A new last segment, durably."""
