@@ -72,7 +72,7 @@ class Growing(File):
             write_at(self.fd, data, begin)
             begin += len(data)
 
-    def is_clear(self, position: int) -> bool:
+    def ends_at(self, position: int) -> bool:
         """Whether no append has come behind a place."""
         behind = _behind(self, position)
         if len(behind) <= HEAD_BYTES:
@@ -100,11 +100,11 @@ def cut_zeros(tree: Tree, folder: str, name: str, end: int) -> None:
     file = open_file(tree, folder, name, os.O_RDWR)
     if file is not None:
         with closing(file):
-            if is_clear(file, end):
+            if ends_at(file, end):
                 Growing(file).cut(end)
 
 
-def is_clear(file: File, position: int) -> bool:
+def ends_at(file: File, position: int) -> bool:
     """Whether no append has come behind a place: the file ends there, or has zeros, as no head."""
     return _is_blank(_behind(file, position))
 

@@ -51,6 +51,12 @@ class End(NamedTuple):
         """The offset of the next message."""
         return self.base + self.ordinal
 
+    def reaches(self, end: End) -> bool:
+        """Whether what is durable up to here has all up to another place."""
+        if self.base == end.base:
+            return self.position >= end.position
+        return self.base >= end.offset
+
 
 class LockFile:
     """A file that is locked, opened. Methods raise OSError."""
@@ -150,7 +156,7 @@ class Hint(LockFile):
         self.write_bytes(line)
         self._known = line, end
 
-    def clear(self) -> None:
+    def erase(self) -> None:
         """Let the file say nothing."""
         self.write_bytes(b"\n" * _HINT_BYTES)
 

@@ -154,10 +154,6 @@ class Store:
             return
         tail = self._tail()
         with tail.locked() as end:
-            if not tail.is_current():
-                raise NoSuchLog(self.disk.name)
-            if self.about().settings.writers != "host":
-                raise Unavailable("the setting writers was changed just now")
             new = self._new_ones(group, document.settings, end.offset)
             if new:
                 written = tail.append([one.entries for one in new], document.settings.segment_bytes)
@@ -247,8 +243,15 @@ class Store:
 
     def _tail(self) -> HostTail:
         if self._host is None:
-            self._host = HostTail(self.disk, self._time_before)
+            self._host = HostTail(self.disk, self._time_before, self._check_host)
         return self._host
+
+    def _check_host(self) -> None:
+        """Raise NoSuchLog, or Unavailable if many hosts write by now: no segment may grow then."""
+        if self._host is not None and not self._host.is_current():
+            raise NoSuchLog(self.disk.name)
+        if self.about().settings.writers != "host":
+            raise Unavailable("the setting writers was changed just now")
 
     def _time_before(self, pieces: list[Piece]) -> int:
         """The time of the last message of closed pieces."""

@@ -265,3 +265,10 @@ def _later_mark(file: File, position: int, size: int) -> Mark | None:
 def start_of(file: File) -> Tail:
     """The end before the first message of a segment."""
     return Tail(LINE_BYTES, 0, 0, LINE_BYTES, 0)
+
+
+def messages_of(file: File) -> int:
+    """How many messages a segment has: by its first line, or counted."""
+    if file.line is not None and file.line.messages is not None:
+        return file.line.messages
+    return walk(file, start_of(file), file.size, doubtful=False).ordinal

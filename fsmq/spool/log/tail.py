@@ -17,11 +17,11 @@ from ..errors import Unavailable
 from ..layout.files import write_all
 from ..layout.uuids import uuid7
 from .disk import Disk
-from .growing import Growing, cut_zeros, is_clear
+from .growing import Growing, cut_zeros, ends_at
 from .hints import FAILED, PATIENCE_S, UNDER_WAY, End, Hint
 from .record import LINE_BYTES, Entry, Marks, chunks, encode, first_line, parse_line
 from .segments import File, Piece, arrange, name_of, open_file
-from .stretch import Tail, start_of, walk
+from .stretch import Tail, messages_of, start_of, walk
 
 
 class Written(NamedTuple):
@@ -35,12 +35,16 @@ class HostTail:
     """The end of one log, as one process of its host sees it. For one thread at a time, but for
     `durable`.
 
-    time_before: the time of the last message before an offset, in µs.
+    time_before: the time of the last message before an offset, in µs. check: raises what keeps this
+    host from writing, which may have changed until it has the lock.
     """
 
-    def __init__(self, disk: Disk, time_before: Callable[[list[Piece]], int]) -> None:
+    def __init__(
+        self, disk: Disk, time_before: Callable[[list[Piece]], int], check: Callable[[], None]
+    ) -> None:
         self._disk = disk
         self._time_before = time_before
+        self._check = check
         self._writer = Hint(disk.tree, f"{disk.segments}/.writer")
         try:
             self._sync = Hint(disk.tree, f"{disk.segments}/.sync")
@@ -64,7 +68,7 @@ class HostTail:
         with suppress(OSError, Unavailable):
             if file is not None and end is not None and file.size > end.position:
                 with self._writer.locked(0.0):
-                    if self._writer.read() == end and file.is_clear(end.position):
+                    if self._writer.read() == end and file.ends_at(end.position):
                         file.cut(end.position)
 
     def is_current(self) -> bool:
@@ -96,7 +100,7 @@ class HostTail:
             if file is None:
                 return False
             with closing(file):
-                self._sync_is_known = is_clear(file, synced.position)
+                self._sync_is_known = ends_at(file, synced.position)
         return self._sync_is_known
 
     def settle(self, patience_s: float = PATIENCE_S) -> bool:
@@ -104,7 +108,7 @@ class HostTail:
         with self.locked(patience_s) as end:
             pass
         synced = self._sync.read()
-        if synced is not None and _reaches(synced, end):
+        if synced is not None and synced.reaches(end):
             return False
         self.sync(end)
         return True
@@ -112,7 +116,7 @@ class HostTail:
     def is_settled(self) -> bool:
         """Whether all that was appended is durable."""
         synced, appended = self._sync.read(), self._writer.read()
-        return synced is not None and (appended is None or _reaches(synced, appended))
+        return synced is not None and (appended is None or synced.reaches(appended))
 
     def sync(self, end: End) -> None:
         """Wait until all up to a place that was appended is durable; sync it if nobody does.
@@ -127,7 +131,7 @@ class HostTail:
     def _sync_locked(self, end: End) -> None:
         synced = self._sync.read()
         has_failed = synced is not None and synced.state == FAILED
-        if synced is not None and not has_failed and _reaches(synced, end):
+        if synced is not None and not has_failed and synced.reaches(end):
             return
         if synced is not None and (has_failed or synced.base > end.base):
             raise Unavailable("a sync of the log failed: what was appended since does not count", 2)
@@ -163,8 +167,12 @@ class HostTail:
 
     @contextmanager
     def locked(self, patience_s: float = PATIENCE_S) -> Iterator[End]:
-        """Keep other writers of this host out; where the log ends. Raises OSError, Unavailable."""
+        """Keep other writers of this host out; where the log ends.
+
+        Raises OSError, Unavailable, and what the check does.
+        """
         with self._writer.locked(patience_s):
+            self._check()
             yield self._validated()
 
     def append(self, batches: Sequence[Sequence[Entry]], segment_bytes: int) -> Written:
@@ -240,7 +248,7 @@ class HostTail:
         self.sync(end)
         path = f"{self._disk.segments}/{name_of(end.base)}"
         if end.ordinal or not end.base:
-            self._writer.clear()  # no process shall go on in the file that it has open
+            self._writer.erase()  # no process shall go on in the file that it has open
         if end.ordinal:
             # The name without an end stays for a while: it must not be free for a late writer.
             tree.link(path, f"{self._disk.segments}/{name_of(end.base, end.offset)}")
@@ -264,7 +272,7 @@ class HostTail:
             appended is not None
             and appended == self._end
             and self._file is not None
-            and self._file.is_clear(appended.position)
+            and self._file.ends_at(appended.position)
             and (appended.ordinal or self._is_named(self._file))
         ):
             return appended
@@ -295,7 +303,7 @@ class HostTail:
         if (
             synced is None
             or synced.base != end.base
-            or not (self._writer_is_known or _reaches(synced, end))
+            or not (self._writer_is_known or synced.reaches(end))
         ):
             self._sync_first(end, synced is not None)
         self._end = end
@@ -327,7 +335,7 @@ class HostTail:
         file = Growing(opened)
         if file.line is None or file.line.messages is not None:
             # It takes no more: a group of the mode for many hosts, or its first line is damaged.
-            count = _count(file)
+            count = messages_of(file)
             file.close()
             return End(last.base, count, 0, self._time_before(pieces))
         size = file.size
@@ -341,7 +349,7 @@ class HostTail:
             start_of(file),
         )
         tail = begin
-        if begin.position < size and not (is_known and file.is_clear(begin.position)):
+        if begin.position < size and not (is_known and file.ends_at(begin.position)):
             tail = walk(file, begin, size, doubtful=not is_known)
             file.cut_torn(tail.position)
         self._file = file
@@ -384,16 +392,3 @@ class HostTail:
         if self._file is not None:
             self._file.close()
         self._file = self._end = None
-
-
-def _reaches(synced: End, end: End) -> bool:
-    """Whether what is synced has all up to a place."""
-    if synced.base == end.base:
-        return synced.position >= end.position
-    return synced.base >= end.offset
-
-
-def _count(file: File) -> int:
-    if file.line is not None and file.line.messages is not None:
-        return file.line.messages
-    return walk(file, start_of(file), file.size, doubtful=False).ordinal
