@@ -27,6 +27,7 @@ from .monitor import Monitor
 from .native.dialect import NativeDialect
 from .native.heads import NativeHeads
 from .native.quick import Quick
+from .native.quick_batches import QuickBatches
 from .native.quick_logs import QuickLogs
 from .problems import (
     InternalError,
@@ -101,7 +102,7 @@ class Server:
         )
         service.connections = self._connections.counts
         problem = self._native.problem
-        verbs = Quick(service, problem).verbs
+        verbs = {**Quick(service, problem).verbs, **QuickBatches(service, problem).verbs}
         needs_keys = service.access.needs_keys
         of_channels = QuickLogs(service).verbs
         reserved = frozenset(self._by_prefix)
