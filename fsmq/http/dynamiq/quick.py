@@ -79,16 +79,16 @@ class Quick:
     def _remove(
         self,
         requests: list[Request],
-        tell: Callable[[Request, Sequence[bool]], None],
+        answer: Callable[[Request, Sequence[bool]], None],
         must_be: bool,
     ) -> None:
         """must_be: whether it is an error that there is no such queue."""
         for some in by_queue(requests).values():
-            in_turns(some, _number, partial(self._remove_together, tell, must_be))
+            in_turns(some, _number, partial(self._remove_together, answer, must_be))
 
     def _remove_together(
         self,
-        tell: Callable[[Request, Sequence[bool]], None],
+        answer: Callable[[Request, Sequence[bool]], None],
         must_be: bool,
         requests: list[Request],
     ) -> None:
@@ -101,7 +101,7 @@ class Quick:
             return self._spool.unsynced.remove(queue, ids)
 
         def done(found: list[bool]) -> None:
-            each(requests, tell, shares(found, map(_number, requests)))
+            each(requests, answer, shares(found, map(_number, requests)))
 
         self._group.remove(requests, begin, done)
 

@@ -140,8 +140,8 @@ def _poll(request: Request) -> Poll:
 
 
 def _succeed(requests: list[Request], _: object) -> None:
-    each(requests, _tell)
+    each(requests, _confirm)
 
 
-def _tell(request: Request) -> None:
+def _confirm(request: Request) -> None:
     request.answer(200, JSON, SUCCESS)
