@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from fsmq.spool.context import Pending
 from fsmq.spool.layout.message import Message, NewMessage
@@ -30,8 +30,8 @@ from .plain import AT_ONCE, LOOK_AGAIN_S
 from .requests import Poll
 from .stored import store
 
-# What has more of these signs is read, or done, beside the loop.
-_MOST_COMMAS = 4 * AT_ONCE
+# The things that a body is about; None if they are more than is done on the loop.
+_Read: TypeAlias = Callable[[bytes], list[Any] | None]
 
 
 class Quick:
@@ -42,7 +42,7 @@ class Quick:
         self._spool = service.spool
         self._group = GroupVerbs(service, problem)
         polls = _Polls(service, self._group.fail)
-        send, send_batch = partial(self._send, _one), partial(self._send, stored_batch)
+        send, send_batch = partial(self._send, _one), partial(self._send, _few(stored_batch))
         some = FEW // 2  # of which each may be about many messages
         self.verbs: Verbs = {
             ("POST", heads.SEND): Verb(_of("POST", "send"), "send", send, True, told=problem),
@@ -57,7 +57,7 @@ class Quick:
 
     # -- send --------------------------------------------------------------------------------------
 
-    def _send(self, read: Callable[[bytes], list[bytes]], requests: list[Request]) -> None:
+    def _send(self, read: _Read, requests: list[Request]) -> None:
         good = read_each(requests, partial(self._read, read))
         for some in by_queue(good).values():
             in_turns(some, _number, self._put)
@@ -75,7 +75,7 @@ class Quick:
 
     def _ack(self, requests: list[Request]) -> None:
         def read(request: Request) -> list[str] | None:
-            given = self._read(elements, request)
+            given = self._read(_few(elements), request)
             return None if given is None else ids.decode_all(request.queue, given)
 
         for some in by_queue(read_each(requests, read)).values():
@@ -86,13 +86,8 @@ class Quick:
         begin = partial(self._spool.unsynced.remove, requests[0].queue, of_all)
         self._group.remove(requests, begin, partial(_succeed, requests))
 
-    def _read(self, read: Callable[[bytes], list[Any]], request: Request) -> list[Any] | None:
-        """The few things that a body has; None if they are not few."""
-        body = json_body(request, self._admission)
-        if body.count(b",") > _MOST_COMMAS:
-            return None
-        things = read(body)
-        return things if 1 <= len(things) <= AT_ONCE else None
+    def _read(self, read: _Read, request: Request) -> list[Any] | None:
+        return read(json_body(request, self._admission)) or None
 
 
 class _Polls(QuickClaims):
@@ -125,6 +120,11 @@ class _Polls(QuickClaims):
 
 def _of(method: str, place: str) -> Operation:
     return api.operation("queue", method, f"/{{queue}}/{place}")
+
+
+def _few(read: Callable[[bytes], list[Any]]) -> _Read:
+    """Reads arrays of few elements: of commas there are as many between them."""
+    return lambda body: None if body.count(b",") >= AT_ONCE else read(body)
 
 
 def _one(body: bytes) -> list[bytes]:
