@@ -161,7 +161,7 @@ def test_an_own_id_that_is_taken_is_no_fault_of_others(inside: Inside) -> None:
             for number, wire in enumerate(wires):
                 own = {"id": "own"} if number % 2 else {}
                 wire.send(batch("q", [{"body": str(number)}, {"body": "x", **own}]))
-            waits(inside, 6)
+            waits(inside, 4)  # the others are refused while the first own id is being stored
             gate.set()
             statuses = [wire.answer().status for wire in wires]
     assert statuses[::2] == [201] * 3
