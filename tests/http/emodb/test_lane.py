@@ -148,7 +148,7 @@ HEADS = [
         [TYPE, "Origin: http://evil.example"],
     ),
     *([TYPE, "X-BV-API-Key: any"], [TYPE, "X-BV-API-Key: anonymous"], [TYPE, "Authorization: x"]),
-    *([TYPE, "Transfer-Encoding: chunked"], [TYPE, "Content-Length: 03"], [TYPE, "Accept: text/*"]),
+    *([TYPE, "Content-Length: 03"], [TYPE, "Accept: text/*"]),
     *(
         ["Content-Type: application/json; a\xff"],
         [TYPE, "X-BV-API-Key:"],
