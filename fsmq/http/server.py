@@ -21,12 +21,13 @@ from .connection.pieces import Pieces
 from .dialect import Dialect
 from .dialects import DIALECTS
 from .guard.origin import Origins
-from .lane.heads import Heads
 from .lane.lane import Lane
 from .lane.render import SOFTWARE
 from .monitor import Monitor
 from .native.dialect import NativeDialect
+from .native.heads import NativeHeads
 from .native.quick import Quick
+from .native.quick_batches import QuickBatches
 from .native.quick_logs import QuickLogs
 from .problems import (
     InternalError,
@@ -100,11 +101,12 @@ class Server:
             auto_decompress=False,
         )
         service.connections = self._connections.counts
-        verbs = Quick(service, self._native.problem).verbs
+        problem = self._native.problem
+        verbs = {**Quick(service, problem).verbs, **QuickBatches(service, problem).verbs}
         needs_keys = service.access.needs_keys
         of_channels = QuickLogs(service).verbs
         reserved = frozenset(self._by_prefix)
-        heads = Heads(verbs, of_channels, reserved, self._origins, needs_keys)
+        heads = NativeHeads(verbs, of_channels, reserved, self._origins, needs_keys)
         beside: Lane | None = None
         for one in self._others:
             if (reader := one.reader(self._origins)) is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from fsmq.http.guard.limits import Limits
 from tests.harness.suite import eventually
@@ -21,6 +21,7 @@ READ_S = 0.3
 HEAD_S = 0.4
 HASTY = {"limits": Limits(header_timeout=HEAD_S), "read_timeout": READ_S}
 _queues = count(1)
+_ID = "01900000-0000-7000-8000-0000000000{:02}"
 
 
 class Told(NamedTuple):
@@ -29,6 +30,10 @@ class Told(NamedTuple):
     status: int
     headers: list[tuple[str, str]]
     body: str
+
+
+# A request, or what makes it of the bodies of the answers before it.
+Step: TypeAlias = "bytes | Callable[[list[bytes]], bytes]"
 
 
 class Pair:
@@ -50,6 +55,21 @@ class Pair:
             one.load(name)
         return name
 
+    def filled(self, *bodies: bytes, **settings: object) -> str:
+        """A queue on both that is in use, with messages of the same ids that are ready."""
+        name = self.queue(**settings)
+        for one in self.both:
+            one.fill(name, {_ID.format(at): body for at, body in enumerate(bodies)})
+        return name
+
+    def talk(self, *steps: Step) -> list[Told]:
+        """Send steps one after the other on one connection each, and demand the same answers."""
+        quick, plain = (talk(one, steps) for one in self.both)
+        assert quick == plain, (quick, plain)
+        assert self.quick.tree() == self.plain.tree()
+        eventually(lambda: all(map(Inside.holds_nothing, self.both)))
+        return quick
+
     def compare(self, *requests: bytes) -> list[Told]:
         """Send requests one after the other on one connection each, and demand the same answers."""
         quick, plain = (exchange(one, requests) for one in self.both)
@@ -58,6 +78,22 @@ class Pair:
         # An answer's memory is free a moment after its last byte is written.
         eventually(lambda: all(one.admission.memory == 0 for one in self.both))
         return quick
+
+
+def talk(server: Inside, steps: Sequence[Step]) -> list[Told]:
+    """Send the steps one after the other on one connection, and read their answers."""
+    bodies: list[bytes] = []
+    told = []
+    with Wire(server.url) as wire:
+        for step in steps:
+            try:
+                wire.send(step if isinstance(step, bytes) else step(bodies))
+                answer = wire.answer()
+            except (AssertionError, OSError):
+                return [*told, Told(0, [], "closed")]
+            bodies.append(answer.body)
+            told.append(tell(answer))
+    return told
 
 
 def exchange(server: Inside, requests: Sequence[bytes]) -> list[Told]:

@@ -15,7 +15,7 @@ from tests.http.inside import Inside
 from tests.http.pair import Pair, Told, pair_of, request, tell
 
 _queues = count(1)
-_LAST = request("GET /_health/live", "Connection: close")
+LAST = request("GET /_health/live", "Connection: close")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_pieces_and_pipelines(
         one.load(queue)
     # What cannot be parsed ends all that came with it: it comes when the others are answered. And
     # nothing comes behind what ends the connection: whether that is an error depends on the moment.
-    rounds = [parts, [_LAST if end is None else end]]
+    rounds = [parts, [LAST if end is None else end]]
     told = [exchange(one, queue.encode(), rounds, cuts) for one in pair.both]
     quick, plain = told
     assert quick == plain

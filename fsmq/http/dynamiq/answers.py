@@ -15,6 +15,7 @@ from ..problems import HttpError, UnreadableBody
 from ..problems import problem as native_problem
 
 CONTENT_TYPE = "application/json; charset=UTF-8"
+JSON = {"Content-Type": CONTENT_TYPE}
 
 
 class Refused(HttpError):
@@ -27,8 +28,12 @@ class Refused(HttpError):
 
 
 def answer(status: int, content: Any) -> Response:
-    body = _dumps(content).encode("utf-8", "replace")
-    return Response(status=status, body=body, headers={"Content-Type": CONTENT_TYPE})
+    return Response(status=status, body=written(content), headers=JSON)
+
+
+def written(content: Any) -> bytes:
+    """A value as it stands in an answer."""
+    return _dumps(content).encode("utf-8", "replace")
 
 
 def answer_list(before: str, values: Collection[Any], behind: str) -> Response:
@@ -41,8 +46,11 @@ def _dumps(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
+PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
+
+
 def plain(text: str) -> Response:
-    return Response(text=text, content_type="text/plain", charset="utf-8")
+    return Response(body=text.encode(), headers=PLAIN)
 
 
 def no_such_queue(queue: str) -> str:

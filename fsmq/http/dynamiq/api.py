@@ -27,6 +27,7 @@ from ..describe import (
     text,
 )
 
+PREFIXES = ("", "/v1")
 _ERROR = {JSON: record({"error": text()})}
 _WORDS = {JSON: text()}
 _TEXT = {"text/plain": text()}

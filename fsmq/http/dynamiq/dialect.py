@@ -9,15 +9,17 @@ from aiohttp.web import Response
 from fsmq.spool.errors import FsmqError
 
 from ..dialect import Dialect
+from ..guard.origin import Origins
+from ..lane.lane import Reader
 from ..routing.router import Handler
 from ..service.service import Service
 from . import api
 from .answers import problem
+from .heads import DynamiqHeads
 from .queues import Queues
+from .quick import Quick
 from .status import Status
 from .topics import Topics
-
-PREFIXES = ("", "/v1")
 
 
 class Dynamiq(Dialect):
@@ -28,6 +30,7 @@ class Dynamiq(Dialect):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
+        self._service = service
         queues, topics, status = Queues(service), Topics(service), Status(service)
         self._add("GET", "/topics", topics.list)
         self._add("GET", "/topics/{topic}", topics.show)
@@ -57,9 +60,13 @@ class Dynamiq(Dialect):
         at = len(segments) == 2 and segments[0] == "queue" and segments[1] != "1"
         return at and method == "DELETE"
 
+    def reader(self, origins: Origins) -> Reader:
+        needs_keys = self._service.access.needs_keys
+        return DynamiqHeads(Quick(self._service).verbs, origins, needs_keys)
+
     def problem(self, error: FsmqError) -> Response:
         return problem(error)
 
     def _add(self, method: str, path: str, handler: Handler) -> None:
-        for prefix in PREFIXES:
+        for prefix in api.PREFIXES:
             self.router.add(method, prefix + path, handler, api.operation(method, path, prefix))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from aiohttp.web import StreamResponse
+from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
 from fsmq.spool.layout.message import Message, NewMessage
@@ -85,8 +85,7 @@ class Queues(Handlers):
         try:
             settings = self._spool.settings(queue)
             body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
-            content_type, attributes = kept_headers(call.request.headers)
-            message = NewMessage(body, content_type=content_type, attributes=attributes)
+            message = new_message(body, kept_headers(call.request.headers))
             [message_id] = await self._service.put(queue, [message], settings)
         except NoSuchQueue:
             await call.discard_body(self._service.read_timeout)
@@ -98,21 +97,17 @@ class Queues(Handlers):
         asked = call.names["number"]
         if not self._spool.has_queue(queue):
             raise Refused(404, no_such_queue(queue), bare=True)  # whatever the number is
-        if not _whole.fullmatch(asked) or int(asked) < 1:
-            raise Refused(
-                422, f"{asked[:50]!r} is not a batch size: a whole number from 1", bare=True
-            )
-        count = min(int(asked), MAX_COUNT)
+        count = count_of(asked)
         try:
             messages = await self._service.receiver.claim(call, queue, count, None, 0.0)
         except NoSuchQueue:
             raise Refused(404, no_such_queue(queue), bare=True) from None
-        return bodies.in_json(messages, _encode, (b"[", b",", b"]"), CONTENT_TYPE)
+        return fetched(messages)
 
     async def look(self, call: Call) -> StreamResponse:
         queue, message_id = call.queue("receive"), call.names["id"]
         message = None
-        if _can_be(queue, message_id):
+        if can_be(queue, message_id):
             message = await self._service.receiver.find(call, queue, message_id)
         if message is None:
             self._spool.settings(queue)  # that there is no such queue explains it
@@ -121,7 +116,7 @@ class Queues(Handlers):
 
     async def remove(self, call: Call) -> StreamResponse:
         queue, message_id = call.queue("receive"), call.names["id"]
-        if not _can_be(queue, message_id):
+        if not can_be(queue, message_id):
             return answer(200, False)
         [found] = await self._service.complete(self._spool.unsynced.remove(queue, [message_id]))
         return answer(200, found)
@@ -129,9 +124,32 @@ class Queues(Handlers):
     async def remove_many(self, call: Call) -> StreamResponse:
         queue = call.queue("receive")
         self._spool.settings(queue)
-        ids = [i for i in dict.fromkeys(call.names["number"].split(",")) if _can_be(queue, i)]
+        ids = ids_of(queue, call.names["number"])
         found = await self._service.remove(queue, ids)
         return answer(200, {"deleted": sum(found)})
+
+
+def new_message(body: bytes, kept: tuple[str | None, dict[str, str]]) -> NewMessage:
+    """The message of a PUT, with what it keeps of its headers."""
+    content_type, attributes = kept
+    return NewMessage(body, content_type=content_type, attributes=attributes)
+
+
+def count_of(asked: str) -> int:
+    """How many messages a path asks for. Raises Refused."""
+    if not _whole.fullmatch(asked) or int(asked) < 1:
+        raise Refused(422, f"{asked[:50]!r} is not a batch size: a whole number from 1", bare=True)
+    return min(int(asked), MAX_COUNT)
+
+
+def ids_of(queue: str, names: str) -> list[str]:
+    """The ids that a path names, each once, as far as there can be such messages."""
+    return [one for one in dict.fromkeys(names.split(",")) if can_be(queue, one)]
+
+
+def fetched(messages: Sequence[Message]) -> Response:
+    """The answer with messages."""
+    return bodies.in_json(messages, _encode, (b"[", b",", b"]"), CONTENT_TYPE)
 
 
 def _encode(message: Message) -> Iterator[bytes]:
@@ -140,7 +158,7 @@ def _encode(message: Message) -> Iterator[bytes]:
     yield b'"}'
 
 
-def _can_be(queue: str, message_id: str) -> bool:
+def can_be(queue: str, message_id: str) -> bool:
     """Whether there can be such a message: Dynamiq tells no errors about ids."""
     try:
         check_id(check_queue(queue), message_id)

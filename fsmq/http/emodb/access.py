@@ -6,19 +6,26 @@ is made by the first send, so that needs no other right.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..guard.access import Identity
 from ..routing.call import Call
 from .errors import QueueForbidden
 from .requests import Query, check_queue
 
-_HEADER, _PARAMETER = "X-BV-API-Key", "APIKey"
+HEADER, PARAMETER = "X-BV-API-Key", "APIKey"
 _ANONYMOUS = "anonymous"
 
 
 def identify(call: Call) -> Identity:
     """Tell who sends a request. Raises Unauthorized, TooManyRequests."""
-    key = call.request.headers.get(_HEADER, "") or Query(call).text(_PARAMETER)
-    return call.identify(None if key in ("", _ANONYMOUS) else key)
+    return call.identify(key_of(call.request.headers, Query(call.raw_query)))
+
+
+def key_of(headers: Mapping[str, str], query: Query) -> str | None:
+    """The key that a request has."""
+    key = headers.get(HEADER, "") or query.text(PARAMETER)
+    return None if key in ("", _ANONYMOUS) else key
 
 
 def is_known(call: Call, identity: Identity) -> None:
@@ -39,7 +46,7 @@ def may_see(call: Call, identity: Identity) -> None:
 
 
 def may_move(call: Call, identity: Identity) -> None:
-    query = Query(call)
+    query = Query(call.raw_query)
     identity.require("receive", _name(query.text("from"), identity))
     identity.require("send", _name(query.text("to"), identity))
 

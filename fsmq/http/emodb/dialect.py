@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from aiohttp.web import Response, StreamResponse
@@ -15,18 +15,21 @@ from fsmq.spool.layout.steps import LARGE_BYTES
 from ..describe import UNKNOWN
 from ..dialect import Dialect
 from ..guard.access import Identity
+from ..guard.origin import Origins
+from ..lane.lane import Reader
 from ..problems import MethodNotAllowed
-from ..routing import bodies
 from ..routing.call import Call
 from ..routing.router import Endpoint, Handler, Router
 from ..service.service import Service
 from . import api, ids, references
 from .access import identify, is_known, may_move, may_receive, may_see, may_send, require_send
+from .answers import SUCCESS, answered, in_json
 from .batches import elements, parse_any, store_any, stored_batch, stored_batches
 from .dedup import DedupQueues
 from .errors import IllegalArgument, UnknownMove, compact, problem
-from .payloads import is_json, payload
+from .heads import EmoHeads
 from .plain import PlainQueues
+from .quick import Quick
 from .requests import (
     DEFAULT_LIMIT,
     DEFAULT_TTL_S,
@@ -36,19 +39,20 @@ from .requests import (
     check_consumable,
     check_limit,
     check_limit_bound,
+    check_poll,
     check_queue,
     check_ttl,
     check_ttl_bound,
     normal_path,
+    read_poll,
 )
 from .stored import store
 
 T = TypeVar("T")
-MAX_POLL, MAX_PEEK = 1000, 5000
+MAX_PEEK = 5000
 MAX_BODY_BYTES = 64 * 1024 * 1024
 # A value takes about as long to be read as so many bytes.
 _WORK_A_PART = 256
-_SUCCESS = b'{"success":true}'
 _ROOTS = frozenset(("/queue/1", "/dedupq/1"))
 # Of two patterns the one with more literal characters wins: here the one that begins with a queue.
 _QUEUE_FIRST = re.compile(r"(/(?:queue|dedupq)/1)/_move/(claimcount|sendbatch|unclaimall)")
@@ -63,6 +67,7 @@ class EmoDb(Dialect):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
+        self._service = service
         for method in ("GET", "HEAD"):
             self.router.add(method, "/ping", _ping, api.PING)
         _Queues(self.router, "queue", service, PlainQueues(service))
@@ -79,6 +84,9 @@ class EmoDb(Dialect):
             if method != "OPTIONS":
                 raise
             return Endpoint(_options(error.allowed), UNKNOWN), {}
+
+    def reader(self, origins: Origins) -> Reader:
+        return EmoHeads(Quick(self._service).verbs, origins)
 
     def problem(self, error: FsmqError) -> Response:
         return problem(error)
@@ -157,20 +165,15 @@ class _Queues:
     # -- receiving -------------------------------------------------------------------------------
 
     async def poll(self, call: Call) -> StreamResponse:
-        query = Query(call)
-        query.check_partitioned()
-        ttl = query.integer("ttl", DEFAULT_TTL_S)
-        limit = query.integer("limit", DEFAULT_LIMIT)
+        query = Query(call.raw_query)
+        poll = read_poll(query)
         queue = self._name(call)
-        check_ttl(ttl)
-        check_limit(limit)
-        check_ttl_bound(ttl)
-        check_limit_bound(limit, MAX_POLL)
-        messages = await self._queues.poll(call, queue, ttl, limit)
+        check_poll(poll)
+        messages = await self._queues.poll(call, queue, poll.ttl, poll.limit)
         return await self._messages(queue, messages)
 
     async def peek(self, call: Call) -> StreamResponse:
-        query = Query(call)
+        query = Query(call.raw_query)
         if self._queues.is_dedup:
             query.check_partitioned()
         limit = query.integer("limit", DEFAULT_LIMIT)
@@ -180,7 +183,7 @@ class _Queues:
         return await self._messages(queue, await self._queues.peek(call, queue, limit))
 
     async def renew(self, call: Call) -> StreamResponse:
-        query = Query(call)
+        query = Query(call.raw_query)
         query.check_partitioned()
         ttl = query.integer("ttl", DEFAULT_TTL_S)
         given = await self._beside(await self._body(call), elements)
@@ -191,7 +194,7 @@ class _Queues:
         return _success()
 
     async def acknowledge(self, call: Call) -> StreamResponse:
-        Query(call).check_partitioned()
+        Query(call.raw_query).check_partitioned()
         given = await self._beside(await self._body(call), elements)
         queue = self._name(call)
         await self._queues.acknowledge(queue, await self._ids(queue, given))
@@ -200,30 +203,30 @@ class _Queues:
     # -- administration --------------------------------------------------------------------------
 
     async def size(self, call: Call) -> StreamResponse:
-        query = Query(call)
+        query = Query(call.raw_query)
         if self._queues.is_dedup:
             query.check_partitioned()
         limit = query.integer("limit", _NO_LIMIT, LONG_BITS)
         queue = self._name(call)
         check_limit(limit)
-        return _json(b"%d" % await self._queues.size(queue))
+        return in_json(b"%d" % await self._queues.size(queue))
 
     async def claim_count(self, call: Call) -> StreamResponse:
-        Query(call).check_partitioned()
-        return _json(b"%d" % await self._queues.claim_count(self._name(call)))
+        Query(call.raw_query).check_partitioned()
+        return in_json(b"%d" % await self._queues.claim_count(self._name(call)))
 
     async def unclaim_all(self, call: Call) -> StreamResponse:
-        Query(call).check_partitioned()
+        Query(call.raw_query).check_partitioned()
         await self._queues.unclaim_all(self._name(call))
         return _success()
 
     async def purge(self, call: Call) -> StreamResponse:
-        Query(call).check_partitioned()
+        Query(call.raw_query).check_partitioned()
         await self._queues.purge(self._name(call))
         return _success()
 
     async def move(self, call: Call) -> StreamResponse:
-        query = Query(call)
+        query = Query(call.raw_query)
         for name in ("from", "to"):
             if not query.text(name) or query.is_repeated(name):
                 raise IllegalArgument(f"{name}: one queue has to be given")
@@ -234,7 +237,7 @@ class _Queues:
             check_queue(queue, self._queues.longest_name)
         move = await self._queues.move(source, target)
         answer = {"id": references.encode(move.ref, self._queues.is_dedup)}
-        return _json(compact(answer))
+        return in_json(compact(answer))
 
     async def show_move(self, call: Call) -> StreamResponse:
         reference = call.names["reference"]
@@ -243,7 +246,7 @@ class _Queues:
         if move is None:
             raise UnknownMove(reference)
         answer = {"from": move.source, "to": move.target, "status": move.status.upper()}
-        return _json(compact(answer))
+        return in_json(compact(answer))
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -269,24 +272,11 @@ class _Queues:
         return await self._service.beside(len(given) * _WORK_A_PART, ids.decode_all, channel, given)
 
     async def _messages(self, queue: str, messages: list[Message]) -> Response:
-        channel = self._queues.channel(queue)
-        large = [message for message in messages if len(message.body) > LARGE_BYTES]
-        kinds = {m.id: await self._service.in_thread(is_json, m.body) for m in large}
-
-        def encode(message: Message) -> Iterator[bytes]:
-            yield b'{"id":"%s","payload":' % ids.encode(channel, message.id).encode()
-            yield from payload(message.body, kinds.get(message.id))
-            yield b"}"
-
-        return bodies.in_json(messages, encode, (b"[", b",", b"]"))
-
-
-def _json(body: bytes) -> Response:
-    return Response(body=body, content_type="application/json")
+        return await answered(self._service, self._queues.channel(queue), messages)
 
 
 def _success() -> Response:
-    return _json(_SUCCESS)
+    return in_json(SUCCESS)
 
 
 def _options(allowed: list[str]) -> Handler:

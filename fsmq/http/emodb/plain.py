@@ -21,7 +21,8 @@ from ..routing.call import Call
 from ..service.service import Service
 
 T = TypeVar("T")
-_FEW = 256
+# So many messages are stored, or removed, on the loop.
+AT_ONCE = 256
 # A message on its way to its queue gets there within milliseconds: a poll that finds nothing looks
 # again so long.
 LOOK_AGAIN_S = 0.05
@@ -50,7 +51,7 @@ class PlainQueues:
         """Store messages in their queues, all of them with one sync."""
         for number, queue in enumerate(batches):
             await self._make(queue)
-            if number % _FEW == _FEW - 1:
+            if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
         count = sum(map(len, batches.values()))
         size = sum(len(body) for batch in batches.values() for body in batch)
@@ -136,7 +137,7 @@ class PlainQueues:
         self, verb: Callable[..., Pending[T]], queue: str, message_ids: Sequence[str], *more: int
     ) -> T:
         """Do something with messages: on the loop, or in a thread if they are many."""
-        few = len(message_ids) <= _FEW
+        few = len(message_ids) <= AT_ONCE
         if few:
             pending = verb(queue, message_ids, *more)
         else:

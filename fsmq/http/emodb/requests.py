@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
-from ..routing.call import Call
 from .errors import BadParameter, IllegalArgument, NotAcceptable, NotConsumable
 
 T = TypeVar("T")
 MAX_TTL_S = 3600
 DEFAULT_TTL_S = 30
-DEFAULT_LIMIT = 10
+DEFAULT_LIMIT, MAX_POLL = 10, 1000
 INT_BITS, LONG_BITS = 32, 64
 
 _token = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -75,10 +74,10 @@ def _quality_of(part: str) -> float:
 class Query:
     """Parameters of the query: unknown ones are ignored, of repeated ones the first counts."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, raw_query: str) -> None:
         self._values: dict[str, str] = {}
         self._repeated: set[str] = set()
-        for name, value in parse_qsl(call.raw_query, keep_blank_values=True, errors="replace"):
+        for name, value in parse_qsl(raw_query, keep_blank_values=True, errors="replace"):
             if name in self._values:
                 self._repeated.add(name)
             self._values.setdefault(name, value)
@@ -168,3 +167,24 @@ def check_ttl_bound(ttl: int) -> None:
 def check_limit_bound(limit: int, most: int) -> None:
     if limit > most:
         raise IllegalArgument(f"limit: {limit} is more than {most}")
+
+
+class Poll(NamedTuple):
+    """What a poll asks for: up to ``limit`` messages, claimed for ``ttl`` seconds; 0 only looks."""
+
+    ttl: int
+    limit: int
+
+
+def read_poll(query: Query) -> Poll:
+    """What a poll asks for, whose values are still to be checked. Raises BadParameter."""
+    query.check_partitioned()
+    return Poll(query.integer("ttl", DEFAULT_TTL_S), query.integer("limit", DEFAULT_LIMIT))
+
+
+def check_poll(poll: Poll) -> None:
+    """Raises IllegalArgument."""
+    check_ttl(poll.ttl)
+    check_limit(poll.limit)
+    check_ttl_bound(poll.ttl)
+    check_limit_bound(poll.limit, MAX_POLL)

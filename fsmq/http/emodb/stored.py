@@ -45,6 +45,8 @@ class Double:
     def __str__(self) -> str:
         return self.text
 
+    __repr__ = __str__  # an error shows what stands in a list, too
+
 
 def java_double(value: float) -> str:
     """A finite double as ``Double.toString`` of Java writes it."""

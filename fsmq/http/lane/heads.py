@@ -8,8 +8,9 @@ remembered, and most heads cost one look into a table.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from aiohttp import hdrs
 from multidict import CIMultiDict
@@ -17,9 +18,9 @@ from multidict import CIMultiDict
 from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
-from ..guard.access import Identity, bearer, channel
+from ..guard.access import Identity, bearer
 from ..guard.origin import Origins
-from ..routing.headers import CLAIM, kept_headers, named_claim, prefers_json, wants_events
+from ..routing.headers import kept_headers, named_claim, prefers_json, wants_events
 
 if TYPE_CHECKING:
     from .request import Verb
@@ -29,15 +30,9 @@ _MAX_KNOWN = 2048
 MAX_HEAD_BYTES = 4096
 END = b"\r\n\r\n"
 # Nothing in a path or a query that would have to be decoded, and no name that a rule could refuse.
-_NAME = rb"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-_LINE = re.compile(
-    rb"(?P<method>GET|POST|PATCH|DELETE)"
-    rb" /(?P<queue>%(name)s|_logs/%(name)s/channels/%(name)s)/messages"
-    rb"(?:/(?P<id>%(name)s))?(?:\?(?P<query>[A-Za-z0-9=&._-]{1,200}))? HTTP/1\.1\r\n"
-    % {b"name": _NAME}
-)
+NAME = rb"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+QUERY = rb"[A-Za-z0-9=&._-]{1,200}"
 _FIELD = re.compile(rb"([A-Za-z-]{1,40}):[ \t]*([!-~](?:[ -~]*[!-~])?)[ \t]*\r\n")
-_ONCE = re.compile(rb"[?&](?:dedup_)?id=")
 _LENGTH = re.compile(r"0|[1-9][0-9]{0,6}")
 _TAKEN = frozenset(
     (
@@ -50,25 +45,26 @@ _TAKEN = frozenset(
         hdrs.CONNECTION,
         hdrs.CONTENT_LENGTH,
         hdrs.CONTENT_TYPE,
-        CLAIM,
     )
 )
 
 T = TypeVar("T")
-Verbs: TypeAlias = "Mapping[tuple[str, bool], Verb]"
+# By method, and by what the path says behind the queue.
+Verbs: TypeAlias = "Mapping[tuple[str, str], Verb]"
 
 
 class Line(NamedTuple):
     """A request line: what it asks for.
 
     queue: its name, or that of a channel as rights are granted on it. message_id: empty where it
-    names no message.
+    names no message. given: what else its dialect has read of it.
     """
 
     verb: Verb
     queue: str
     message_id: str
     values: Values
+    given: Any = None
 
 
 class Signer(NamedTuple):
@@ -97,28 +93,16 @@ class Fields(NamedTuple):
     signer: Signer | None = None
 
 
-class Heads:
-    """Reads heads.
+class Heads(ABC):
+    """Reads heads of one dialect, which says what its lines and fields mean.
 
-    verbs: what may be asked for, by method and by whether a message is named; of_channels: of
-    channels of logs. reserved: first segments of paths that belong to others. origins: who may send
-    requests here.
+    origins: who may send requests here. own: headers that it takes beside the usual ones.
     """
 
-    def __init__(
-        self,
-        verbs: Verbs,
-        of_channels: Verbs,
-        reserved: frozenset[str],
-        origins: Origins,
-        needs_keys: bool,
-    ) -> None:
-        self._verbs = verbs
-        self._of_channels = of_channels
-        self._reserved = reserved
+    def __init__(self, origins: Origins, own: Collection[str] = ()) -> None:
         self._origins = origins
-        self._needs_keys = needs_keys
-        self._lines: dict[bytes, Line | None] = {}
+        self._taken = _TAKEN | {name.title() for name in own}
+        self._lines: dict[bytes, Line] = {}
         self._fields: dict[bytes, Fields | None] = {}
 
     def read(self, data: bytes) -> tuple[Line, Fields, int] | None:
@@ -128,10 +112,7 @@ class Heads:
             return None
         begin = data.find(b"\n") + 1
         named = data[:begin]
-        try:
-            line = self._lines[named]
-        except KeyError:
-            line = self._line(named)
+        line = self._lines.get(named) or self._line(named)
         if line is None:
             return None
         rest = data[begin : end + 2]
@@ -141,28 +122,13 @@ class Heads:
             fields = remember(self._fields, rest, self._read_fields(rest))
         return None if fields is None else (line, fields, end + 4)
 
+    @abstractmethod
     def _line(self, named: bytes) -> Line | None:
-        match = _LINE.fullmatch(named)
-        if match is None:
-            return remember(self._lines, named, None)
-        method, queue, message_id, query = (
-            part.decode("ascii") if part is not None else "" for part in match.groups()
-        )
-        verbs = self._verbs
-        if queue.startswith("_"):
-            _, log, _, name = queue.split("/")
-            queue, verbs = channel(log, name), self._of_channels
-        verb = verbs.get((method, bool(message_id)))
-        if verb is None or queue in self._reserved:
-            return None
-        try:
-            values = verb.operation.read(query)
-        except FsmqError:
-            return None
-        line = Line(verb, queue, message_id, values)
-        # An id comes once: in the path, or of a post in the query.
-        is_usual = not message_id and not _ONCE.search(named)
-        return remember(self._lines, named, line) if is_usual else line
+        """What a request line asks for, which may be remembered in ``_lines``; None to leave it."""
+
+    @abstractmethod
+    def _fields_of(self, headers: CIMultiDict[str], length: int | None) -> Fields | None:
+        """What headers mean, each of which is there once; None, or an FsmqError, to leave it."""
 
     def _read_fields(self, rest: bytes) -> Fields | None:
         headers: CIMultiDict[str] = CIMultiDict()
@@ -172,7 +138,7 @@ class Heads:
             if match is None:
                 return None
             name, value = match[1].decode("ascii"), match[2].decode("ascii")
-            if name.title() not in _TAKEN or name in headers:
+            if name.title() not in self._taken or name in headers:
                 return None
             headers[name] = value
             at = match.end()
@@ -185,15 +151,25 @@ class Heads:
             return None
         try:
             self._origins.check(headers)
-            token = bearer(headers.getall(hdrs.AUTHORIZATION, ())) if self._needs_keys else None
-            kept = kept_headers(headers)
-            claim = named_claim(headers)
+            return self._fields_of(headers, None if length is None else int(length))
         except FsmqError:
             return None
-        if wants_events(headers.get(hdrs.ACCEPT)):
+
+
+class BearerHeads(Heads):
+    """Reads heads of a dialect that takes keys as ``Authorization: Bearer``."""
+
+    def __init__(self, origins: Origins, needs_keys: bool, own: Collection[str] = ()) -> None:
+        super().__init__(origins, own)
+        self._needs_keys = needs_keys
+
+    def _fields_of(self, headers: CIMultiDict[str], length: int | None) -> Fields | None:
+        accepted = headers.get(hdrs.ACCEPT)
+        if wants_events(accepted):
             return None
-        in_json = prefers_json(headers.get(hdrs.ACCEPT))
-        return Fields(None if length is None else int(length), token, in_json, kept, claim)
+        token = bearer(headers.getall(hdrs.AUTHORIZATION, ())) if self._needs_keys else None
+        kept, claim = kept_headers(headers), named_claim(headers)
+        return Fields(length, token, prefers_json(accepted), kept, claim)
 
 
 def remember(known: dict[bytes, T], key: bytes, value: T) -> T:

@@ -12,7 +12,6 @@ from aiohttp.http import StreamWriter
 from aiohttp.web import Response
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.steps import FEW
 
 from ..connection.connection import Connection
 from ..connection.pieces import Pieces
@@ -20,6 +19,7 @@ from ..describe import Operation
 from ..guard.access import Identity
 from ..guard.keys import Right
 from ..problems import InternalError, problem
+from .groups import MOST_AT_ONCE
 from .heads import Fields, Line
 from .render import head, render
 
@@ -45,7 +45,7 @@ class Verb:
     right: Right
     do: Callable[[list[Request]], None]
     has_body: bool = False
-    at_once: int = 4 * FEW
+    at_once: int = MOST_AT_ONCE
     told: Callable[[FsmqError], Response] = problem
 
 
@@ -54,8 +54,7 @@ class Request:
 
     verb, queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies
     that are counted for it. is_gone: the client has hung up; on_gone: what its verb wants done
-    then. given: what its verb has read of it; there is none until it sets one. started: when it
-    came.
+    then. given: what its dialect has read of its line, or its verb of it. started: when it came.
     """
 
     __slots__ = (
@@ -79,7 +78,6 @@ class Request:
         "values",
         "verb",
     )
-    given: Any
 
     def __init__(
         self,
@@ -91,7 +89,7 @@ class Request:
         missing: int,
     ) -> None:
         line, self.fields, self._size = head
-        self.verb, self.queue, self.message_id, self.values = line
+        self.verb, self.queue, self.message_id, self.values, self.given = line
         self.connection = connection
         self.account = identity.account
         self.held = self.fields.length or 0

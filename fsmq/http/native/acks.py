@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from aiohttp.web import StreamResponse
+from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.claim_names import PATTERN, check_claim
+from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.put import MAX_BATCH
+from fsmq.spool.verbs.remove_if import Acked
 
 from ...wire import MAX_BATCH_BYTES, unquote_id
 from ..answers import json_answer
@@ -84,15 +87,26 @@ class Acks(Handlers):
         call.read()
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         ids, claims = await self._service.beside(len(body), ids_and_claims, body)
-        answer: dict[str, list[str]] = {"removed": [], "missing": []}
-        if any(claims):
-            answer["ended"] = []
         outcomes = await self._service.remove_if(queue, [unquote_id(i) for i in ids], claims)
-        for message_id, outcome in zip(ids, outcomes, strict=True):
-            answer[outcome].append(message_id)
-        if len(answer["missing"]) == len(ids):
-            self._spool.settings(queue)  # that there is no such queue explains it
-        return json_answer(200, answer)
+        return acked(self._spool, queue, ids, claims, outcomes)
+
+
+def acked(
+    spool: Spool,
+    queue: str,
+    ids: Sequence[str],
+    claims: Sequence[str | None],
+    outcomes: Sequence[Acked],
+) -> Response:
+    """The answer to a ``POST /{queue}/ack``. Raises NoSuchQueue, where that explains it."""
+    answer: dict[str, list[str]] = {"removed": [], "missing": []}
+    if any(claims):
+        answer["ended"] = []
+    for message_id, outcome in zip(ids, outcomes, strict=True):
+        answer[outcome].append(message_id)
+    if len(answer["missing"]) == len(ids):
+        spool.settings(queue)
+    return json_answer(200, answer)
 
 
 def ids_and_claims(body: bytes) -> tuple[list[str], list[str | None]]:

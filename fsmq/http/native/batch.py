@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
-from aiohttp.web import StreamResponse
+from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import (
     DuplicateMessage,
@@ -193,7 +194,7 @@ class Batches(Handlers):
             if len(messages) == 1:
                 error.index = 0
             raise
-        return json_answer(201, {"ids": [quote_id(message_id) for message_id in ids]})
+        return stored(ids)
 
 
 def next_page(call: Call, path: str, after: str) -> str:
@@ -202,6 +203,11 @@ def next_page(call: Call, path: str, after: str) -> str:
     kept = [pair for pair in given if unquote_plus(pair.partition("=")[0]) != "after"]
     query = "&".join([*kept, f"after={quote(after, safe='')}"])
     return f'<{path}?{quote(query, safe="%=&+:@,;!*()/?~", errors="surrogateescape")}>; rel="next"'
+
+
+def stored(ids: Sequence[str]) -> Response:
+    """The answer to a ``POST /{queue}/batch``."""
+    return json_answer(201, {"ids": [quote_id(message_id) for message_id in ids]})
 
 
 # -- what is in a body -----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ..lane.groups import by_queue, each
 from ..lane.heads import Verbs
 from ..lane.request import Request, Verb
 from ..service.service import Service
-from . import forms
+from . import forms, heads
 from .claims import NativeClaims
 from .messages import Messages
 
@@ -36,12 +36,12 @@ class Quick:
         self._problem = problem
         self._group = GroupVerbs(service, problem)
         self.verbs: Verbs = {
-            ("POST", False): Verb(Messages.POST, "send", self._put, has_body=True),
-            ("GET", False): Verb(
+            ("POST", heads.ALL): Verb(Messages.POST, "send", self._put, has_body=True),
+            ("GET", heads.ALL): Verb(
                 Messages.CLAIM, "receive", NativeClaims(service, self._group.fail).claim
             ),
-            ("DELETE", True): Verb(Messages.REMOVE, "receive", self._remove),
-            ("PATCH", True): Verb(Messages.CHANGE, "receive", self._change),
+            ("DELETE", heads.ONE): Verb(Messages.REMOVE, "receive", self._remove),
+            ("PATCH", heads.ONE): Verb(Messages.CHANGE, "receive", self._change),
         }
 
     # -- put ---------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ..lane.request import Request, Verb
 from ..routing.bodies import INERT, raw
 from ..service.service import Service
 from .channels import Channels
+from .heads import ALL, ONE
 from .log_forms import COUNT, GENERATION, VISIBILITY, headers_of_claimed, offset_of
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,8 @@ class QuickLogs:
         self._logs = service.logs
         self._admission = service.admission
         self.verbs: Verbs = {
-            ("GET", False): Verb(Channels.CLAIM, "receive", self._claim),
-            ("DELETE", True): Verb(Channels.FINISH, "receive", self._finish),
+            ("GET", ALL): Verb(Channels.CLAIM, "receive", self._claim),
+            ("DELETE", ONE): Verb(Channels.FINISH, "receive", self._finish),
         }
 
     def _claim(self, requests: list[Request]) -> None:

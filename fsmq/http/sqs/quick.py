@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from aiohttp.web import Response
@@ -23,10 +22,9 @@ from ..describe import Operation
 from ..guard.keys import Right
 from ..lane.claims import QuickClaims
 from ..lane.group_verbs import GroupVerbs
-from ..lane.groups import by_queue, each, fail_all
+from ..lane.groups import by_queue, each, read_each, shares
+from ..lane.json_bodies import json_body
 from ..lane.request import Request, Verb
-from ..problems import Overloaded
-from ..routing.json_room import room_of_json
 from ..service.service import Service
 from . import protocol
 from .ask import Ask, Result, Shared
@@ -36,8 +34,6 @@ from .names import SqsOptions
 from .receiving import Receiving, Wanted
 from .sending import Sending, Sends
 
-# What the values of a request take that is not counted: about as much as all else of it.
-_LITTLE = 2048
 _Do = Callable[[list[Request]], None]
 
 
@@ -81,19 +77,14 @@ class Quick:
         self, action: str, read: Callable[[Ask], Any], do: _Do, requests: list[Request]
     ) -> None:
         """Read requests, whose ``given`` is what ``read`` makes of them, and do the good ones."""
-        good = []
         shared: Shared = {}
-        for request in requests:
-            try:
-                request.given = read(self._ask(action, request, shared))
-                request.queue = request.given.queue
-            except FsmqError:
-                request.hand_over()
-            except Exception:
-                fail_all([request])
-            else:
-                good.append(request)
-        if good:
+
+        def read_one(request: Request) -> Any:
+            given = read(self._ask(action, request, shared))
+            request.queue = given.queue
+            return given
+
+        if good := read_each(requests, read_one):
             do(good)
 
     def _ask(self, action: str, request: Request, shared: Shared) -> Ask:
@@ -101,11 +92,7 @@ class Quick:
         assert signer is not None
         if signer.check is not None:
             signer.check(body)
-        room = room_of_json(body)
-        if room > self._service.admission.limits.memory:
-            raise Overloaded("the JSON has more values than there is memory for")
-        if room > _LITTLE:
-            request.hold(room, sure=False)
+        json_body(request, self._service.admission)
         members = protocol.read_members(action, body, request.queue or None)
         return Ask(None, signer.identity, action, members, self._options, shared=shared)
 
@@ -122,7 +109,7 @@ class Quick:
             self._group.put(some, begin, partial(self._stored, some))
 
     def _stored(self, requests: list[Request], ids: list[str]) -> None:
-        each(requests, _sent, _shares(ids, [len(_sends(one).checked) for one in requests]))
+        each(requests, _sent, shares(ids, [len(_sends(one).checked) for one in requests]))
 
     # -- receive -----------------------------------------------------------------------------------
 
@@ -151,21 +138,21 @@ class Quick:
             self._group.remove(some, begin, partial(self._removed, queue, some))
 
     def _removed(self, queue: str, requests: list[Request], outcomes: list[Acked]) -> None:
-        shares = _shares(outcomes, [len(_deletes(one).receipts) for one in requests])
+        parts = shares(outcomes, [len(_deletes(one).receipts) for one in requests])
         ended = []
-        for request, share in zip(requests, shares, strict=True):
+        for request, share in zip(requests, parts, strict=True):
             ended += _deletes(request).ended(share)
         if not ended:
-            each(requests, self._deleted, shares)
+            each(requests, self._deleted, parts)
             return
         pending = self._claims.remove_ended(queue, ended)
-        done = partial(self._deleted_all, requests, shares)
+        done = partial(self._deleted_all, requests, parts)
         self._service.then(pending, done, partial(self._group.fail, requests))
 
     def _deleted_all(
-        self, requests: list[Request], shares: list[list[Acked]], _removed: int
+        self, requests: list[Request], parts: list[list[Acked]], _removed: int
     ) -> None:
-        each(requests, self._deleted, shares)
+        each(requests, self._deleted, parts)
 
     def _deleted(self, request: Request, outcomes: list[Acked]) -> None:
         try:
@@ -228,8 +215,3 @@ def _wanted(request: Request) -> Wanted:
 
 def _deletes(request: Request) -> Deletes:
     return request.given  # type: ignore[no-any-return]
-
-
-def _shares(things: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
-    rest = iter(things)
-    return [list(islice(rest, size)) for size in sizes]
