@@ -38,6 +38,7 @@ STAGES = ("hosts", "logs", "rates")
 @click.option("--seconds", default=120, show_default=True, help="Of work on an ordered log.")
 @click.option("--rates", default=3, show_default=True, help="Times to measure one host, and both.")
 @click.option("--rate-seconds", default=20, show_default=True, help="Of each measurement.")
+@click.option("--delay", default=20, show_default=True, help="Milliseconds of a slow network.")
 @click.option("--only", type=click.Choice(STAGES), help="Only this stage.")
 @click.option("--version", type=click.Choice(list(MOUNTS)), help="Only this one.")
 @click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
@@ -53,6 +54,7 @@ def main(
     seconds: int,
     rates: int,
     rate_seconds: int,
+    delay: int,
     only: str | None,
     version: str | None,
     seed: int | None,
@@ -74,7 +76,12 @@ def main(
             mount = f"--options={MOUNTS[each]}"
             of_queues = (f"--rounds={rounds}", mount, f"--seed={seed}", f"--lives={lives}")
             of_logs = (f"--seconds={seconds}", mount)
-            of_rates = (f"--times={rates}", f"--seconds={rate_seconds}", mount)
+            of_rates = (
+                f"--times={rates}",
+                f"--seconds={rate_seconds}",
+                f"--delay-ms={delay}",
+                mount,
+            )
             for stage, module, words in zip(
                 STAGES,
                 ("tests.nfs.guest", "tests.nfs.ordered_logs", "tests.nfs.log_rates"),
