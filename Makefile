@@ -125,7 +125,7 @@ soak: setup java ## all that is long: power cuts, kills, crash states, interleav
 	$(BIN)/python -m tests.soak.spark_power
 
 .PHONY: soak-nfs
-soak-nfs: setup ## two hosts on real NFS in an emulated machine, as root (half an hour)
+soak-nfs: setup ## two hosts on real NFS in an emulated machine, as root (most of an hour)
 	$(BIN)/python -m tests.soak.nfs
 
 .PHONY: soak-cluster

@@ -21,6 +21,7 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log import linking
 from fsmq.spool.log.merging import Merger
 from tests.harness.suite import PATIENCE_S
+from tests.nfs.publishers import Published, Publishers
 
 
 class Rival:
@@ -119,6 +120,14 @@ class Rival:
 
     def make_log(self, log: str) -> bool:
         return self._spool.log(log).create(writers="hosts")
+
+    def drop_log(self, log: str) -> None:
+        self._spool.log(log).delete()
+
+    def publish_fast(
+        self, log: str, name: str, threads: int, begin: float, end: float
+    ) -> Published:
+        return Publishers(self._spool, log, name, begin, end).run(threads)
 
     def append(self, log: str, *bodies: str) -> list[int]:
         """Publish one after the other; their offsets."""

@@ -4,9 +4,10 @@
 
 First they act step by step on what the other changes, and put, claim and delete the same ids at
 once. Then both run mq, mover and reaper, and clients of every verb; programs are killed, cables
-pulled, answers lost while the server is started again. At last both work on an ordered log. Exit
-code 1 and the findings if a promise was broken. As root, with qemu and mmdebstrap; the processor is
-emulated, so all of it is slow.
+pulled, answers lost while the server is started again. Then both work on an ordered log. At last
+it is measured how fast they publish to one, against one host alone: --only rates for nothing else.
+Exit code 1 and the findings if a promise was broken. As root, with qemu and mmdebstrap; the
+processor is emulated, so all of it is slow.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ MOUNTS = {
     "4.2": "vers=4.2,hard,noatime,lookupcache=positive",
     "3": "vers=3,hard,noatime,lookupcache=none",
 }
+STAGES = ("hosts", "logs", "rates")
 
 
 @click.command(help=__doc__)
 @click.option("--rounds", default=30, show_default=True, help="Of each version.")
 @click.option("--lives", default=60, show_default=True, help="Of ids that both hosts put at once.")
 @click.option("--seconds", default=120, show_default=True, help="Of work on an ordered log.")
+@click.option("--rates", default=3, show_default=True, help="Times to measure one host, and both.")
+@click.option("--rate-seconds", default=20, show_default=True, help="Of each measurement.")
+@click.option("--delay", default=20, show_default=True, help="Milliseconds of a slow network.")
+@click.option("--only", type=click.Choice(STAGES), help="Only this stage.")
 @click.option("--version", type=click.Choice(list(MOUNTS)), help="Only this one.")
 @click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
 @click.option(
@@ -43,7 +49,16 @@ MOUNTS = {
     help="Where the machine is kept.  [default: build/nfs]",
 )
 def main(
-    rounds: int, lives: int, seconds: int, version: str | None, seed: int | None, image: Path
+    rounds: int,
+    lives: int,
+    seconds: int,
+    rates: int,
+    rate_seconds: int,
+    delay: int,
+    only: str | None,
+    version: str | None,
+    seed: int | None,
+    image: Path,
 ) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
@@ -61,10 +76,20 @@ def main(
             mount = f"--options={MOUNTS[each]}"
             of_queues = (f"--rounds={rounds}", mount, f"--seed={seed}", f"--lives={lives}")
             of_logs = (f"--seconds={seconds}", mount)
-            for module, words in (
-                ("tests.nfs.guest", of_queues),
-                ("tests.nfs.ordered_logs", of_logs),
+            of_rates = (
+                f"--times={rates}",
+                f"--seconds={rate_seconds}",
+                f"--delay-ms={delay}",
+                mount,
+            )
+            for stage, module, words in zip(
+                STAGES,
+                ("tests.nfs.guest", "tests.nfs.ordered_logs", "tests.nfs.log_rates"),
+                (of_queues, of_logs, of_rates),
+                strict=True,
             ):
+                if only not in (None, stage):
+                    continue
                 place = Path(folder, module)
                 place.mkdir()
                 try:

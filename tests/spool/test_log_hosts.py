@@ -17,6 +17,7 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import OffsetGone
 from fsmq.spool.log import linking
+from fsmq.spool.log.disk import Disk
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.merging import Merger
 from tests.harness.suite import HOME
@@ -146,6 +147,55 @@ def test_a_writer_that_slept_before_its_link_does_not_count(
     assert len(found) == offset + 1
     assert found[offset] == b"sleeper"
     assert found.count(b"sleeper") == 1
+
+
+@pytest.mark.parametrize("slept_s", [0.0, linking.TRUST_S + 1, 10 * linking.MERGE_AFTER_S])
+def test_a_writer_that_slept_behind_its_link_looks_for_the_end(
+    log: Log, monkeypatch: pytest.MonkeyPatch, slept_s: float
+) -> None:
+    """When it was awake again the name behind its own was free; before, another group had it."""
+    log.publish(b"first")
+    real, clock = Disk.sync_folder, linking.since_boot
+    asleep, shift = [slept_s > 0], [0.0]
+
+    def sync_folder(disk: Disk, folder: str) -> None:
+        if folder == disk.segments and asleep and asleep.pop():
+            others_publish_and_merge(log, 20)
+            assert f"{2:020}" not in names(log)
+            shift[0] = slept_s
+        real(disk, folder)
+
+    monkeypatch.setattr(Disk, "sync_folder", sync_folder)
+    monkeypatch.setattr(linking, "since_boot", lambda: clock() + shift[0])
+    assert log.publish(b"sleeper") == 1
+    end = log.end()
+    assert log.publish(b"next") == end == (22 if slept_s else 2)
+    found = bodies(log)
+    assert (found[1], found[end], len(found)) == (b"sleeper", b"next", end + 1)
+
+
+def test_a_writer_that_was_behind_reads_what_has_come(
+    log: Log, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tries the end that it knows, and that of the winner; then it looks for the end."""
+    log.publish(b"0")
+    with Spool(spool.tree.root, sync="none") as two:
+        for number in range(1, 31):
+            two.log("users").publish(b"%d" % number)
+        tree, tried = spool.tree, []
+        real = tree.link
+
+        def link(path: str, name: str) -> None:
+            tried.append(int(Path(name).name))
+            real(path, name)
+
+        monkeypatch.setattr(tree, "link", link)
+        assert log.publish(b"31") == 31
+        assert tried == [1, 2, 31]
+        assert two.log("users").publish(b"32") == 32
+        assert log.publish(b"33") == 33
+        assert tried == [1, 2, 31, 32, 33]
+    assert bodies(log) == [b"%d" % number for number in range(34)]
 
 
 def test_what_a_sleeper_left_is_removed(log: Log) -> None:

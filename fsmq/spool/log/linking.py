@@ -2,12 +2,15 @@
 
 A group of messages is written to a dot-name and synced. Then it is linked to the name that is the
 offset at which the log ends. Of all who try that, on any number of hosts, one succeeds. The others
-take the end of that group, and try there.
+take the end of that group, and try there. Whether the end that they know is still the end nobody
+asks before that: the link tells it.
 
 A name that was merged away is free again, so a writer that slept could link to it. Groups are
 merged when the merger has seen them for ten minutes. So a writer that has needed less than one
-minute, by a clock that nobody sets, from its look at the end to the end of its link, has not. One
-that has needed more lists the folder, and begins again if its name does not count.
+minute, by a clock that nobody sets, from a moment at which nothing had the name yet to the end of
+its link, has not. One that has needed more lists the folder, and begins again if its name does not
+count. Such a moment is that of a listing, or the beginning of a link of one's own to the name
+before; and it is one for all names behind that name, since none can be there without it.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ MERGE_AFTER_S = 600.0
 TRUST_S = 60.0
 # Names of groups that are never merged.
 KEPT_NAMES = 1000
+_BLIND_TRIES = 2  # links to where the end was, before it is looked for
 _MOST_NEW = 5000  # groups that were followed, before the folder is listed again
 _boottime = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -62,7 +66,7 @@ class LinkedTail:
     def __init__(self, disk: Disk, time_before: Callable[[list[Piece]], int]) -> None:
         self._disk = disk
         self._time_before = time_before
-        self._seen_at = float("-inf")
+        self._seen_at = float("-inf")  # nothing had the name of the end then
         self._time_us = 0
         self.pieces: list[Piece] = []
         self._listed = 0  # how many pieces the last listing had
@@ -105,21 +109,31 @@ class LinkedTail:
         assert end is not None
         while True:
             seen_at = since_boot()
-            file = open_file(self._disk.tree, self._disk.segments, name_of(end))
-            if file is None:
-                return end
-            try:
-                group = _read(file)
-            finally:
-                file.close()
+            group = self._open(end)
             if group is None:
-                raise Stale  # one host has written here, for a while
-            end = self._take(group, seen_at)
+                if since_boot() - self._seen_at > TRUST_S:
+                    raise Stale  # it may have been there, and merged away
+                self._seen_at = seen_at
+                return end
+            end = self._take(group)
 
-    def _take(self, group: Group, seen_at: float) -> int:
+    def _open(self, base: int) -> Group | None:
+        """The group of a name; None if nothing has it. Raises Stale if one host writes there."""
+        file = open_file(self._disk.tree, self._disk.segments, name_of(base))
+        if file is None:
+            return None
+        try:
+            group = _read(file)
+        finally:
+            file.close()
+        if group is None:
+            raise Stale  # one host has written here, for a while
+        return group
+
+    def _take(self, group: Group) -> int:
         end = group.base + group.messages
         self.pieces.append(Piece(group.base, end, group.base, name_of(group.base)))
-        self._time_us, self._seen_at = group.time_us, seen_at
+        self._time_us = group.time_us
         return end
 
     def _look(self, base: int) -> Group:
@@ -145,12 +159,17 @@ class LinkedTail:
         Raises Unavailable, OSError.
         """
         draft = f"{self._disk.segments}/.{uuid7()}"
+        self.inode = 0  # of the draft
         written: list[Sequence[Entry]] = []
         time_us = -1
         starts = [0]
+        tries = 0
         try:
             while True:
-                base = self._refreshed()
+                # A loser knows the winner's group, and mostly nobody is further yet. One that was
+                # behind by more than that reads all there is, without a link for each.
+                base = self._expected() if tries < _BLIND_TRIES else self._refreshed()
+                tries += 1
                 batches = choose(base)
                 if not batches:
                     return []
@@ -162,6 +181,13 @@ class LinkedTail:
         finally:
             with suppress(OSError):
                 self._disk.tree.unlink(draft)
+
+    def _expected(self) -> int:
+        """Where the log ended when this tail saw it last."""
+        end = self.pieces[-1].end if self.pieces else None
+        if end is None or since_boot() - self._seen_at > TRUST_S / 2:
+            return self._refreshed()
+        return end
 
     def _refreshed(self) -> int:
         """Where the log ends, as far as one can know."""
@@ -189,7 +215,8 @@ class LinkedTail:
             starts.append(marks.ordinal)
             parts.extend(encode(entries, time_us, marks))
         tree = self._disk.tree
-        tree.unlink(draft)
+        if self.inode:
+            tree.unlink(draft)  # of the last try
         fd = tree.create(draft)
         try:
             for chunk in chunks(parts):
@@ -203,23 +230,45 @@ class LinkedTail:
     def _link(self, draft: str, base: int, time_us: int, count: int) -> bool:
         """Try for the name that is the end of the log; whether it is ours, durably."""
         tree, path = self._disk.tree, f"{self._disk.segments}/{name_of(base)}"
-        seen_at = self._seen_at
+        begun_at = since_boot()
         try:
             tree.link(draft, path)
         except FileExistsError:
             # The answer to a link that succeeded may have been lost, and the call made twice.
-            found = tree.look(path)
-            if found is None or found.st_ino != self.inode:
+            if not self._is_winner(base):
                 return False
-        if since_boot() - seen_at > TRUST_S and not self._counts(base):
+        if since_boot() - self._seen_at > TRUST_S and not self._counts(base):
             found = tree.look(path)
             if found is not None and found.st_ino == self.inode:
                 tree.unlink(path)
             self.pieces = []
             return False
         self._disk.sync_folder(self._disk.segments)
-        self._take(Group(base, count, time_us, self.inode), since_boot())
+        self._take(Group(base, count, time_us, self.inode))
+        # Not a later moment: others may have gone on since, for long if this process was stopped.
+        self._seen_at = begun_at
         return True
+
+    def _is_winner(self, base: int) -> bool:
+        """Whether a name that is taken has what was to be linked; else take what it has.
+
+        Opened at once: an NFS client that was refused a link asks the server what has the name.
+        """
+        try:
+            group = self._open(base)
+        except Stale:
+            group = None
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            group = None
+        if group is None:
+            self.pieces = []
+            return False
+        if group.inode == self.inode:
+            return True
+        self._take(group)
+        return False
 
     def _counts(self, base: int) -> bool:
         """Whether a name that was linked late is at the end of the log, or joins on to what is."""

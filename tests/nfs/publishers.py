@@ -1,0 +1,94 @@
+"""Threads of one process that publish to a log as fast as they can."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+from fsmq.spool import Spool
+from fsmq.spool.layout.tree import Tree
+
+_BODY_BYTES = 1024
+
+
+class Published(NamedTuple):
+    """What a host has done.
+
+    offsets: of each thread's messages, one after the other. counted: how many were answered in the
+        time that counts. linked, lost: links that gave a group its name, and that came too late.
+        written: files that were written for them.
+    """
+
+    name: str
+    offsets: list[list[int]]
+    counted: int
+    linked: int
+    lost: int
+    written: int
+
+
+def body_of(name: str, thread: int, number: int) -> bytes:
+    """A body like no other."""
+    return f"{name} {thread} {number} ".encode().ljust(_BODY_BYTES, b".")
+
+
+class Publishers:
+    """Publish with some threads, from now until ``end``; what was answered since ``begin`` counts.
+
+    begin, end: moments of time.monotonic().
+    """
+
+    def __init__(self, spool: Spool, log: str, name: str, begin: float, end: float) -> None:
+        self._log = spool.log(log)
+        self._tree = spool.tree
+        self._name = name
+        self._begin, self._end = begin, end
+        self._counted = self._linked = self._lost = self._written = 0
+        self._errors: list[BaseException] = []
+        self._counting = threading.Lock()
+
+    def run(self, threads: int) -> Published:
+        """Raises what a publish has raised."""
+        offsets: list[list[int]] = [[] for _ in range(threads)]
+        working = [
+            threading.Thread(target=self._work, args=(thread, offsets[thread]))
+            for thread in range(threads)
+        ]
+        link, create = Tree.link, Tree.create
+
+        def count_link(tree: Tree, path: str, name: str) -> None:
+            try:
+                link(tree, path, name)
+            except FileExistsError:
+                self._lost += tree is self._tree
+                raise
+            self._linked += tree is self._tree
+
+        def count_create(tree: Tree, path: str) -> int:
+            self._written += tree is self._tree
+            return create(tree, path)
+
+        # Only one thread at a time publishes for all, so that the counters need no lock.
+        Tree.link, Tree.create = count_link, count_create  # type: ignore[method-assign]
+        try:
+            for each in working:
+                each.start()
+            for each in working:
+                each.join()
+        finally:
+            Tree.link, Tree.create = link, create  # type: ignore[method-assign]
+        for error in self._errors:
+            raise error
+        counts = (self._counted, self._linked, self._lost, self._written)
+        return Published(self._name, offsets, *counts)
+
+    def _work(self, thread: int, offsets: list[int]) -> None:
+        try:
+            while time.monotonic() < self._end:
+                offsets.append(self._log.publish(body_of(self._name, thread, len(offsets))))
+                if self._begin <= time.monotonic() < self._end:
+                    with self._counting:
+                        self._counted += 1
+        except BaseException as error:
+            self._errors.append(error)
