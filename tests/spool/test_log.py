@@ -386,6 +386,19 @@ def test_small_appends_take_the_place_of_zeros(log: Log, ahead: bool) -> None:
     assert not check(log.spool.context.tree.root).findings
 
 
+def test_processes_that_publish_in_turn_write_zeros_ahead(
+    log: Log, spool: Spool, clock: Clock, ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one has appended lets the other open the segment anew, and forget nothing else."""
+    monkeypatch.setattr(growing, "_SMALL_IN_A_ROW", 8)
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        for number in range(10):
+            assert log.publish(b"mine") == 2 * number
+            assert other.log("users").publish(b"other") == 2 * number + 1
+        assert (segments(log)[0].stat().st_size > 1 << 20) == ahead
+    assert bodies(log) == [b"mine", b"other"] * 10
+
+
 def test_what_a_crash_has_left_behind_a_hole_of_zeros_never_counts(
     log: Log, clock: Clock, ahead: bool
 ) -> None:

@@ -24,15 +24,34 @@ _SMALL_BYTES = 64 * 1024
 _SMALL_IN_A_ROW = 8
 
 
+class Pace:
+    """How large the appends of one process were of late, in whichever segment."""
+
+    def __init__(self) -> None:
+        self._small = 0  # in a row
+
+    def note(self, size: int) -> None:
+        """Take note of an append of so many bytes."""
+        self._small = self._small + 1 if size <= _SMALL_BYTES else 0
+
+    def note_full(self) -> None:
+        """Take note that the disk has no room for zeros."""
+        self._small = 0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the next append is likely to take the place of zeros."""
+        return self._small >= _SMALL_IN_A_ROW
+
+
 class Growing(File):
     """The segment, open to be read and written. For who has the lock. Methods raise OSError."""
 
-    __slots__ = ("_small", "_zeros_to")
+    __slots__ = ("_zeros_to",)
 
     def __init__(self, file: File) -> None:
         super().__init__(file.fd, file.name, file.line, file.inode)
         self._zeros_to = self.size  # behind the end of the log it has zeros up to here
-        self._small = 0  # appends in a row
 
     def append(self, position: int, chunks: Iterable[bytes]) -> None:
         """Write what comes behind a place, all of it or nothing."""
@@ -46,22 +65,22 @@ class Growing(File):
                 self.cut(position)
             raise
 
-    def write_ahead(self, end: int, written: int, segment_bytes: int) -> None:
-        """Write zeros behind the end, if the next append is likely to take their place.
+    def write_ahead(self, end: int, written: int, segment_bytes: int) -> bool:
+        """Write zeros behind the end, unless enough are there; False if the disk refuses.
 
         written: how many bytes the last append had. segment_bytes: how large the segment gets.
         """
-        self._small = self._small + 1 if written <= _SMALL_BYTES else 0
         size = min(len(_AHEAD), segment_bytes - end)
-        if self._small < _SMALL_IN_A_ROW or self._zeros_to - end >= written or size < written:
-            return
+        if self._zeros_to - end >= written or size < written:
+            return True
         try:
             write_at(self.fd, memoryview(_AHEAD)[:size], end)
-            self._zeros_to = end + size
-        except OSError:  # the disk is full, say; what was to be stored is there
-            self._small = 0
+        except OSError:  # it is full, say; what was to be stored is there
             with suppress(OSError):
                 self.cut(end)  # others need the room
+            return False
+        self._zeros_to = end + size
+        return True
 
     def write_again(self, begin: int, end: int) -> None:
         """Write bytes over themselves."""
