@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from fsmq.spool import QueueFull, Spool
 from fsmq.spool.index import listings
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.views.counts import Depths, Uncounted
 from tests.harness.suite import PATIENCE_S, eventually
 
@@ -104,14 +106,29 @@ def test_what_is_delivered_during_a_count_is_counted_once(
 ) -> None:
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
-        listed = Tree.ready_names
+        show_ready = Tree.show_ready
 
-        def delivering_first(tree: Tree, queue: str) -> list[str] | None:
+        def delivering_first(tree: Tree, queue: str, see: Callable[[list[str]], object]) -> bool:
             spool.deliver()
-            return listed(tree, queue)
+            return show_ready(tree, queue, see)
 
-        monkeypatch.setattr(Tree, "ready_names", delivering_first)
+        monkeypatch.setattr(Tree, "show_ready", delivering_first)
         jobs.put(b"one", delay=delay)
         assert jobs.counts().total == 1
         jobs.put(b"another", delay=delay)
         assert spool.survey()["jobs"].counts.total == 2
+
+
+def test_to_count_many_takes_no_memory_for_each(root: Path) -> None:
+    """A server that lists a queue for a survey and for a claim would hold all names twice."""
+    with Spool(root, sync="none") as spool:
+        spool.queue("jobs", create=True)
+        for _ in range(40_000):
+            (root / "queues/jobs" / uuid7()).touch()
+        for count in (lambda: spool.survey()["jobs"].counts, spool.queue("jobs").counts):
+            tracemalloc.start()
+            try:
+                assert count().ready == 40_000
+                assert tracemalloc.get_traced_memory()[1] < 3_000_000
+            finally:
+                tracemalloc.stop()

@@ -142,6 +142,7 @@ def test_views_change_nothing() -> None:
         "names",
         "walk",
         "ready_names",
+        "show_ready",
         "open",
     }
     for path in (HOME / "fsmq/spool/views").rglob("*.py"):

@@ -17,6 +17,7 @@ from ..errors import UnusableSpool
 from .files import write_all
 from .names import entry, is_queue
 from .renameat2 import EXCHANGE, NOREPLACE, renameat2
+from .steps import portions
 from .transitions import FILE_MODE, FOLDERS, QUEUES, State, Transition
 from .uuids import uuid7
 
@@ -233,18 +234,29 @@ class Tree:
 
     def ready_names(self, queue: str) -> list[str] | None:
         """The ids in a queue's folder, in no order; None if there is no such queue."""
+        names: list[str] = []
+        return names if self.show_ready(queue, names.extend) else None
+
+    def show_ready(self, queue: str, see: Callable[[list[str]], object]) -> bool:
+        """The same, without holding all of them: ``see`` is called with some at a time.
+
+        False if there is no such queue.
+        """
         path = self.folder(QUEUES, queue)
         self.refresh(self.folder(QUEUES))
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             fd = os.open(path, flags, dir_fd=self.fd)
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            return False
         try:
-            # Hidden names are the .nfs leftovers of NFS and the like; a colon cannot be in an id.
-            return [n for n in os.listdir(fd) if n[0] != "." and ":" not in n]
+            with os.scandir(fd) as entries:
+                for some in portions(found.name for found in entries):
+                    # Hidden are the .nfs leftovers of NFS and the like; an id has no colon.
+                    see([n for n in some if n[0] != "." and ":" not in n])
         finally:
             os.close(fd)
+        return True
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted."""

@@ -46,8 +46,10 @@ class Counts(NamedTuple):
 def count(tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> Counts:
     """Count by listing. Raises OSError."""
     new = set(_ids(tree, NEW, queue))
-    ready = tree.ready_names(queue) or []
+    ready = _Ready(new)
+    tree.show_ready(queue, ready.count)
     hidden = _ids(tree, DELAY, queue)
+    new.difference_update(hidden)
     in_flight = delayed = 0
     for message_id in hidden:
         found = tree.stat(tree.folder(DELAY, f"{queue}:{message_id}"))
@@ -57,12 +59,33 @@ def count(tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> Counts:
             delayed += 1
         else:
             in_flight += 1
-    return Counts(_undelivered(new, ready, hidden), len(ready), in_flight, delayed)
+    return Counts(len(new), ready.number, in_flight, delayed)
 
 
-def _undelivered(new: set[str], *listed_later: list[str]) -> int:
-    """How many stood in new/; what was delivered since then has been seen a second time."""
-    return len(new.difference(*listed_later)) if new else 0
+class _Ready:
+    """What is to be told of the ready ids of a queue, which may be too many to hold.
+
+    new: what stood in ``new/``; what was delivered since then is taken out, as it is seen again.
+    oldest: in Unix seconds, as far as `date` has seen them.
+    """
+
+    def __init__(self, new: set[str]) -> None:
+        self.new = new
+        self.number = 0
+        self.oldest: float | None = None
+
+    def count(self, ids: list[str]) -> None:
+        self.number += len(ids)
+        if self.new:
+            self.new.difference_update(ids)
+
+    def date(self, ids: list[str]) -> None:
+        found = [time for time in (self.oldest, oldest_of(ids)) if time is not None]
+        self.oldest = min(found, default=None)
+
+    def count_and_date(self, ids: list[str]) -> None:
+        self.count(ids)
+        self.date(ids)
 
 
 def _ids(tree: Tree, folder: str, queue: str) -> list[str]:
@@ -182,20 +205,20 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         (delayed if state == "delayed" else in_flight)[parts[0]] += 1
     result = {}
     for name in names:
+        ready = _Ready(new[name])
         try:
-            ready = tree.ready_names(name)
+            if not tree.show_ready(name, ready.count_and_date):
+                continue  # it was deleted just now
         except PermissionError:
             if queue is not None:
                 raise
             continue  # fsck names it; it must not hide the others
-        if ready is None:
-            continue  # it was deleted just now
-        undelivered = _undelivered(new[name], ready)
-        counts = Counts(undelivered, len(ready), in_flight[name], delayed[name])
+        ready.date(list(new[name]))
+        counts = Counts(len(new[name]), ready.number, in_flight[name], delayed[name])
         settings = context.settings.get(name)
-        paused, oldest = settings.pause_at(context.clock()), oldest_of([*new[name], *ready])
+        paused = settings.pause_at(context.clock())
         dead, most, rate = settings.dead_letter_queue, settings.max_in_flight, settings.max_rate
-        result[name] = Overview(counts, oldest, paused, dead, most, rate)
+        result[name] = Overview(counts, ready.oldest, paused, dead, most, rate)
     return result
 
 
