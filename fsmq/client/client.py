@@ -25,7 +25,6 @@ from fsmq.spool.records.history import Moment
 from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.views.places import Place
 
-from .connections import pool
 from .errors import ConnectionFailed
 from .exchange import Answer, Pause, Request, Verb
 from .log import ClientLog
@@ -301,10 +300,19 @@ class Client:
         with self._lock:
             # A child that shared its parent's connections would read the parent's answers.
             if self._pool is None or self._pid != os.getpid():
-                options = self.options
-                self._pool = pool(options.host, options.port, options.connections, self._tls)
+                self._pool = self._new_pool()
                 self._pid = os.getpid()
             return self._pool
+
+    def _new_pool(self) -> urllib3.HTTPConnectionPool:
+        options = self.options
+        if self._tls is None:
+            return urllib3.HTTPConnectionPool(
+                options.host, options.port, maxsize=options.connections
+            )
+        return urllib3.HTTPSConnectionPool(
+            options.host, options.port, maxsize=options.connections, ssl_context=self._tls
+        )
 
 
 def _reason(error: HTTPError) -> str:

@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -178,30 +177,6 @@ async def test_a_server_that_says_nothing_is_given_up(make: Any) -> None:
         with pytest.raises(ConnectionFailed, match=r"within 0\.3 seconds") as caught:
             await client.queue("q").put(b"x")
     assert caught.value.maybe_done
-
-
-# Where struct tcp_info has tcpi_data_segs_in, see linux/tcp.h.
-DATA_SEGMENTS_IN = 152
-
-
-async def test_a_small_request_comes_in_one_piece(make: Any) -> None:
-    """So a server is woken once."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        client = make(f"http://127.0.0.1:{server.getsockname()[1]}", timeout=10, retry_for=0)
-
-        def read() -> int:
-            connection, _ = server.accept()
-            with connection:
-                data = b""
-                while not data.endswith(b"\r\n\r\nthe body"):
-                    data += connection.recv(65536)
-                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                return int.from_bytes(info[DATA_SEGMENTS_IN:][:4], sys.byteorder)
-
-        segments = asyncio.create_task(asyncio.to_thread(read))
-        with pytest.raises(ConnectionFailed):  # it is hung up on
-            await client.queue("q").put(b"the body")
-        assert await segments == 1
 
 
 # -- Retry-After -----------------------------------------------------------------------------------
