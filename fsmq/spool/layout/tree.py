@@ -221,9 +221,8 @@ class Tree:
     def walk(self, path: str) -> Iterator[os.DirEntry[str]]:
         """The entries of a folder as the disk gives them, without holding all of them."""
         try:
-            fd = os.open(
-                path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd
-            )
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(path, flags, dir_fd=self.fd)
         except FileNotFoundError:
             return
         try:
@@ -238,24 +237,13 @@ class Tree:
         return names if self.show_ready(queue, names.extend) else None
 
     def show_ready(self, queue: str, see: Callable[[list[str]], object]) -> bool:
-        """The same, without holding all of them: ``see`` is called with some at a time.
-
-        False if there is no such queue.
-        """
-        path = self.folder(QUEUES, queue)
+        """Call ``see`` with some of them at a time; False if there is no such queue."""
         self.refresh(self.folder(QUEUES))
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            fd = os.open(path, flags, dir_fd=self.fd)
-        except (FileNotFoundError, NotADirectoryError):
+        if not self.has_queue(queue):
             return False
-        try:
-            with os.scandir(fd) as entries:
-                for some in portions(found.name for found in entries):
-                    # Hidden are the .nfs leftovers of NFS and the like; an id has no colon.
-                    see([n for n in some if n[0] != "." and ":" not in n])
-        finally:
-            os.close(fd)
+        for some in portions(found.name for found in self.walk(self.folder(QUEUES, queue))):
+            # Hidden are the .nfs leftovers of NFS and the like; an id has no colon.
+            see([n for n in some if n[0] != "." and ":" not in n])
         return True
 
     def queues(self) -> list[str]:

@@ -24,7 +24,7 @@ _SMALL_BYTES = 64 * 1024
 _SMALL_IN_A_ROW = 8
 
 
-class Pace:
+class RecentSizes:
     """How large the appends of one process were of late, in whichever segment."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from ..errors import Unavailable
 from ..layout.files import write_all
 from ..layout.uuids import uuid7
 from .disk import Disk
-from .growing import Growing, Pace, cut_zeros, ends_at
+from .growing import Growing, RecentSizes, cut_zeros, ends_at
 from .hints import FAILED, PATIENCE_S, UNDER_WAY, End, Hint
 from .record import LINE_BYTES, Entry, Marks, chunks, encode, first_line, parse_line
 from .segments import File, Piece, arrange, name_of, open_file
@@ -53,7 +53,7 @@ class HostTail:
             raise
         self._file: Growing | None = None
         self._end: End | None = None
-        self._pace = Pace()
+        self._sizes = RecentSizes()
         self._writer_is_known = False
         self._sync_is_known = False
 
@@ -217,9 +217,9 @@ class HostTail:
         return Written(firsts, self._end)
 
     def _write_ahead(self, file: Growing, end: int, written: int, segment_bytes: int) -> None:
-        self._pace.note(written)
-        if self._pace.is_small and not file.write_ahead(end, written, segment_bytes):
-            self._pace.note_full()
+        self._sizes.note(written)
+        if self._sizes.is_small and not file.write_ahead(end, written, segment_bytes):
+            self._sizes.note_full()
 
     def roll(self) -> End:
         """Begin a new segment, under the lock; all before it is durable then."""
