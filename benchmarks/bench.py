@@ -45,9 +45,11 @@ class Sizes:
     one_group: int = 1_000_000  # messages of one group, in front of all others
     log_messages: int = 5_000
     log_channels: int = 1_000
+    processes: tuple[int, ...] = (1, 2, 4)  # each against the first
 
 
 TINY = Sizes(
+    processes=(1, 2),
     ordered=5_000,
     one_group=2_000,
     log_messages=1000,

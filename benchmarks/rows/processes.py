@@ -8,7 +8,6 @@ from ..procfs import descendants
 from ..quota import limited, missing
 
 _CONNECTIONS = 64
-_COUNTS = (1, 2, 4)
 # Four such processes, the mover, the load and the kernel's own work fit two cores.
 _SHARE = 0.1
 _DELETED = 202
@@ -19,19 +18,20 @@ def processes(bench: Bench) -> Outcome:
     if why := missing():
         return Outcome([Measure("processes, each with a tenth of a core", [], note=why)])
     measures: list[Measure] = []
+    one, *more = bench.sizes.processes
     for title, script in (("durable POST", "post"), ("whole lives", "life")):
         runs = {
             f"{count}": lambda count=count, script=script: _rate(bench, script, count)
-            for count in _COUNTS
+            for count in (one, *more)
         }
         found = side_by_side(bench.repeat, runs)
-        for count in _COUNTS[1:]:
+        for count in more:
             measures.append(
                 Measure(
                     f"{title}, {count} processes that have a tenth of a core each, against one",
-                    ratios(found[f"{count}"], found["1"]),
+                    ratios(found[f"{count}"], found[f"{one}"]),
                     measured=rate(found[f"{count}"]),
-                    against=rate(found["1"]),
+                    against=rate(found[f"{one}"]),
                 )
             )
     return Outcome(measures)
