@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ from fsmq.spool.durability.sync import Group, SyncMode
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.spool import Spool
 from tests.harness.suite import PATIENCE_S, eventually
+from tests.http.helpers import Answer, Wire
 
 T = TypeVar("T")
 _ID = re.compile(r"(?:p[0-9]{2}\.)?[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -94,6 +96,10 @@ class Inside:
     @property
     def admission(self) -> Admission:
         return self.service.admission
+
+    def until_open(self, number: int) -> None:
+        """Wait until so many requests are being answered."""
+        eventually(lambda: self.server._open.number == number)
 
     def holds_nothing(self) -> bool:
         """Whether nothing is counted for any request: so it is soon after the last answer."""
@@ -171,6 +177,49 @@ class Inside:
             gate.set()
             syncer.run_only = run
 
+    def delete_while_syncing(self, requests: Sequence[bytes], *later: bytes) -> list[Answer]:
+        """Send requests at once to queue q, which is deleted during their sync; all answers.
+
+        later: more of them, which are sent when it is deleted.
+        """
+        with ExitStack() as stack, self.held_sync() as gate:
+            wires: list[Wire] = []
+
+            def send(some: Sequence[bytes]) -> None:
+                for request in some:
+                    wires.append(stack.enter_context(Wire(self.url)))
+                    wires[-1].send(request)
+                self.until_open(len(wires))
+
+            send(requests)
+            self.begun.acquire()
+            (self.root / "queues" / "q").rename(self.root / "remove" / "q:gone")
+            send(later)
+            gate.set()
+            return [wire.answer() for wire in wires]
+
+    def hang_up_while_syncing(self, request: bytes) -> None:
+        """Send a request, and hang up before what it has claimed is synced."""
+        connections = self.server._connections.open
+        with self.held_sync() as gate:
+            with Wire(self.url) as gone:
+                gone.send(request)
+                self.until_open(1)
+                number = len(connections)
+            eventually(lambda: len(connections) == number - 1)
+            gate.set()
+            self.until_open(0)
+
+    def steps(self, queue: str) -> list[tuple[str, str]]:
+        """What the journal says of a queue's messages, sorted: the step, and what it came by."""
+        self.spool.context.journal.flush()
+        lines = [
+            json.loads(line)
+            for path in self.root.rglob("*.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+        return sorted((line["event"], line["via"]) for line in lines if line.get("queue") == queue)
+
     def empty(self) -> None:
         """Remove every message, as if there had been none."""
         for path in self._stored():
@@ -247,3 +296,13 @@ def alike(text: str) -> str:
     """A text with all ids that the server makes, moments and names of claims made alike."""
     text = _NUMBER.sub("N", _HANDLE.sub("HANDLE", _EXPIRY.sub(".xEXPIRY", _ID.sub("ID", text))))
     return _CLAIM.sub(r"\1-NN", _MOMENT.sub("MOMENT", text))
+
+
+@contextmanager
+def syncing(root: Path, *dialects: str) -> Iterator[Inside]:
+    """A server whose disk syncs, with a queue q; nothing of a request is left at the end."""
+    with Inside(root, sync="syncfs", dialects=dialects, journal=True) as server:
+        server.queue("q")
+        server.load("q")
+        yield server
+        eventually(server.holds_nothing)

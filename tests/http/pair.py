@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+
+import pytest
 
 from fsmq.http.guard.limits import Limits
 from tests.harness.suite import eventually
@@ -62,6 +66,15 @@ class Pair:
             one.fill(name, {_ID.format(at): body for at, body in enumerate(bodies)})
         return name
 
+    def fail_syncs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let both disks fail from now on."""
+
+        def fail(group: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        for one in self.both:
+            monkeypatch.setattr(one.spool.syncer, "run_only", fail)
+
     def talk(self, *steps: Step) -> list[Told]:
         """Send steps one after the other on one connection each, and demand the same answers."""
         quick, plain = (talk(one, steps) for one in self.both)
@@ -78,6 +91,14 @@ class Pair:
         # An answer's memory is free a moment after its last byte is written.
         eventually(lambda: all(one.admission.memory == 0 for one in self.both))
         return quick
+
+
+@pytest.fixture(autouse=True)
+def apart(pair: Pair) -> Iterator[None]:
+    """Take away what a test has stored: the next one looks at all that there is."""
+    yield
+    for one in pair.both:
+        one.empty()
 
 
 def talk(server: Inside, steps: Sequence[Step]) -> list[Told]:

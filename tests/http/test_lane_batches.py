@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,9 +16,9 @@ from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
 from tests.harness.suite import eventually
 from tests.http.helpers import Wire
-from tests.http.inside import Inside
+from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
-from tests.http.pair import LIMIT, Pair, pair_of, request
+from tests.http.pair import LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
 from tests.http.test_errors import is_problem
 from tests.http.test_lane_pieces import LAST, cuts, exchange
 from tests.soak.fuzz import BODIES
@@ -34,14 +32,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     options = {"dialects": ("emodb", "sqs"), "host_names": (), "max_message_bytes": LIMIT}
     with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def apart(pair: Pair) -> Iterator[None]:
-    """Take away what a test has stored: the next one looks at all that there is."""
-    yield
-    for one in pair.both:
-        one.empty()
 
 
 def batch(queue: str, given: Any, *lines: str) -> bytes:
@@ -161,7 +151,7 @@ def test_an_own_id_that_is_taken_is_no_fault_of_others(inside: Inside) -> None:
             for number, wire in enumerate(wires):
                 own = {"id": "own"} if number % 2 else {}
                 wire.send(batch("q", [{"body": str(number)}, {"body": "x", **own}]))
-            waits(inside, 4)  # the others are refused while the first own id is being stored
+            inside.until_open(4)  # the others are refused while the first own id is being stored
             gate.set()
             statuses = [wire.answer().status for wire in wires]
     assert statuses[::2] == [201] * 3
@@ -278,12 +268,8 @@ def test_every_setting_of_a_queue(pair: Pair, given: dict[str, object]) -> None:
 
 
 def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*of: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     queue = pair.filled(b"1", b"2")
-    for one in pair.both:
-        monkeypatch.setattr(one.spool.syncer, "run_only", fail)
+    pair.fail_syncs(monkeypatch)
     told = pair.talk(batch(queue, MESSAGES), ack(queue, [ID.format(0), "none"]))
     assert [one.status for one in told] == [503] * 2
 
@@ -291,33 +277,15 @@ def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def inside(root: Path) -> Iterator[Inside]:
     """A server whose disk syncs, with a queue."""
-    with Inside(root, sync="syncfs", journal=True) as server:
-        server.queue("q")
-        server.load("q")
+    with syncing(root) as server:
         yield server
-        eventually(server.holds_nothing)
-
-
-def waits(server: Inside, number: int) -> None:
-    """Wait until so many requests are being answered."""
-    eventually(lambda: server.server._open.number == number)
 
 
 def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
     ids = inside.queue("q", ready=[b"1"])
-    with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(inside.url)) for _ in range(5)]
-        with inside.held_sync() as gate:
-            for wire in wires[:4]:
-                wire.send(batch("q", MESSAGES))
-            waits(inside, 4)
-            inside.begun.acquire()
-            (inside.root / "queues" / "q").rename(inside.root / "remove" / "q:gone")
-            wires[4].send(ack("q", ids))
-            waits(inside, 5)
-            gate.set()
-            for wire in wires:
-                assert is_problem(wire.answer(), 404, "no-such-queue")
+    answers = inside.delete_while_syncing([batch("q", MESSAGES)] * 4, ack("q", ids))
+    assert all(is_problem(answer, 404, "no-such-queue") for answer in answers)
+    assert len(answers) == 5
     assert inside.taken == 5
     assert not inside.tree()
 
@@ -328,7 +296,7 @@ def test_a_group_has_a_part_of_many_messages_at_a_time(inside: Inside) -> None:
         with inside.held_sync() as gate:
             for wire in wires:
                 wire.send(batch("q", MESSAGES * 8))
-            waits(inside, 20)
+            inside.until_open(20)
             gate.set()
             answers = [wire.answer() for wire in wires]
         ids = [one for answer in answers for one in answer.json["ids"]]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,9 +14,9 @@ from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
 from tests.harness.suite import eventually
 from tests.http.helpers import Wire
-from tests.http.inside import Inside
+from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
-from tests.http.pair import KIB, LIMIT, Pair, pair_of, request
+from tests.http.pair import KIB, LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
 from tests.http.test_errors import BAD_IDS, BAD_NAMES
 from tests.http.test_lane_pieces import LAST, cuts, exchange
 from tests.soak.fuzz import VALUES
@@ -33,14 +30,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     options = {"dialects": ("emodb", "dynamiq"), "host_names": (), "max_message_bytes": LIMIT}
     with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def apart(pair: Pair) -> Iterator[None]:
-    """Take away what a test has stored: the next one looks at all that there is."""
-    yield
-    for one in pair.both:
-        one.empty()
 
 
 def put(queue: str, body: bytes, *lines: str, prefix: str = "/v1") -> bytes:
@@ -192,12 +181,8 @@ def test_every_setting_of_a_queue(pair: Pair, given: dict[str, object]) -> None:
 
 
 def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*of: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     queue = pair.filled(b"1", b"2", b"3")
-    for one in pair.both:
-        monkeypatch.setattr(one.spool.syncer, "run_only", fail)
+    pair.fail_syncs(monkeypatch)
     told = pair.talk(put(queue, b"1"), fetch(queue, 1), delete(queue, f"message/{ID.format(0)}"))
     assert [one.status for one in told] == [503] * 3
     monkeypatch.undo()
@@ -207,29 +192,12 @@ def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def inside(root: Path) -> Iterator[Inside]:
     """A server whose disk syncs, with a queue."""
-    with Inside(root, sync="syncfs", dialects=("dynamiq",), journal=True) as server:
-        server.queue("q")
-        server.load("q")
+    with syncing(root, "dynamiq") as server:
         yield server
-        eventually(server.holds_nothing)
-
-
-def waits(server: Inside, number: int) -> None:
-    """Wait until so many requests are being answered."""
-    eventually(lambda: server.server._open.number == number)
 
 
 def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
-    with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(inside.url)) for _ in range(4)]
-        with inside.held_sync() as gate:
-            for wire in wires:
-                wire.send(put("q", b"x"))
-            waits(inside, 4)
-            inside.begun.acquire()
-            (inside.root / "queues" / "q").rename(inside.root / "remove" / "q:gone")
-            gate.set()
-            answers = [wire.answer() for wire in wires]
+    answers = inside.delete_while_syncing([put("q", b"x")] * 4)
     assert {(one.status, one.body) for one in answers} == {(200, b"")}
     assert inside.taken == 4
     assert not inside.tree()
@@ -237,14 +205,8 @@ def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
 
 def test_what_is_claimed_for_one_who_hung_up_comes_back_at_once(inside: Inside) -> None:
     inside.queue("q", ready=[b"1", b"2"])
-    with Wire(inside.url) as stays, inside.held_sync() as gate:
-        gone = Wire(inside.url)
-        gone.send(fetch("q", 5))
-        waits(inside, 1)
-        gone.close()
-        eventually(lambda: len(inside.server._connections.open) == 1)
-        gate.set()
-        waits(inside, 0)
+    with Wire(inside.url) as stays:
+        inside.hang_up_while_syncing(fetch("q", 5))
         got: list[str] = []
 
         def fetched() -> bool:
@@ -267,14 +229,7 @@ def test_records(inside: Inside) -> None:
         wire.send(request("GET /_metrics"))
         told = wire.answer().body.decode()
     assert inside.taken == 3
-    inside.spool.context.journal.flush()
-    lines = [
-        json.loads(line)
-        for path in inside.root.rglob("*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
-    steps = [(line["event"], line["via"]) for line in lines if line.get("queue") == "q"]
-    assert sorted(steps) == [(one, "dynamiq") for one in ("accepted", "claimed", "removed")]
+    assert inside.steps("q") == [(one, "dynamiq") for one in ("accepted", "claimed", "removed")]
     for route in ("dynamiq_put", "dynamiq_v1_fetch", "dynamiq_v1_delete_messages"):
         assert f'"{route}"' in told
 

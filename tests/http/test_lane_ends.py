@@ -18,8 +18,9 @@ from fsmq.http.guard.limits import Limits
 from fsmq.http.native import forms
 from tests.harness.suite import eventually
 from tests.http.helpers import Wire
-from tests.http.inside import Inside
+from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key, bearer
+from tests.http.pair import request
 from tests.http.test_errors import is_problem
 
 KIB = 1024
@@ -29,20 +30,12 @@ MIB = 1024 * KIB
 @pytest.fixture
 def inside(root: Path) -> Iterator[Inside]:
     """A server whose disk syncs, with a queue."""
-    with Inside(root, sync="syncfs") as server:
-        server.queue("q")
-        server.load("q")
+    with syncing(root) as server:
         yield server
-        eventually(server.holds_nothing)
 
 
 def many(server: Inside, number: int, stack: ExitStack) -> list[Wire]:
     return [stack.enter_context(Wire(server.url)) for _ in range(number)]
-
-
-def waits(server: Inside, number: int) -> None:
-    """Wait until so many requests are being answered."""
-    eventually(lambda: server.server._open.number == number)
 
 
 def bodies_of(folder: Path) -> list[bytes]:
@@ -53,17 +46,8 @@ def bodies_of(folder: Path) -> list[bytes]:
 
 
 def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
-    with ExitStack() as stack:
-        wires = many(inside, 5, stack)
-        with inside.held_sync() as gate:
-            for wire in wires:
-                wire.request("POST", "/q/messages", {}, b"x")
-            waits(inside, 5)
-            inside.begun.acquire()
-            (inside.root / "queues" / "q").rename(inside.root / "remove" / "q:gone")
-            gate.set()
-            for wire in wires:
-                assert is_problem(wire.answer(), 404, "no-such-queue")
+    answers = inside.delete_while_syncing([request("POST /q/messages", body=b"x")] * 5)
+    assert all(is_problem(answer, 404, "no-such-queue") for answer in answers)
     assert inside.taken == 5
     assert not bodies_of(inside.root / "new")
 
@@ -90,7 +74,7 @@ def test_a_sync_that_fails(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> N
             wires[5].request("GET", "/q/messages?count=2")
             wires[6].request("DELETE", f"/q/messages/{ids[0]}")
             wires[7].request("POST", "/q/messages", {"X-Other": "1"}, b"x")
-            waits(inside, 8)
+            inside.until_open(8)
             gate.set()
             for wire in wires[:8]:
                 assert is_problem(wire.answer(), 503, "unavailable")
@@ -127,7 +111,7 @@ def test_a_fault_of_one_request_is_not_the_others(
             for wire in wires[1:5]:
                 wire.request("POST", "/q/messages", {}, b"x")
             wires[5].request("POST", "/q/messages", {"X-Other": "1"}, b"x")
-            waits(inside, 6)
+            inside.until_open(6)
             gate.set()
             statuses = sorted(wire.answer().status for wire in wires)
             assert statuses == [201] * 5 + [500]
@@ -142,12 +126,12 @@ def test_what_is_claimed_for_one_who_hung_up_comes_back_at_once(inside: Inside) 
         gone = [Wire(inside.url) for _ in range(2)]
         gone[0].request("GET", "/q/messages?visibility=600")
         gone[1].request("GET", "/q/messages?visibility=600&count=1")
-        waits(inside, 2)
+        inside.until_open(2)
         for wire in gone:
             wire.close()
         eventually(lambda: len(inside.server._connections.open) == 1)
         gate.set()
-        waits(inside, 0)
+        inside.until_open(0)
         for _ in range(2):
             answer = eventually(lambda: found(stays))
             assert answer.headers["X-Message-Deliveries"] == "1"
@@ -162,10 +146,10 @@ def test_what_one_who_hung_up_has_posted_is_stored(inside: Inside) -> None:
     with inside.held_sync() as gate:
         with Wire(inside.url) as wire:
             wire.request("POST", "/q/messages", {}, b"kept")
-            waits(inside, 1)
+            inside.until_open(1)
         eventually(lambda: not inside.server._connections.open)
         gate.set()
-        waits(inside, 0)
+        inside.until_open(0)
     assert bodies_of(inside.root / "new") == [b"kept"]
 
 
@@ -175,7 +159,7 @@ def test_a_hang_up_in_the_middle_of_a_body(inside: Inside) -> None:
         wire.send(b"x" * 20000)
         eventually(lambda: inside.admission.memory == 50000)
     eventually(lambda: inside.admission.memory == 0)
-    waits(inside, 0)
+    inside.until_open(0)
     assert not bodies_of(inside.root / "new")
 
 
@@ -195,7 +179,7 @@ def test_a_body_that_comes_late_is_taken(inside: Inside) -> None:
         for part in (b"", b"x", b"yz"):
             wire.request("POST", "/q/messages", {"Content-Length": "3"})
             wire.send(part)
-            waits(inside, 1)
+            inside.until_open(1)
             wire.send(b"xyz"[len(part) :] if part != b"yz" else b"x")
             assert wire.answer().status == 201
     assert inside.taken == 3
@@ -204,7 +188,7 @@ def test_a_body_that_comes_late_is_taken(inside: Inside) -> None:
 def test_more_than_the_body_comes_with_its_rest(inside: Inside) -> None:
     with Wire(inside.url) as wire:
         wire.request("POST", "/q/messages", {"Content-Length": "3"})
-        waits(inside, 1)
+        inside.until_open(1)
         wire.send(b"abcPOST /q/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nde")
         assert [wire.answer().status, wire.answer().status] == [201, 201]
     assert bodies_of(inside.root / "new") == [b"abc", b"de"]
@@ -217,7 +201,7 @@ def test_a_client_that_asks_on_and_on_is_held_back(inside: Inside) -> None:
     """While its first request waits, what comes behind that waits in the kernel."""
     with Wire(inside.url) as wire, inside.held_sync() as gate:
         wire.request("POST", "/q/messages", {}, b"x")
-        waits(inside, 1)
+        inside.until_open(1)
         again = (
             b"POST /q/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n" + b"y" * 1000
         )
@@ -245,7 +229,7 @@ def test_reading_goes_on_when_aiohttp_takes_over(inside: Inside, body: bytes) ->
         assert other.ask("POST", "/empty/messages", {}, b"x").status == 201
         # What was just stored is about to be delivered: the lane waits for that; no mover comes.
         wire.request("GET", "/empty/messages?wait=0.3")
-        waits(inside, 1)
+        inside.until_open(1)
         behind = 2000
         data = (
             b"POST /q/messages HTTP/1.1\r\nHost: a\r\nUser-Agent: %s\r\nContent-Length: %d\r\n\r\n"
@@ -268,7 +252,7 @@ def test_limits_of_a_key_hold_in_the_lane(root: Path, tmp_path: Path) -> None:
         with server.held_sync() as gate:
             for wire in wires[:3]:
                 wire.request("POST", "/q/messages", key, b"x")
-            waits(server, 3)
+            server.until_open(3)
             assert is_problem(
                 wires[3].ask("POST", "/q/messages", key, b"x"), 429, "too-many-requests"
             )
@@ -276,7 +260,7 @@ def test_limits_of_a_key_hold_in_the_lane(root: Path, tmp_path: Path) -> None:
             assert [wire.answer().status for wire in wires[:3]] == [201] * 3
         with server.held_sync() as gate:
             wires[0].request("POST", "/q/messages", key, b"x" * 60 * KIB)
-            waits(server, 1)
+            server.until_open(1)
             refused = wires[4].ask("POST", "/q/messages", key, b"x" * 60 * KIB)
             assert is_problem(refused, 429, "too-many-requests")
             gate.set()
@@ -293,7 +277,7 @@ def test_a_key_that_is_taken_away(root: Path, tmp_path: Path) -> None:
         server.queue("q")
         with server.held_sync() as gate:
             wire.request("POST", "/q/messages", key, b"x")
-            waits(server, 1)
+            server.until_open(1)
             server.call(server.service.take_keys, load(empty))
             gate.set()
             assert wire.answer().status == 201  # it was admitted
@@ -313,7 +297,7 @@ def test_each_request_is_measured(inside: Inside) -> None:
         with inside.held_sync() as gate:
             for wire in wires:
                 wire.request("POST", "/q/messages", {}, b"x")
-            waits(inside, 7)
+            inside.until_open(7)
             gate.set()
         assert [wire.answer().status for wire in wires] == [201] * 7
         assert wires[0].ask("GET", "/q/messages").status == 204
@@ -341,10 +325,10 @@ def test_the_journal_tells_the_dialect(root: Path) -> None:
             wires[0].request("POST", "/queue/1/q/send", kind, b"1")
             server.begun.acquire()
             wires[1].request("POST", "/queue/1/q/send", kind | {"X-Other": "1"}, b"2")
-            waits(server, 2)
+            server.until_open(2)
             wires[2].request("POST", "/q/messages", {}, b"x")
             wires[3].request("GET", "/q/messages")
-            waits(server, 4)
+            server.until_open(4)
             gate.set()
             assert [wire.answer().status for wire in wires[:4]] == [200, 200, 201, 200]
         claimed = wires[4].ask("GET", "/q/messages")
@@ -378,12 +362,12 @@ def test_a_stop_answers_what_the_lane_has(root: Path) -> None:
             with server.held_sync() as gate:
                 wires[0].request("POST", "/q/messages", {}, b"x")
                 wires[1].request("POST", "/q/messages", {"Content-Length": "2"})
-                waits(server, 2)
+                server.until_open(2)
                 server.loop.call_soon_threadsafe(server._stop.set)
                 eventually(lambda: server.lane.is_off)
                 wires[2].request("POST", "/q/messages", {}, b"x")
                 wires[1].send(b"yz")
-                eventually(lambda: server.server._open.number == 3)
+                server.until_open(3)
                 gate.set()
                 answers = [wire.answer() for wire in wires[:3]]
         assert [answer.status for answer in answers] == [201] * 3
@@ -395,7 +379,7 @@ def test_a_stop_answers_what_the_lane_has(root: Path) -> None:
 def test_the_next_head_begins_with_the_end_of_a_body(inside: Inside) -> None:
     with Wire(inside.url) as wire:
         wire.send("POST /q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbo")
-        eventually(lambda: inside.server._open.number == 1)
+        inside.until_open(1)
         wire.send("dyGET /q/messages HTTP/1.1\r\nHo")
         first = wire.answer()
         assert (first.status, first.headers["Connection"]) == (201, None)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness.rounds import part_of
-from tests.http.pair import HASTY, LIMIT, Pair, pair_of, request
+from tests.http.pair import HASTY, LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
 from tests.http.test_errors import BAD_IDS, BAD_NAMES
 from tests.soak.fuzz import HEADERS, NAMES, VALUES, Generator
 
@@ -18,14 +18,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     options = {"dialects": ("emodb", "dynamiq"), "host_names": (), "max_message_bytes": LIMIT}
     with pair_of(tmp_path_factory.mktemp("pair"), **options, **HASTY) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def apart(pair: Pair) -> Iterator[None]:
-    """Take away what a test has stored: the next one looks at all that there is."""
-    yield
-    for one in pair.both:
-        one.empty()
 
 
 # -- whatever it is --------------------------------------------------------------------------------

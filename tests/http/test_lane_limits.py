@@ -16,7 +16,7 @@ from fsmq.http.guard.limits import Limits
 from tests.harness.suite import PATIENCE_S, eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
-from tests.http.test_lane_ends import many, waits
+from tests.http.test_lane_ends import many
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -82,7 +82,7 @@ def test_a_connection_that_waits_for_its_answer_is_not_idle(
             assert wire.ask("GET", "/not-there/messages", one).status == 404
         hasty.call(lambda: None)  # aiohttp has come to its end
         wire.request("GET", "/q/messages")
-        waits(hasty, 1)
+        hasty.until_open(1)
         assert not gate.wait(3 * IDLE_S)
         gate.set()
         answer = wire.answer()
@@ -100,7 +100,7 @@ def test_a_reader_that_takes_nothing(hasty: Inside, query: str) -> None:
         eventually(lambda: hasty.admission.memory > 15 * MIB)
         eventually(lambda: not hasty.server._connections.open)
     eventually(lambda: hasty.admission.memory == 0)
-    waits(hasty, 0)
+    hasty.until_open(0)
     assert hasty.taken == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -18,9 +17,9 @@ from fsmq.http.guard.keys import load
 from fsmq.http.guard.limits import Limits
 from tests.harness.suite import eventually
 from tests.http.helpers import Wire
-from tests.http.inside import Inside
+from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
-from tests.http.pair import KIB, LIMIT, Pair, pair_of, request
+from tests.http.pair import KIB, LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
 from tests.http.test_lane_pieces import LAST, cuts, exchange
 from tests.soak.fuzz import BODIES, VALUES
 
@@ -44,14 +43,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     options = {"dialects": ("emodb",), "host_names": (), "max_message_bytes": LIMIT}
     with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def apart(pair: Pair) -> Iterator[None]:
-    """Take away what a test has stored: the next one looks at all that there is."""
-    yield
-    for one in pair.both:
-        one.empty()
 
 
 def send(queue: str, body: bytes, *lines: str, verb: str = "send") -> bytes:
@@ -130,7 +121,7 @@ def test_a_group_has_a_part_of_many_messages_at_a_time(pair: Pair) -> None:
         with pair.quick.held_sync() as gate:
             for wire in wires:
                 wire.send(send("q-many", body, verb="sendbatch"))
-            eventually(lambda: pair.quick.server._open.number == 12)
+            pair.quick.until_open(12)
             gate.set()
             assert {wire.answer().body for wire in wires} == {b'{"success":true}'}
     assert len(pair.quick.tree()) == 12 * 60
@@ -293,14 +284,9 @@ def test_names_that_others_gave(pair: Pair) -> None:
 # -- what goes away --------------------------------------------------------------------------------
 
 
-def fail(*of: object) -> None:
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
 def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = pair.filled(b"1", b"2", b"3")
-    for one in pair.both:
-        monkeypatch.setattr(one.spool.syncer, "run_only", fail)
+    pair.fail_syncs(monkeypatch)
     told = pair.talk(
         send(queue, b"1"),
         send(queue, b"[1,2]", verb="sendbatch"),
@@ -315,8 +301,7 @@ def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_ack_on_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = pair.filled(b"1", b"2")
     [polled] = pair.talk(poll(queue))
-    for one in pair.both:
-        monkeypatch.setattr(one.spool.syncer, "run_only", fail)
+    pair.fail_syncs(monkeypatch)
     told = pair.talk(send(queue, json.dumps(ids_in(polled.body.encode())).encode(), verb="ack"))
     assert [one.status for one in told] == [503]
 
@@ -324,29 +309,12 @@ def test_an_ack_on_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def inside(root: Path) -> Iterator[Inside]:
     """A server whose disk syncs, with a queue."""
-    with Inside(root, sync="syncfs", dialects=("emodb",), journal=True) as server:
-        server.queue("q")
-        server.load("q")
+    with syncing(root, "emodb") as server:
         yield server
-        eventually(server.holds_nothing)
-
-
-def waits(server: Inside, number: int) -> None:
-    """Wait until so many requests are being answered."""
-    eventually(lambda: server.server._open.number == number)
 
 
 def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
-    with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(inside.url)) for _ in range(4)]
-        with inside.held_sync() as gate:
-            for wire in wires:
-                wire.send(send("q", b"[1,2]", verb="sendbatch"))
-            waits(inside, 4)
-            inside.begun.acquire()
-            (inside.root / "queues" / "q").rename(inside.root / "remove" / "q:gone")
-            gate.set()
-            answers = [wire.answer() for wire in wires]
+    answers = inside.delete_while_syncing([send("q", b"[1,2]", verb="sendbatch")] * 4)
     assert {(one.status, one.headers["Retry-After"]) for one in answers} == {(503, "1")}
     assert inside.taken == 4
     assert not inside.tree()
@@ -354,14 +322,8 @@ def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
 
 def test_what_is_claimed_for_one_who_hung_up_comes_back_at_once(inside: Inside) -> None:
     inside.queue("q", ready=[b"1", b"2"])
-    with Wire(inside.url) as stays, inside.held_sync() as gate:
-        gone = Wire(inside.url)
-        gone.send(poll("q", "?ttl=600&limit=5"))
-        waits(inside, 1)
-        gone.close()
-        eventually(lambda: len(inside.server._connections.open) == 1)
-        gate.set()
-        waits(inside, 0)
+    with Wire(inside.url) as stays:
+        inside.hang_up_while_syncing(poll("q", "?ttl=600&limit=5"))
         got: list[str] = []
 
         def polled() -> bool:
@@ -386,9 +348,9 @@ def test_the_last_answer_ends_the_connection(root: Path) -> None:
         wires = [stack.enter_context(Wire(server.url)) for _ in range(2)]
         with server.held_sync() as gate:
             wires[0].send(send("q", b"1"))
-            waits(server, 1)
+            server.until_open(1)
             wires[1].send(send("q", b"[1,2]", verb="sendbatch")[:-2])
-            waits(server, 2)
+            server.until_open(2)
             server.loop.call_soon_threadsafe(server._stop.set)
             eventually(lambda: server.lane.is_off)
             wires[1].send(b"2]")
@@ -410,14 +372,7 @@ def test_records(inside: Inside) -> None:
         wire.send(request("GET /_metrics"))
         told = wire.answer().body.decode()
     assert inside.taken == 3
-    inside.spool.context.journal.flush()
-    lines = [
-        json.loads(line)
-        for path in inside.root.rglob("*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
-    steps = [(line["event"], line["via"]) for line in lines if line.get("queue") == "q"]
-    assert sorted(steps) == [("accepted", "emodb"), ("claimed", "emodb"), ("removed", "emodb")]
+    assert inside.steps("q") == [(one, "emodb") for one in ("accepted", "claimed", "removed")]
     for route in ("send", "poll", "ack"):
         assert f'emodb_queue_{route}"' in told
 
@@ -482,7 +437,7 @@ def test_limits_of_a_key(root: Path, tmp_path: Path) -> None:
             with server.held_sync() as gate:
                 for wire in wires[:2]:
                     wire.send(send("q", b"1", TYPE, key))
-                waits(server, 2)
+                server.until_open(2)
                 wires[2].send(send("q", b"1", TYPE, key))
                 assert wires[2].answer().status == 429
                 gate.set()

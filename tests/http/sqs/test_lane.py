@@ -25,7 +25,16 @@ from tests.harness.suite import eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.keyfile import add_key
-from tests.http.pair import KIB, LIMIT, Pair, Told, pair_of, request, tell
+from tests.http.pair import (  # noqa: F401 - a fixture
+    KIB,
+    LIMIT,
+    Pair,
+    Told,
+    apart,
+    pair_of,
+    request,
+    tell,
+)
 from tests.http.test_lane_pieces import cut
 
 _queues = count(1)
@@ -50,14 +59,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     options = {"dialects": ("sqs",), "host_names": (), "max_message_bytes": LIMIT}
     with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def apart(pair: Pair) -> Iterator[None]:
-    """Take away what a test has stored: the next one looks at all that there is."""
-    yield
-    for one in pair.both:
-        one.empty()
 
 
 def ask(
@@ -426,11 +427,7 @@ def test_a_receive_waits(pair: Pair) -> None:
 def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = fresh(pair, 3)
 
-    def fail(*of: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    for one in pair.both:
-        monkeypatch.setattr(one.spool.syncer, "run_only", fail)
+    pair.fail_syncs(monkeypatch)
     url = {"QueueUrl": queue}
     told = compare(
         pair,
@@ -635,10 +632,4 @@ def test_the_journal_says_that_it_came_by_sqs(tmp_path: Path) -> None:
         server.queue("q")
         talk(server, [ask("SendMessage", {"QueueUrl": "q", "MessageBody": "x"})])
         assert server.taken == 1
-        server.spool.context.journal.flush()
-        lines = [
-            json.loads(line)
-            for path in server.root.rglob("*.jsonl")
-            for line in path.read_text().splitlines()
-        ]
-    assert [line.get("via") for line in lines if line.get("queue") == "q"] == ["sqs"]
+        assert server.steps("q") == [("accepted", "sqs")]
