@@ -183,18 +183,15 @@ class Inside:
         later: more of them, which are sent when it is deleted.
         """
         with ExitStack() as stack, self.held_sync() as gate:
-            wires: list[Wire] = []
-
-            def send(some: Sequence[bytes]) -> None:
-                for request in some:
-                    wires.append(stack.enter_context(Wire(self.url)))
-                    wires[-1].send(request)
-                self.until_open(len(wires))
-
-            send(requests)
+            wires = [stack.enter_context(Wire(self.url)) for _ in (*requests, *later)]
+            for wire, request in zip(wires, requests, strict=False):
+                wire.send(request)
+            self.until_open(len(requests))
+            self.call(lambda: None)  # the last of them has been begun, too
             self.begun.acquire()
             (self.root / "queues" / "q").rename(self.root / "remove" / "q:gone")
-            send(later)
+            for wire, request in zip(wires[len(requests) :], later, strict=True):
+                wire.send(request)
             gate.set()
             return [wire.answer() for wire in wires]
 
