@@ -80,7 +80,7 @@ class _Ready:
             self.new.difference_update(ids)
 
     def date(self, ids: list[str]) -> None:
-        found = [time for time in (self.oldest, oldest_of(ids)) if time is not None]
+        found = [one for one in (self.oldest, oldest_of(ids)) if one is not None]
         self.oldest = min(found, default=None)
 
     def count_and_date(self, ids: list[str]) -> None:
