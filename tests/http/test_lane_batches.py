@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
-from tests.harness.suite import eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
 from tests.http.pair import LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
 from tests.http.test_errors import is_problem
-from tests.http.test_lane_pieces import LAST, cuts, exchange
+from tests.http.test_lane_pieces import compare_in_pieces, cuts
 from tests.soak.fuzz import BODIES
 
 ID = "01900000-0000-7000-8000-0000000000{:02}"
@@ -360,9 +359,4 @@ def test_pieces_and_pipelines(pair: Pair, parts: list[bytes], where: list[tuple[
     for one in pair.both:
         one.empty()
     queue = pair.filled(b"1", b"\xff", b"x")
-    told = [exchange(one, queue.encode(), [parts, [LAST]], where) for one in pair.both]
-    assert told[0] == told[1]
-    assert pair.quick.tree() == pair.plain.tree()
-    for one in pair.both:
-        eventually(one.holds_nothing)
-    assert not pair.plain.taken
+    compare_in_pieces(pair, queue, parts, where)

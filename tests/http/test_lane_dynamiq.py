@@ -18,7 +18,7 @@ from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
 from tests.http.pair import KIB, LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
 from tests.http.test_errors import BAD_IDS, BAD_NAMES
-from tests.http.test_lane_pieces import LAST, cuts, exchange
+from tests.http.test_lane_pieces import compare_in_pieces, cuts
 from tests.soak.fuzz import VALUES
 
 ID = "01900000-0000-7000-8000-0000000000{:02}"
@@ -285,9 +285,4 @@ def test_pieces_and_pipelines(pair: Pair, parts: list[bytes], where: list[tuple[
     for one in pair.both:
         one.empty()
     queue = pair.filled(b"1", b"\xff", b"x")
-    told = [exchange(one, queue.encode(), [parts, [LAST]], where) for one in pair.both]
-    assert told[0] == told[1]
-    assert pair.quick.tree() == pair.plain.tree()
-    for one in pair.both:
-        eventually(one.holds_nothing)
-    assert not pair.plain.taken
+    compare_in_pieces(pair, queue, parts, where)

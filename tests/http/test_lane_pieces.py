@@ -95,6 +95,18 @@ def test_pieces_and_pipelines(
         eventually(one.holds_nothing)
 
 
+def compare_in_pieces(
+    pair: Pair, queue: str, parts: list[bytes], where: list[tuple[int, int]]
+) -> None:
+    """Send requests to both servers, cut into pieces alike, and demand the same of both."""
+    told = [exchange(one, queue.encode(), [parts, [LAST]], where) for one in pair.both]
+    assert told[0] == told[1]
+    assert pair.quick.tree() == pair.plain.tree()
+    for one in pair.both:
+        eventually(one.holds_nothing)
+    assert not pair.plain.taken
+
+
 def exchange(
     server: Inside, queue: bytes, rounds: list[list[bytes]], cuts: list[tuple[int, int]]
 ) -> list[Told]:
