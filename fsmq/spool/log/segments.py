@@ -1,10 +1,7 @@
-"""Segments: what the names in ``log/`` say, and which file has which offset.
+"""Segments: the files of ``log/``, and the chain that they form.
 
-    00000000000000004096                        from this offset on
-    00000000000000004096-00000000000000069632   exactly these, the end exclusive
-
-The union of the names is the truth. Of overlapping ones the one that reaches furthest counts; one
-without an end ends at its last good record, and at the next name in any case.
+A segment has a number, which is its name. Its first line says which one it follows, and where that
+one ends. The log is the segment with the highest number whose line verifies, and back from there.
 """
 
 from __future__ import annotations
@@ -15,111 +12,57 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, ParamSpec, TypeVar
+from uuid import UUID
 
-from ..layout.tree import Tree
-from .disk import GONE
-from .record import LINE_BYTES, Line, parse_line
+from .disk import GONE, Disk
+from .hints import End
+from .record import FIRST, Closed, Line, any_mark, parse_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_name = re.compile(r"([0-9]{20})(?:-([0-9]{20}))?")
-MAX_OFFSET = 10**19
+_SEARCHED = 1 << 20  # bytes in which a mark is looked for, if the line is damaged
+_name = re.compile(r"[0-9]{20}")
 
 
-def name_of(base: int, end: int | None = None) -> str:
+def name_of(number: int) -> str:
     """The name of a segment."""
-    return f"{base:020}" if end is None else f"{base:020}-{end:020}"
+    return f"{number:020}"
 
 
-class Name(NamedTuple):
-    base: int
-    end: int | None = None
-
-    def __str__(self) -> str:
-        return name_of(*self)
-
-
-def parse_name(name: str) -> Name | None:
-    """What a name in ``log/`` says; None if it is not that of a segment."""
-    match = _name.fullmatch(name)
-    if match is None:
-        return None
-    base, end = int(match[1]), None if match[2] is None else int(match[2])
-    return None if end is not None and end <= base else Name(base, end)
+def numbers_in(names: Iterable[str]) -> list[int]:
+    """The numbers of segments among some names, the lowest first."""
+    return sorted(int(name) for name in names if _name.fullmatch(name))
 
 
 class Piece(NamedTuple):
-    """A stretch of offsets that one file has: from ``start`` to before ``end``.
-
-    end: None for the last one, which grows. base: the offset of the file's first message.
-    """
+    """A segment in the chain: offsets from ``start`` to before ``end``, at positions up to
+    ``limit``."""
 
     start: int
-    end: int | None
-    base: int
-    name: str
+    end: int
+    number: int
+    limit: int
 
-
-def arrange(names: Iterable[str]) -> list[Piece]:
-    """The pieces of a log, in order and without overlaps. There may be holes between them."""
-    wide: list[Name] = []
-    bases: list[int] = []
-    for text in names:
-        name = parse_name(text)
-        if name is None:
-            continue
-        if name.end is None:
-            bases.append(name.base)
-        else:
-            wide.append(name)
-    bases.sort()
-    wide.sort()
-    starts = sorted({*bases, *(name.base for name in wide)})
-    pieces: list[Piece] = []
-    at, next_wide, next_start = starts[0] if starts else 0, 0, 0
-    reach: Name | None = None
-    while True:
-        while next_wide < len(wide) and wide[next_wide].base <= at:
-            if reach is None or (wide[next_wide].end or 0) > (reach.end or 0):
-                reach = wide[next_wide]
-            next_wide += 1
-        if reach is not None and reach.end is not None and reach.end > at:
-            pieces.append(Piece(at, reach.end, reach.base, str(reach)))
-            at = reach.end
-            continue
-        next_start = bisect_right(starts, at, next_start)
-        following = starts[next_start] if next_start < len(starts) else None
-        if next_start and starts[next_start - 1] == at and _has(bases, at):
-            pieces.append(Piece(at, following, at, name_of(at)))
-        if following is None:
-            return pieces
-        at = following
-
-
-def _has(numbers: list[int], number: int) -> bool:
-    at = bisect_right(numbers, number) - 1
-    return at >= 0 and numbers[at] == number
-
-
-def find(pieces: list[Piece], offset: int) -> int:
-    """The number of the piece that has an offset, or of the first one behind it."""
-    at = bisect_right(pieces, offset, key=lambda piece: piece.start) - 1
-    if at < 0:
-        return 0
-    end = pieces[at].end
-    return at + 1 if end is not None and end <= offset else at
+    @property
+    def name(self) -> str:
+        return name_of(self.number)
 
 
 class File:
-    """An open segment. Close it; nothing keeps one of an idle log open."""
+    """An open segment. Close it; nothing keeps one of an idle log open.
 
-    __slots__ = ("fd", "inode", "line", "name")
+    line: None if it is damaged, or not written yet. base: the offset of its first message.
+    mark: the UUID as its marks have it; None if it is not known.
+    """
 
-    def __init__(self, fd: int, name: str, line: Line | None, inode: int) -> None:
+    __slots__ = ("base", "fd", "line", "mark", "number")
+
+    def __init__(self, fd: int, number: int, line: Line | None, base: int = 0) -> None:
         self.fd = fd
-        self.name = name
+        self.number = number
         self.line = line
-        self.inode = inode
+        self.base = base if line is None else line.base
+        self.mark = None if line is None else UUID(line.uuid).bytes
 
     @property
     def size(self) -> int:
@@ -133,20 +76,122 @@ class File:
         os.close(self.fd)
 
 
-def open_file(tree: Tree, folder: str, name: str, access: int = os.O_RDONLY) -> File | None:
-    """Open a segment; None if it is not there. Raises OSError."""
+def open_file(disk: Disk, number: int, access: int = os.O_RDONLY, base: int = 0) -> File | None:
+    """Open a segment; None if it is not there. base: if its line does not say it. OSError."""
     try:
-        fd = tree.open(f"{folder}/{name}", access)
-        try:
-            line = parse_line(os.pread(fd, LINE_BYTES, 0))
-            return File(fd, name, line, os.fstat(fd).st_ino)
-        except BaseException:
-            os.close(fd)
-            raise
+        fd = disk.tree.open(f"{disk.segments}/{name_of(number)}", access)
     except OSError as error:
         if error.errno in GONE:
             return None
         raise
+    try:
+        line = parse_line(os.pread(fd, FIRST, 0))
+        file = File(fd, number, line if line and line.number == number else None, base)
+        if file.line is None:
+            file.mark = any_mark(file.read(FIRST, _SEARCHED), FIRST)
+        return file
+    except OSError as error:
+        os.close(fd)
+        if error.errno in GONE:
+            return None
+        raise
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def newest(
+    disk: Disk, log: str, known: End | None, access: int = os.O_RDWR
+) -> tuple[File | None, int]:
+    """The newest segment of a log, opened, and the number behind all.
+
+    log: its UUID. known: a place that there was. Raises OSError.
+    """
+    numbers = {*numbers_in(disk.tree.names(disk.segments)), known.number if known else 0}
+    top = max(numbers)
+    while has_number(disk, top + 1):  # a listing may have missed it
+        top += 1
+        numbers.add(top)
+    for number in sorted(numbers - {0}, reverse=True):
+        base = known.base if known and known.number == number else -1
+        file = open_file(disk, number, access, base)
+        if file is None:
+            continue
+        # One whose line is damaged is known by its marks, if the hint knows its place.
+        if file.line.log == log if file.line else file.mark and base >= 0:
+            return file, top + 1
+        file.close()
+    return None, top + 1
+
+
+def lines_before(disk: Disk, log: str, file: File) -> tuple[Closed, Closed]:
+    """The segment that a segment follows, and the one which that follows. Raises OSError."""
+    if file.line is not None:
+        return file.line.before
+    # Its line is damaged, and none behind it says more: then it is the next one that is there.
+    for number in reversed(numbers_in(disk.tree.names(disk.segments))):
+        found = open_file(disk, number) if number < file.number else None
+        if found is not None:
+            size = found.size
+            found.close()
+            if found.line is not None and found.line.log == log:
+                return Closed(number, found.base, file.base - found.base, size), found.line.before[
+                    0
+                ]
+    return Closed(), Closed()
+
+
+def has_number(disk: Disk, number: int) -> bool:
+    """Whether a segment of this number was begun, and not removed. Raises OSError."""
+    return disk.tree.stat(f"{disk.segments}/{name_of(number)}") is not None
+
+
+def chain(disk: Disk, log: str, last: Piece, known: list[Piece]) -> list[Piece]:
+    """The pieces of a log up to the last one, in order. Raises OSError.
+
+    log: its UUID. known: pieces that were found before. A file that is missing in between costs its own messages:
+    the line behind it says which they are, and what comes before it.
+    """
+    at = {piece: number for number, piece in enumerate(known)}
+    found, carried = [last], Closed()
+    while True:
+        before, carried = _before(disk, log, found[-1], carried)
+        if not before.number:
+            break
+        piece = Piece(before.base, before.base + before.messages, before.number, before.position)
+        if piece in at:
+            found += reversed(known[: at[piece] + 1])
+            break
+        found.append(piece)
+    return without_gone(disk, found[::-1])
+
+
+def _before(disk: Disk, log: str, piece: Piece, carried: Closed) -> tuple[Closed, Closed]:
+    """The segment before one, and the one before that; carried: what the line behind it said."""
+    file = open_file(disk, piece.number, base=piece.start)
+    if file is None:
+        return carried, Closed()
+    file.close()
+    if file.line is None and carried.number:
+        return carried, Closed()
+    return lines_before(disk, log, file)
+
+
+def without_gone(disk: Disk, pieces: list[Piece]) -> list[Piece]:
+    """Pieces without the first ones that are gone, of which the last never counts. OSError."""
+    disk.tree.refresh(disk.segments)
+    gone = 0
+    while gone < len(pieces) - 1 and not has_number(disk, pieces[gone].number):
+        gone += 1
+    return pieces[gone:]
+
+
+def find(pieces: list[Piece], offset: int) -> int:
+    """The number of the piece that has an offset, or of the first one behind it."""
+    at = bisect_right(pieces, offset, key=lambda piece: piece.start) - 1
+    if at < 0:
+        return 0
+    return at + 1 if pieces[at].end <= offset else at
 
 
 def none_if_gone(read: Callable[P, T]) -> Callable[P, T | None]:
