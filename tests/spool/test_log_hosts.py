@@ -13,13 +13,13 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 
 import pytest
+from fsmq.spool.log.merging import Merger
 
 from fsmq.spool import Spool
 from fsmq.spool.errors import OffsetGone
 from fsmq.spool.log import linking
 from fsmq.spool.log.disk import Disk
 from fsmq.spool.log.log import Log, LogEntry
-from fsmq.spool.log.merging import Merger
 from tests.harness.suite import HOME
 
 TRUST_S, MERGE_AFTER_S = 0.2, 1.5

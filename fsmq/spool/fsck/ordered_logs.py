@@ -21,8 +21,8 @@ from ..log.log_settings import ChannelSettings
 from ..log.reader import as_it_is
 from ..log.record import FIRST, LINE_BYTES, parse_line
 from ..log.segments import name_of, numbers_in
-from ..log.turns import turn_of
 from ..log.store import Store
+from ..log.turns import turn_of
 from .messages import Scene, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 

@@ -49,6 +49,10 @@ class Disk:
     def channels(self) -> str:
         return f"{self.folder}/{CHANNELS}"
 
+    def open_segments(self) -> OpenDisk:
+        """The same with the folder of segments held open; close it. Raises OSError."""
+        return OpenDisk(self.tree.at(self.segments), self.name, self.clock, self.syncs, self.tree)
+
     def now_us(self) -> int:
         return int(self.clock() * 1_000_000)
 
@@ -75,4 +79,30 @@ class Disk:
         # Of a rename between two folders the fsync of one is not assumed to be enough.
         self.sync_folder(path.rpartition("/")[0])
         self.sync_folder(self.tree.folder(REMOVE))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDisk(Disk):
+    """The segments of one log, whatever has its name meanwhile. tree: of their folder alone."""
+
+    whole: Tree | None = None
+
+    @property
+    def segments(self) -> str:
+        return "."
+
+    def close(self) -> None:
+        self.tree.close()
+
+    def trash(self, path: str) -> bool:
+        assert self.whole is not None
+        return self.tree.rename_to(path, self.whole, self.whole.folder(REMOVE, f".{uuid7()}"))
+
+    def trash_durably(self, path: str) -> bool:
+        assert self.whole is not None
+        found = self.trash(path)
+        self.sync_folder(self.segments)
+        if self.syncs:
+            self.whole.sync_folder(self.whole.folder(REMOVE))
         return found

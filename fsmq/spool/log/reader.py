@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from ..errors import OffsetGone, Unavailable
 from .blocks import Block, Blocks, block_end, read_block
+from .chain import Piece, chain, find, newest, open_piece
 from .disk import Disk
 from .hints import End, read_hint
 from .ranges import Range
 from .record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, find_mark
-from .segments import File, Piece, chain, find, newest, none_if_gone, open_file
+from .segments import File, none_if_gone
 from .stretch import START, read_stretch, walk
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
@@ -49,11 +50,15 @@ class Page(NamedTuple):
 class Reader:
     """Reads one log. Safe in threads.
 
-    known: what there is now; called with True when a file that should be there was not.
+    log: its UUID. known: what there is now; called with True when a file that should be there was
+    not.
     """
 
-    def __init__(self, disk: Disk, blocks: Blocks, known: Callable[[bool], Known]) -> None:
+    def __init__(
+        self, disk: Disk, log: str, blocks: Blocks, known: Callable[[bool], Known]
+    ) -> None:
         self._disk = disk
+        self._log = log
         self._blocks = blocks
         self._known = known
         self._lock = threading.RLock()
@@ -134,7 +139,7 @@ class Reader:
                     file.close()
 
     def _open(self, piece: Piece) -> File | None:
-        return open_file(self._disk, piece.number, base=piece.start)
+        return open_piece(self._disk, self._log, piece)
 
     def _read(self, file: File, begin: int, position: int, piece: Piece) -> Block:
         block = read_block(file, position, begin, piece.limit, piece.end)

@@ -46,8 +46,8 @@ class LogMessage:
     """A message of a log.
 
     offset: its place. published_at: Unix seconds, as the server had them; less than those of the
-    message before only where a clock was set back. key: what `order="key"` keeps in order; None if it has none. id: what its
-    publisher called it; None if nothing.
+    message before only where a clock was set back. key: what `order="key"` keeps in order; None if
+    it has none. id: what its publisher called it; None if nothing.
     """
 
     __slots__ = ("_header", "_parsed", "body", "offset", "time_us")
@@ -159,13 +159,14 @@ def entry(
 
 
 class Closed(NamedTuple):
-    """A segment that takes no more: its number, the offset of its first message, how many count,
-    and at which position it ends. Number 0 is none."""
+    """A segment that takes no more: its number, the offset of its first message, how many count, at
+    which position it ends, and its UUID. Number 0 is none."""
 
     number: int = 0
     base: int = 0
     messages: int = 0
     position: int = 0
+    uuid: str = "-"
 
 
 class Line(NamedTuple):
@@ -185,8 +186,8 @@ class Line(NamedTuple):
 
     def encode(self) -> bytes:
         """The first bytes of the segment: the line, twice."""
-        numbers = (self.number, self.base, self.time_us, *self.before[0], *self.before[1])
-        text = " ".join(["fsmq-log 1", self.log, self.uuid, *map(str, numbers)]).encode()
+        words = (self.number, self.base, self.time_us, *self.before[0], *self.before[1])
+        text = " ".join(["fsmq-log 1", self.log, self.uuid, *map(str, words)]).encode()
         line = (b"%s %08x" % (text, zlib.crc32(text))).ljust(LINE_BYTES - 1) + b"\n"
         return line * 2
 
@@ -199,13 +200,17 @@ def parse_line(data: bytes) -> Line | None:
         try:
             if words[:2] != ["fsmq-log", "1"] or int(seal, 16) != zlib.crc32(text):
                 continue
-            log, uuid, (number, base, time_us, *rest) = words[2], words[3], map(int, words[4:])
+            log, uuid, (number, base, time_us) = words[2], words[3], map(int, words[4:7])
             UUID(uuid)
-            before = Closed(*rest[:4]), Closed(*rest[4:])
+            before = _closed(*words[7:12]), _closed(*words[12:])
         except (IndexError, ValueError, TypeError):
             continue
         return Line(log, uuid, number, base, time_us, before)
     return None
+
+
+def _closed(number: str, base: str, messages: str, position: str, uuid: str) -> Closed:
+    return Closed(int(number), int(base), int(messages), int(position), uuid)
 
 
 def pack(header: bytes, body: bytes, time_us: int, flags: int) -> bytes:
@@ -304,7 +309,7 @@ def read_mark(data: bytes | memoryview, at: int, uuid: bytes, position: int) -> 
 
 
 def any_mark(data: bytes, position: int) -> bytes | None:
-    """The UUID of the first mark in bytes that stand at a position, whatever it is; None if none."""
+    """The UUID of the first mark in bytes that stand at a position; None if they have none."""
     at = data.find(_SIZE_OF_MARK)
     while at >= 0:
         place = position + at - _CRC.size
@@ -316,7 +321,7 @@ def any_mark(data: bytes, position: int) -> bytes | None:
 
 
 def looks_like_mark(data: bytes, at: int, uuid: bytes | None, position: int) -> bool:
-    """Whether a record that does not verify was a mark: most of what a mark has there is as it was."""
+    """Whether a record that does not verify was a mark: most of it is as marks are."""
     if uuid is None or at + MARK_BYTES > len(data):
         return False
     _, size, _, header, flags = HEAD.unpack_from(data, at)

@@ -13,10 +13,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..errors import NoSuchChannel
+from .chain import Piece
 from .channels import ChannelStore
 from .disk import REFUSES
 from .ranges import Range
-from .segments import Piece, name_of, numbers_in
+from .record import FIRST
 from .store import Store
 
 
@@ -42,7 +43,7 @@ class Retention:
         settings = self._store.settings
         outcome = Outcome([], {}, [])
         known = self._store.known(True)
-        sizes = [piece.limit for piece in known.pieces]
+        sizes = [piece.limit - FIRST for piece in known.pieces]
         rest, refuses = sum(sizes), False
         for number, piece in enumerate(known.pieces):
             age = self._age(known.pieces, number)
@@ -104,13 +105,8 @@ class Retention:
             with suppress(NoSuchChannel):
                 lost = channel.lose_before(piece.end)
                 outcome.lost[channel.name] = outcome.lost.get(channel.name, 0) + lost
-        # One after the other: a crash must not bring back an older one alone. Before it may stand
-        # some that never were in the chain.
-        for number in numbers_in(self._disk.tree.names(self._disk.segments)):
-            if number > piece.number:
-                break
-            if self._disk.trash_durably(f"{self._disk.segments}/{name_of(number)}"):
-                outcome.removed.append(name_of(number))
+        with self._store.writing() as tail:
+            outcome.removed.extend(tail.remove_through(piece.number))
         outcome.ranges.append((piece.start, piece.end))
 
     def _refuse(self, refuses: bool) -> None:

@@ -11,11 +11,12 @@ import os
 from ..errors import Unavailable
 from ..layout.files import write_at
 from ..layout.uuids import uuid7
+from .chain import lines_before
 from .disk import Disk
 from .growing import Growing, ends_at
 from .hints import End
 from .record import FIRST, Closed, Line
-from .segments import File, lines_before, name_of, open_file
+from .segments import SYNCED, File, name_of, open_file
 from .stretch import START, Tail, walk
 
 NOWHERE = End(0, 0, 0, FIRST)  # where a log ends that has no segment
@@ -29,10 +30,11 @@ def create(disk: Disk, number: int, *, may_go_on: bool) -> tuple[int, int]:
 
     Raises OSError, Unavailable.
     """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | (SYNCED if disk.tree.network else 0)
     while True:
         try:
             path = f"{disk.segments}/{name_of(number)}"
-            return disk.tree.create_with(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), number
+            return disk.tree.create_with(path, flags), number
         except FileExistsError:
             if not may_go_on:
                 raise Unavailable(f"another host writes to log {disk.name!r}", 1) from None
@@ -49,7 +51,8 @@ def begin(
     """
     before = lines_before(disk, log, file) if file is not None else (Closed(), Closed())
     if end.ordinal:
-        before = Closed(end.number, end.base, end.ordinal, end.position), before[0]
+        uuid = file.line.uuid if file is not None and file.line is not None else ""
+        before = Closed(end.number, end.base, end.ordinal, end.position, uuid), before[0]
     line = Line(log, uuid7(), number, base, end.time_us, before)
     write_at(fd, line.encode(), 0)
     disk.sync_file(fd)

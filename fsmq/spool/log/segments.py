@@ -1,25 +1,21 @@
-"""Segments: the files of ``log/``, and the chain that they form.
-
-A segment has a number, which is its name. Its first line says which one it follows, and where that
-one ends. The log is the segment with the highest number whose line verifies, and back from there.
-"""
+"""Segments: the files of ``log/``. The name of each is its number."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from .disk import GONE, Disk
-from .hints import End
-from .record import FIRST, Closed, Line, any_mark, parse_line
+from .record import FIRST, Line, any_mark, parse_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# An NFS client may write more than it was given, of a page that it knows; not with this.
+SYNCED = os.O_DSYNC
 _SEARCHED = 1 << 20  # bytes in which a mark is looked for, if the line is damaged
 _name = re.compile(r"[0-9]{20}")
 
@@ -32,20 +28,6 @@ def name_of(number: int) -> str:
 def numbers_in(names: Iterable[str]) -> list[int]:
     """The numbers of segments among some names, the lowest first."""
     return sorted(int(name) for name in names if _name.fullmatch(name))
-
-
-class Piece(NamedTuple):
-    """A segment in the chain: offsets from ``start`` to before ``end``, at positions up to
-    ``limit``."""
-
-    start: int
-    end: int
-    number: int
-    limit: int
-
-    @property
-    def name(self) -> str:
-        return name_of(self.number)
 
 
 class File:
@@ -78,6 +60,8 @@ class File:
 
 def open_file(disk: Disk, number: int, access: int = os.O_RDONLY, base: int = 0) -> File | None:
     """Open a segment; None if it is not there. base: if its line does not say it. OSError."""
+    if access == os.O_RDWR and disk.tree.network:
+        access |= SYNCED
     try:
         fd = disk.tree.open(f"{disk.segments}/{name_of(number)}", access)
     except OSError as error:
@@ -100,98 +84,9 @@ def open_file(disk: Disk, number: int, access: int = os.O_RDONLY, base: int = 0)
         raise
 
 
-def newest(
-    disk: Disk, log: str, known: End | None, access: int = os.O_RDWR
-) -> tuple[File | None, int]:
-    """The newest segment of a log, opened, and the number behind all.
-
-    log: its UUID. known: a place that there was. Raises OSError.
-    """
-    numbers = {*numbers_in(disk.tree.names(disk.segments)), known.number if known else 0}
-    top = max(numbers)
-    while has_number(disk, top + 1):  # a listing may have missed it
-        top += 1
-        numbers.add(top)
-    for number in sorted(numbers - {0}, reverse=True):
-        base = known.base if known and known.number == number else -1
-        file = open_file(disk, number, access, base)
-        if file is None:
-            continue
-        # One whose line is damaged is known by its marks, if the hint knows its place.
-        if file.line.log == log if file.line else file.mark and base >= 0:
-            return file, top + 1
-        file.close()
-    return None, top + 1
-
-
-def lines_before(disk: Disk, log: str, file: File) -> tuple[Closed, Closed]:
-    """The segment that a segment follows, and the one which that follows. Raises OSError."""
-    if file.line is not None:
-        return file.line.before
-    # Its line is damaged, and none behind it says more: then it is the next one that is there.
-    for number in reversed(numbers_in(disk.tree.names(disk.segments))):
-        found = open_file(disk, number) if number < file.number else None
-        if found is not None:
-            size = found.size
-            found.close()
-            if found.line is not None and found.line.log == log:
-                return Closed(number, found.base, file.base - found.base, size), found.line.before[
-                    0
-                ]
-    return Closed(), Closed()
-
-
 def has_number(disk: Disk, number: int) -> bool:
     """Whether a segment of this number was begun, and not removed. Raises OSError."""
     return disk.tree.stat(f"{disk.segments}/{name_of(number)}") is not None
-
-
-def chain(disk: Disk, log: str, last: Piece, known: list[Piece]) -> list[Piece]:
-    """The pieces of a log up to the last one, in order. Raises OSError.
-
-    log: its UUID. known: pieces that were found before. A file that is missing in between costs its own messages:
-    the line behind it says which they are, and what comes before it.
-    """
-    at = {piece: number for number, piece in enumerate(known)}
-    found, carried = [last], Closed()
-    while True:
-        before, carried = _before(disk, log, found[-1], carried)
-        if not before.number:
-            break
-        piece = Piece(before.base, before.base + before.messages, before.number, before.position)
-        if piece in at:
-            found += reversed(known[: at[piece] + 1])
-            break
-        found.append(piece)
-    return without_gone(disk, found[::-1])
-
-
-def _before(disk: Disk, log: str, piece: Piece, carried: Closed) -> tuple[Closed, Closed]:
-    """The segment before one, and the one before that; carried: what the line behind it said."""
-    file = open_file(disk, piece.number, base=piece.start)
-    if file is None:
-        return carried, Closed()
-    file.close()
-    if file.line is None and carried.number:
-        return carried, Closed()
-    return lines_before(disk, log, file)
-
-
-def without_gone(disk: Disk, pieces: list[Piece]) -> list[Piece]:
-    """Pieces without the first ones that are gone, of which the last never counts. OSError."""
-    disk.tree.refresh(disk.segments)
-    gone = 0
-    while gone < len(pieces) - 1 and not has_number(disk, pieces[gone].number):
-        gone += 1
-    return pieces[gone:]
-
-
-def find(pieces: list[Piece], offset: int) -> int:
-    """The number of the piece that has an offset, or of the first one behind it."""
-    at = bisect_right(pieces, offset, key=lambda piece: piece.start) - 1
-    if at < 0:
-        return 0
-    return at + 1 if pieces[at].end <= offset else at
 
 
 def none_if_gone(read: Callable[P, T]) -> Callable[P, T | None]:

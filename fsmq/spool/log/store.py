@@ -11,6 +11,7 @@ from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, un
 from ..layout import documents
 from ..records.peers import host_name
 from .blocks import Blocks
+from .chain import Piece, chain, without_gone
 from .dedupe import Ids
 from .disk import LOG_FILE, REFUSES, Disk
 from .hints import PATIENCE_S, End
@@ -18,8 +19,8 @@ from .joint import Batch, Joint
 from .log_document import Document
 from .log_settings import LogSettings
 from .reader import Known, Page, Reader, piece_of
-from .record import Entry, LogMessage
-from .segments import Piece, chain, open_file, without_gone
+from .record import Entry
+from .segments import open_file
 from .stretch import read_stretch
 from .tail import LogTail
 
@@ -37,7 +38,6 @@ class Store:
         self.disk = disk
         self.used_at = time.monotonic()
         self._version: tuple[int, ...] = ()
-        self.reader = Reader(disk, blocks, self._known_now)
         self._leading = threading.Lock()
         self._joint = Joint(self._leading, self._run)
         self._looking = threading.Lock()
@@ -45,6 +45,7 @@ class Store:
         self._ids: Ids | None = None
         self.document = self._read_document()
         self.uuid = self.document.uuid
+        self.reader = Reader(disk, self.uuid, blocks, self._known_now)
         self._opened: LogTail | None = None
 
     def close(self) -> None:
@@ -168,8 +169,8 @@ class Store:
         group = [batch for batch in group if batch.error is None]
         if not any(entry.id for batch in group for entry in batch.entries):
             return group
-        ids = self._durable_ids(settings.dedupe_window)
-        unsynced = self._unsynced_ids(end)
+        ids = self._durable_ids(end, settings.dedupe_window)
+        unsynced = self._unsynced_ids(end) if (ids.seen or 0) < end.offset else {}
         new: list[Batch] = []
         given: set[str] = set()
         for batch in group:
@@ -188,7 +189,7 @@ class Store:
                 batch.first = first
         return new
 
-    def _durable_ids(self, window_s: float) -> Ids:
+    def _durable_ids(self, end: End, window_s: float) -> Ids:
         """The ids of the log's last messages that are durable."""
         now_us = self.disk.now_us()
         if self._ids is None or self._ids.window_s != window_s:
@@ -196,7 +197,7 @@ class Store:
         ids = self._ids
         if ids.seen is None:
             ids.seen = self.reader.offset_at(now_us - int(window_s * 1e6))
-        while ids.seen < (known := self.end()):
+        while ids.seen < end.offset and ids.seen < (known := self.end()):
             page = self.reader.page(max(ids.seen, self.first()), 10_000)
             ids.add(page.messages)
             ids.seen = max(page.next, ids.seen)
@@ -223,7 +224,13 @@ class Store:
 
     def _tail(self) -> LogTail:
         if self._opened is None:
-            self._opened = LogTail(self.disk, self.uuid, self._check_writer)
+            tail = LogTail(self.disk, self.uuid, self._check_writer)
+            try:
+                self._about_ours()  # its folder is that of the log that was opened
+            except BaseException:
+                tail.close()
+                raise
+            self._opened = tail
         return self._opened
 
     def _check_writer(self) -> bool:
@@ -231,7 +238,7 @@ class Store:
         document = self._about_ours()
         if not self._may_write(document):
             raise OtherWriter(self.disk.name, document.host)
-        return document.settings.writers == "hosts"
+        return document.settings.writers == "hosts" or self.disk.tree.network
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -258,10 +265,10 @@ class Store:
             last = before[-1] if before else None
             if end is not None and (last is None or end.number > last.number):
                 self._pieces = chain(self.disk, self.uuid, piece_of(end), before)
-            elif end is not None and last and (end.number, end.position) > last[2:]:
+            elif end is not None and last and (end.number, end.position) > last[2:4]:
                 self._pieces = [*before[:-1], piece_of(end)]
             if fresh:
-                self._pieces = without_gone(self.disk, self._pieces)
+                self._pieces = without_gone(self.disk, self.uuid, self._pieces)
             if self._pieces and before and self._pieces[0] != before[0]:
                 self.reader.forget_before(self._pieces[0].number)
             return Known(self._pieces)

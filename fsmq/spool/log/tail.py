@@ -11,22 +11,26 @@ appended to a segment any more: see `sealing.py`.
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import NamedTuple
 
 from ..errors import Unavailable
 from . import turns
+from .chain import newest
 from .disk import Disk
 from .growing import Growing, RecentSizes, ends_at
 from .hints import FAILED, PATIENCE_S, UNDER_WAY, End, Hint, LockFile, read_hint
 from .record import FIRST, Entry, Marks, chunks, encode
 from .sealing import NOWHERE, begin, create, end_of, has_counted
-from .segments import File, has_number, newest, open_file
+from .segments import File, has_number, name_of, numbers_in, open_file
 
 # A clock that goes back by less than this is not taken for one that was set.
 _SET_BACK_US = 2_000_000
 _TURNS = 20
+# Where a turn keeps writers apart, the lock does not have to: not for longer than this.
+_PATIENCE_WITH_TURNS_S = 5.0, 8.0
 
 
 class Written(NamedTuple):
@@ -44,22 +48,23 @@ class LogTail:
     """
 
     def __init__(self, disk: Disk, log: str, check: Callable[[], bool]) -> None:
-        self._disk = disk
+        self._disk = disk.open_segments()
         self._log = log
         self._check = check
-        self._writer = LockFile(disk.tree, f"{disk.segments}/.writer")
-        try:
-            self._sync = Hint(disk.tree, f"{disk.segments}/.sync")
-        except BaseException:
-            self._writer.close()
-            raise
+        with ExitStack() as opened:
+            opened.callback(self._disk.close)
+            self._writer = LockFile(self._disk.tree, ".writer")
+            opened.callback(self._writer.close)
+            self._sync = Hint(self._disk.tree, ".sync")
+            opened.pop_all()
         self._turn: turns.Turn | None = None
         self._file: Growing | None = None
         self._end: End | None = None
         self._is_in = False  # in a turn
         self._entered: End | None = None  # up to where all was durable in it
         self._sizes = RecentSizes()
-        self._is_known = False  # whether hints were compared with the newest segment
+        # Whether this process has compared hints with the newest segment.
+        self._said_is_known = self._sync_is_known = False
 
     def close(self) -> None:
         self._cut_ahead()
@@ -67,6 +72,7 @@ class LogTail:
         self._sync.close()
         self._forget()
         self._leave_turn()
+        self._disk.close()
 
     def _cut_ahead(self) -> None:
         """Cut the zeros, if nobody else writes: a log at rest is as large as what it holds."""
@@ -82,7 +88,7 @@ class LogTail:
     def durable(self) -> End | None:
         """Up to where everything is on stable media, as far as it was noted."""
         if self._disk.tree.network:
-            return read_hint(self._disk.tree, f"{self._disk.segments}/.sync")
+            return read_hint(self._disk.tree, ".sync")
         return self._sync.read()
 
     def appended(self) -> End | None:
@@ -95,7 +101,7 @@ class LogTail:
         If the filesystem was lost and mounted again, it may be older than what was answered. Then
         there stands something behind it.
         """
-        if not self._is_known:
+        if not self._sync_is_known:
             synced = self.durable()
             if synced is None or has_number(self._disk, synced.number + 1):
                 return False
@@ -103,10 +109,10 @@ class LogTail:
             if file is None:
                 return False
             try:
-                self._is_known = ends_at(file, synced.position)
+                self._sync_is_known = ends_at(file, synced.position)
             finally:
                 file.close()
-        return self._is_known
+        return self._sync_is_known
 
     def settle(self, patience_s: float = PATIENCE_S) -> bool:
         """Make durable what writers have left that died; whether there was something."""
@@ -135,10 +141,10 @@ class LogTail:
         synced = self._sync.read()
         if synced is not None and synced.number > end.number:
             if has_counted(self._disk, synced.number, end):
-                return
+                return None
         elif synced is None or synced.state != FAILED:
             if synced is not None and synced.reaches(end):
-                return
+                return None
             file = self._file
             if file is None or file.number != end.number:
                 raise Unavailable("the log was changed by another program")
@@ -177,7 +183,7 @@ class LogTail:
 
         Raises OSError, Unavailable, and what the check does.
         """
-        with self._writer.locked(patience_s):
+        with self._alone(patience_s):
             if not self._check():
                 yield self._validated()
                 return
@@ -185,8 +191,25 @@ class LogTail:
             try:
                 yield self._enter()
                 self._leave()
+            except BaseException:
+                if self._turn is not None and self._end == self._entered is not None:
+                    self._turn.write(self._entered)  # nothing was appended
+                raise
             finally:
-                self._is_in = False
+                self._is_in, self._entered = False, None
+
+    @contextmanager
+    def _alone(self, patience_s: float) -> Iterator[None]:
+        """Hold the lock; where many hosts write, only as long as a stopped writer may take."""
+        is_free = patience_s >= PATIENCE_S and self._check()
+        patience_s = random.uniform(*_PATIENCE_WITH_TURNS_S) if is_free else patience_s
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._writer.locked(patience_s))
+            except Unavailable:
+                if not is_free:
+                    raise
+            yield
 
     def _enter(self) -> End:
         """Where the log ends, in a turn of this process."""
@@ -195,18 +218,24 @@ class LogTail:
             before = self._take_turn()
             if before is None or before.state or not self._adopt(before):
                 self._seal()
-            self._is_known = True
+            self._said_is_known = self._sync_is_known = True
         assert self._end is not None
         self._entered = self._end
         return self._end
 
     def _is_still_ours(self) -> bool:
         """Whether this process may go on in its turn, and says that it is in."""
-        turn, end = self._turn, self._end
-        if turn is None or end is None or turn.read() != end:
+        turn, end, file = self._turn, self._end, self._file
+        if turn is None or end is None or file is None or turn.read() != end:
             return False
         turn.write(end._replace(state=UNDER_WAY))
-        return turn.is_last()
+        return self._has_turn(end.number) and file.ends_at(end.position)
+
+    def _has_turn(self, number: int) -> bool:
+        """Whether nobody has taken the turn, nor begun a segment behind that of a number."""
+        if self._turn is None or has_number(self._disk, number + 1):
+            return False
+        return self._turn.is_last()
 
     def _take_turn(self) -> End | None:
         """Take the turn, and be in; where the one before it has left the log."""
@@ -218,9 +247,9 @@ class LogTail:
                 return before
         raise self._taken()
 
-    def _check_turn(self) -> None:
+    def _check_turn(self, number: int) -> None:
         """Raise Unavailable if another host has taken the turn, where many write."""
-        if self._is_in and (self._turn is None or not self._turn.is_last()):
+        if self._is_in and not self._has_turn(number):
             raise self._taken()
 
     def _taken(self) -> Unavailable:
@@ -238,14 +267,8 @@ class LogTail:
     def _sync_in_turn(self, end: End) -> None:
         """Make durable what was appended, and note that if the turn is still ours."""
         assert self._file is not None
-        assert self._entered is not None
-        try:
-            self._disk.sync_data(self._file.fd)
-        except OSError:
-            self._check_turn()
-            self._sync.write(self._entered._replace(state=FAILED))
-            raise
-        self._check_turn()
+        self._disk.sync_data(self._file.fd)
+        self._check_turn(end.number)
         self._sync.write(end)
         self._entered = end
 
@@ -305,7 +328,7 @@ class LogTail:
             marked_at=marks.marked_at,
             marked=marks.marked,
         )
-        if self._disk.tree.in_place:
+        if self._disk.tree.in_place and not self._is_in:
             self._write_ahead(file, marks.position, marks.position - end.position, segment_bytes)
         if not self._is_in:
             assert self._turn is not None
@@ -328,13 +351,24 @@ class LogTail:
         assert end is not None
         assert file is not None
         file.cut(end.position)
-        with self._sync.locked():
+        with self._syncing():
             if self._is_in:
                 self._sync_in_turn(end)
             else:
                 self._sync_locked(end)
             self._begin(end.number + 1, file, lambda: end)
         file.close()
+
+    def remove_through(self, number: int) -> list[str]:
+        """Remove all segments up to a number, under the lock, durably; the names that went.
+
+        The lowest one always goes first: so one that is there tells that the next never went.
+        """
+        lowest = min(numbers_in(self._disk.tree.names(".")), default=number + 1)
+        while has_number(self._disk, lowest - 1):  # a listing may have missed it
+            lowest -= 1
+        names = map(name_of, range(lowest, number + 1))
+        return [name for name in names if self._disk.trash_durably(name)]
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -359,7 +393,7 @@ class LogTail:
         self._forget()
         self._leave_turn()
         self._turn = turns.shared(self._disk)
-        said = self._turn.read() if self._is_known else None
+        said = self._turn.read() if self._said_is_known else None
         synced = self._sync.read()
         file, free = newest(self._disk, self._log, synced)
         if file is None or (
@@ -375,7 +409,7 @@ class LogTail:
                 if synced is None or not (said is not None and synced.reaches(end)):
                     self._sync_found(end)
         assert self._end is not None
-        self._is_known = True
+        self._said_is_known = self._sync_is_known = True
         self._turn.write(self._end)
         return self._end
 
@@ -397,8 +431,8 @@ class LogTail:
             self._sync_file(self._file, synced, end, if_failed=UNDER_WAY)
 
     def _seal(self, file: File | None = None, free: int = 0) -> None:
-        """Begin a new segment, so that nothing counts that is behind the good part of the newest."""
-        with self._sync.locked():
+        """Begin a new segment: behind the good part of the newest nothing counts any more."""
+        with self._syncing():
             synced = self._sync.read()
             if file is None:
                 file, free = newest(self._disk, self._log, synced)
@@ -407,6 +441,12 @@ class LogTail:
             finally:
                 if file is not None:
                     file.close()
+
+    @contextmanager
+    def _syncing(self) -> Iterator[None]:
+        """Keep out who syncs; in a turn nobody else does who counts."""
+        with nullcontext() if self._is_in else self._sync.locked():
+            yield
 
     def _good_end(self, file: File | None, synced: End | None) -> End:
         """Where a segment is to end; all before that is durable."""
@@ -430,8 +470,14 @@ class LogTail:
             end, synced = where(), self._sync.read()
             # If what was there is lost, its offsets stay used.
             base = max(end.offset, synced.offset if synced is not None else 0)
-            new = begin(self._disk, self._log, fd, number, before, end, base)
-            self._check_turn()
+            try:
+                new = begin(self._disk, self._log, fd, number, before, end, base)
+            except (
+                OSError
+            ):  # the disk is full, say: nobody follows it, and each try would leave one
+                self._disk.tree.unlink(name_of(number))
+                raise
+            self._check_turn(number)
         except BaseException:
             os.close(fd)
             raise
