@@ -131,8 +131,8 @@ class LogRules:
         copies = [parse_line(data[at : at + LINE_BYTES]) for at in (0, LINE_BYTES)]
         if all(line is not None and name_of(line.number) == name for line in copies):
             return None
-        if not data.strip(b"\0"):
-            return None  # its writer died before it had written anything
+        if not found or found.st_size <= FIRST:
+            return None  # its writer died before the line was durable, and nothing was appended
         reason = "has a damaged first line"
         if not any(copies):
             reason += ", twice: its messages can be read, if another segment follows it"

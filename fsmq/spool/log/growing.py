@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from ..layout.files import write_at
-from .record import HEAD_BYTES
+from .record import FIRST, HEAD_BYTES
 from .segments import File
 
 _AGAIN_BYTES = 1 << 20
@@ -83,7 +83,10 @@ class Growing(File):
         return True
 
     def write_again(self, begin: int, end: int) -> None:
-        """Write bytes over themselves."""
+        """Write bytes over themselves; and both copies of the line, of which one may be torn."""
+        if begin < FIRST and self.line is not None:
+            write_at(self.fd, self.line.encode(), 0)
+            begin = FIRST
         while begin < end:
             data = self.read(begin, min(_AGAIN_BYTES, end - begin))
             if not data:
