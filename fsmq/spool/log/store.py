@@ -312,7 +312,7 @@ class Store:
         """Keep out all who publish."""
         with self._leading:
             tail = self._tail()
-            with tail.locked():
+            with tail.locked(PATIENCE_S):
                 yield tail
 
     def page(self, offset: int, count: int, max_bytes: int | None = None) -> Page:

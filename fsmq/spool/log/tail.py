@@ -177,9 +177,12 @@ class LogTail:
     # -- a turn ----------------------------------------------------------------------------------
 
     @contextmanager
-    def locked(self, patience_s: float = PATIENCE_S) -> Iterator[End]:
+    def locked(self, patience_s: float | None = None) -> Iterator[End]:
         """Keep other writers out; where the log ends. Where many hosts write, what was appended is
         durable when this ends.
+
+        patience_s: how long to wait for the lock; None: where turns keep writers apart, go on
+            without it when that has taken long.
 
         Raises OSError, Unavailable, and what the check does.
         """
@@ -199,15 +202,16 @@ class LogTail:
                 self._is_in, self._entered = False, None
 
     @contextmanager
-    def _alone(self, patience_s: float) -> Iterator[None]:
-        """Hold the lock; where many hosts write, only as long as a stopped writer may take."""
-        is_free = patience_s >= PATIENCE_S and self._check()
-        patience_s = random.uniform(*_PATIENCE_WITH_TURNS_S) if is_free else patience_s
+    def _alone(self, patience_s: float | None) -> Iterator[None]:
+        """Hold the lock, or have waited long enough for one who may be stopped."""
+        may_go_on = patience_s is None and self._check()
+        if patience_s is None:
+            patience_s = random.uniform(*_PATIENCE_WITH_TURNS_S) if may_go_on else PATIENCE_S
         with ExitStack() as held:
             try:
                 held.enter_context(self._writer.locked(patience_s))
             except Unavailable:
-                if not is_free:
+                if not may_go_on:
                     raise
             yield
 
@@ -382,6 +386,8 @@ class LogTail:
             and said is not None
             and said == self._end
             and said.number == synced.number
+            and self._turn is not None
+            and self._turn.is_current()
             and self._file is not None
             and self._file.ends_at(said.position)
         ):
