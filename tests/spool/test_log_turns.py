@@ -18,7 +18,6 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.log.hints import LockFile
-from fsmq.spool.log.log import Log
 from fsmq.spool.log.retention import Retention
 from tests.harness.rounds import part_of
 
@@ -163,8 +162,12 @@ def test_a_writer_that_is_stopped_before_a_call(tmp_path: Path, how: str, betwee
     assert call > 10
 
 
-PAIRS = [(how, first, second) for how in ("in its turn", "was here", "rolls")
-         for first in range(1, 64) for second in range(1, 96)]
+PAIRS = [
+    (how, first, second)
+    for how in ("in its turn", "was here", "rolls")
+    for first in range(1, 64)
+    for second in range(1, 96)
+]
 
 
 @pytest.mark.parametrize("is_first_first", [False, True])

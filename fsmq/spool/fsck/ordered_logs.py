@@ -15,6 +15,7 @@ from ..layout.names import UUID7, is_queue
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from ..log.blocks import Blocks
+from ..log.chain import Piece, open_piece
 from ..log.disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
 from ..log.log_document import Document
 from ..log.log_settings import ChannelSettings
@@ -22,6 +23,7 @@ from ..log.reader import as_it_is
 from ..log.record import FIRST, LINE_BYTES, parse_line
 from ..log.segments import name_of, numbers_in
 from ..log.store import Store
+from ..log.stretch import damaged_marks
 from ..log.turns import turn_of
 from .messages import Scene, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
@@ -133,9 +135,7 @@ class LogRules:
             return None
         if not found or found.st_size <= FIRST:
             return None  # its writer died before the line was durable, and nothing was appended
-        reason = "has a damaged first line"
-        if not any(copies):
-            reason += ", twice: its messages can be read, if another segment follows it"
+        reason = "has a damaged first line: the other copy, or its marks, tell what it said"
         return Fault(Finding(Kind.BAD_SEGMENT, Severity.ERROR, path, reason))
 
     def _store(self, name: str) -> Store | None:
@@ -192,6 +192,7 @@ class LogRules:
                 if page.next <= offset:
                     break
                 offset = page.next
+            marks = sum(_damaged_marks(store, piece) for piece in known.pieces)
         except (FsmqError, OSError):
             return None
         finally:
@@ -199,12 +200,25 @@ class LogRules:
         lost = [
             one for one in lost if any(piece.start <= one[0] < piece.end for piece in known.pieces)
         ]
+        path = f"{self._tree.folder(LOGS, name)}/{SEGMENTS}"
+        if marks and not lost:
+            reason = "has damaged marks: all messages can be read, but damage near them costs more"
+            return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=marks))
         if not lost:
             return None
-        path = f"{self._tree.folder(LOGS, name)}/{SEGMENTS}"
         reason = f"has damaged messages, the first at offset {lost[0][0]}: readers pass over them"
         number = sum(end - start for start, end in lost)
         return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=number))
+
+
+def _damaged_marks(store: Store, piece: Piece) -> int:
+    file = open_piece(store.disk, store.uuid, piece)
+    if file is None:
+        return 0
+    try:
+        return damaged_marks(file, piece.limit)
+    finally:
+        file.close()
 
 
 def _channel_settings(found: dict[str, object]) -> object:

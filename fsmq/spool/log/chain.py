@@ -81,9 +81,10 @@ def lines_before(disk: Disk, log: str, file: File) -> tuple[Closed, Closed]:
             size = found.size
             found.close()
             if found.line is not None and found.line.log == log:
-                return Closed(number, found.base, file.base - found.base, size), found.line.before[
-                    0
-                ]
+                before = Closed(
+                    *(number, found.base, file.base - found.base, size, found.line.uuid)
+                )
+                return before, found.line.before[0]
     return Closed(), Closed()
 
 

@@ -33,7 +33,8 @@ _SIZE_OF_MARK = _AFTER_CRC.pack(_MARK.size, 0, 0, 0)[:4]
 LINE_BYTES = 512
 FIRST = 2 * LINE_BYTES  # where the first record begins
 MAX_HEADER_BYTES = 0xFFFF
-# A mark stands at least this often: what one must read to find an offset, or what damage may cost.
+# A mark is the first record, and one stands at least this often: what one must read to find an
+# offset, or what damage may cost.
 MARK_EVERY_BYTES = 64 * 1024
 MARK_EVERY = 64
 _KEY, _ID = "Key", "Id"
@@ -250,7 +251,8 @@ class Marks:
     @property
     def is_due(self) -> bool:
         return (
-            self.ordinal - self.marked >= MARK_EVERY
+            self.position == FIRST
+            or self.ordinal - self.marked >= MARK_EVERY
             or self.position - self.marked_at >= MARK_EVERY_BYTES
         )
 

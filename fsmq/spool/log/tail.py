@@ -61,7 +61,7 @@ class LogTail:
         self._file: Growing | None = None
         self._end: End | None = None
         self._is_in = False  # in a turn
-        self._entered: End | None = None  # up to where all was durable in it
+        self._stored: End | None = None  # up to where all is durable, as this process knows
         self._sizes = RecentSizes()
         # Whether this process has compared hints with the newest segment.
         self._said_is_known = self._sync_is_known = False
@@ -90,10 +90,6 @@ class LogTail:
         if self._disk.tree.network:
             return read_hint(self._disk.tree, ".sync")
         return self._sync.read()
-
-    def appended(self) -> End | None:
-        """Up to where there was a whole append, as far as it was noted. Under the lock."""
-        return self._end
 
     def can_read(self) -> bool:
         """Whether `durable` may be believed: this process has seen that the newest segment agrees.
@@ -134,8 +130,9 @@ class LogTail:
             Unavailable: a sync failed since the last good one; what was appended does not count.
             OSError: this sync failed.
         """
-        with self._sync.locked():
-            self._sync_locked(end)
+        if end != self._stored:
+            with self._sync.locked():
+                self._sync_locked(end)
 
     def _sync_locked(self, end: End) -> None:
         synced = self._sync.read()
@@ -173,6 +170,7 @@ class LogTail:
                 self._sync.write(synced._replace(state=if_failed))
             raise
         self._sync.write(end)
+        self._stored = end
 
     # -- a turn ----------------------------------------------------------------------------------
 
@@ -195,11 +193,11 @@ class LogTail:
                 yield self._enter()
                 self._leave()
             except BaseException:
-                if self._turn is not None and self._end == self._entered is not None:
-                    self._turn.write(self._entered)  # nothing was appended
+                if self._turn is not None and self._end == self._stored is not None:
+                    self._turn.write(self._stored)  # nothing was appended
                 raise
             finally:
-                self._is_in, self._entered = False, None
+                self._is_in = False
 
     @contextmanager
     def _alone(self, patience_s: float | None) -> Iterator[None]:
@@ -224,7 +222,7 @@ class LogTail:
                 self._seal()
             self._said_is_known = self._sync_is_known = True
         assert self._end is not None
-        self._entered = self._end
+        self._stored = self._end
         return self._end
 
     def _is_still_ours(self) -> bool:
@@ -264,7 +262,7 @@ class LogTail:
         end, turn = self._end, self._turn
         assert end is not None
         assert turn is not None
-        if end != self._entered or self._sync.read() != end:
+        if end != self._stored or self._sync.read() != end:
             self._sync_in_turn(end)
         turn.write(end)
 
@@ -273,8 +271,10 @@ class LogTail:
         assert self._file is not None
         self._disk.sync_data(self._file.fd)
         self._check_turn(end.number)
-        self._sync.write(end)
-        self._entered = end
+        noted = self._sync.read()
+        if noted is None or noted.number <= end.number:  # else this process was stopped just now
+            self._sync.write(end)
+        self._stored = end
 
     def _leave_turn(self) -> None:
         if self._turn is not None:
@@ -412,7 +412,11 @@ class LogTail:
                 self._seal(file, free)  # what was there is lost; its offsets stay used
             else:
                 self._file, self._end = Growing(file), end
-                if synced is None or not (said is not None and synced.reaches(end)):
+                if (
+                    synced is None
+                    or synced.number != end.number
+                    or not (said is not None or synced.reaches(end))
+                ):
                     self._sync_found(end)
         assert self._end is not None
         self._said_is_known = self._sync_is_known = True
@@ -490,7 +494,7 @@ class LogTail:
         if self._file is not None and self._file is not before:
             self._file.close()
         self._file = new
-        self._end = self._entered = End(number, base, 0, FIRST, end.time_us, FIRST)
+        self._end = self._stored = End(number, base, 0, FIRST, end.time_us, FIRST)
         self._sync.write(self._end)
         assert self._turn is not None
         self._turn.write(self._end._replace(state=UNDER_WAY if self._is_in else 0))
