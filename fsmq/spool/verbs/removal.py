@@ -13,6 +13,7 @@ from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.dedup_records import forget_records
+from ..durability.settings_lock import settings_held
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
@@ -182,42 +183,59 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     try:
         with as_unavailable(f"cannot delete queue {queue!r}"):
             work.folders.update(context.topics.folders())
-            if not tree.has_queue(queue):
-                raise NoSuchQueue(queue)
-            # The folder of the queue goes last. After a crash in the middle the queue is still
-            # there, so a retry finishes the work, and a later queue of its name gets nothing.
-            purge_folder(context, queue, NEW)
-            purge_folder(context, queue, DELAY)
-            if has_few(tree, queue):
-                purge_ready(context, queue)
-            _end_subscriptions(context, queue)
-            settings = context.settings.get(queue)
-            has_index = settings.index
-            if settings.fifo:
-                forget_records(tree, queue, context.now_ms())
-            context.settings.forget(queue)
-            if has_index:
-                # No put finds that the queue has an index any more.
-                tree.rename(tree.folder(IDS, queue), tree.folder(REMOVE, INDEX_TRASH + uuid7()))
-                work.folders.add(tree.folder(IDS))
-            trash = tree.folder(REMOVE, entry(queue, uuid7()))
-            sync_afterwards(tree, queue, work)
-            if not _discard_folder(context, queue, trash):
-                raise NoSuchQueue(queue)
-            # Now no put and no delivery finds the queue, so one pass sees all that is left.
-            found = tree.stat(trash)
-            died_ns = found.st_ctime_ns if found is not None else 0
-            await_claims(tree, trash)
-            context.ready.forget(queue)
-            purge_folder(context, queue, NEW, died_ns)
-            purge_folder(context, queue, DELAY, died_ns)
-            _end_subscriptions(context, queue, died_ns)
-            if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
-                context.settings.forget(queue)
+            if tree.has_queue(queue):
+                # Most of them go before the lock, which nobody can wait for that long.
+                purge_folder(context, queue, NEW)
+                purge_folder(context, queue, DELAY)
+                if has_few(tree, queue):
+                    purge_ready(context, queue)
+            with settings_held(tree, queue):
+                _delete(context, queue, work)
     except BaseException:
         work.close()
         raise
     return Pending(work, partial(context.metrics.count, ("delete_queue",)))
+
+
+def _delete(context: Context, queue: str, work: Work) -> None:
+    """Let the folder go, and then what tells what it is like; the caller has the lock.
+
+    So whatever fails leaves a queue that is as it was but for messages, or none.
+    """
+    tree = context.tree
+    trash = tree.folder(REMOVE, entry(queue, uuid7()))
+    was_there = tree.has_queue(queue)
+    if was_there:
+        _end_subscriptions(context, queue)
+        sync_afterwards(tree, queue, work)
+        was_there = _discard_folder(context, queue, trash)
+    # Also where it is gone: who renamed it may have died before this.
+    for folder in (QUEUES, REMOVE):
+        tree.sync_folder(tree.folder(folder))
+    if was_there:
+        # Now no put and no delivery finds the queue, so one pass sees all that is left.
+        found = tree.stat(trash)
+        died_ns = found.st_ctime_ns if found is not None else 0
+        await_claims(tree, trash)
+        context.ready.forget(queue)
+        purge_folder(context, queue, NEW, died_ns)
+        purge_folder(context, queue, DELAY, died_ns)
+        _end_subscriptions(context, queue, died_ns)
+    forget(context, queue)
+    if not was_there:
+        raise NoSuchQueue(queue)
+
+
+def forget(context: Context, queue: str) -> None:
+    """Remove, durably, what tells what a queue was like that is gone; the caller has its lock.
+
+    Raises OSError.
+    """
+    tree = context.tree
+    forget_records(tree, queue, context.now_ms())
+    if tree.rename(tree.folder(IDS, queue), tree.folder(REMOVE, INDEX_TRASH + uuid7())):
+        tree.sync_folder(tree.folder(IDS))
+    context.settings.forget(queue)
 
 
 def _discard_folder(context: Context, queue: str, trash: str) -> bool:
