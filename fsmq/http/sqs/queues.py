@@ -128,7 +128,7 @@ class Queues(Actions):
             return {**_typed(change.settings), MEMBER: member}
 
         try:
-            creation.change(self._spool.context, queue, members)
+            creation.change(self._spool.context, queue, members, MEMBER)
         except InvalidValue as error:
             raise attributes.too_large(error) from None
 

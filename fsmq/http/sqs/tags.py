@@ -127,7 +127,7 @@ class Tags(Actions):
             return {MEMBER: member}
 
         try:
-            creation.change(self._spool.context, queue, members)
+            creation.change(self._spool.context, queue, members, MEMBER)
         except InvalidValue as error:
             raise attributes.too_large(error) from None
 

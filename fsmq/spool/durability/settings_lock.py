@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import Unavailable
+from ..errors import Unavailable, is_full
 from ..layout.transitions import CONFIG
 from ..layout.tree import NO_LOCKS, Tree
 from .locks import Lock, lock, patiently
@@ -24,7 +24,8 @@ _PATIENCE_S = 5.0
 def settings_held(tree: Tree, name: str) -> Iterator[None]:
     """Keep others out who create, change or delete what has this name: a queue, or as above.
 
-    Where there are no locks it goes on without. Raises Unavailable, OSError.
+    Where there are no locks it goes on without; on a full disk, too, where nothing can be written
+    and only deletions succeed. Raises Unavailable, OSError.
     """
     path = tree.folder(CONFIG, lock_name(name))
     held = _held(tree, path)
@@ -42,7 +43,7 @@ def _held(tree: Tree, path: str) -> Lock | None:
     try:
         held = patiently(lambda: lock(tree, path, os.O_CREAT), _PATIENCE_S)
     except OSError as error:
-        if error.errno in NO_LOCKS:
+        if error.errno in NO_LOCKS or is_full(error):
             return None
         raise
     if held is None:

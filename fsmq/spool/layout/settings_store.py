@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import InvalidValue
 from . import documents
-from .names import claims_name, limits_name, sends_name
 from .settings import DEFAULTS, SETTINGS, QueueSettings
 from .transitions import CONFIG
 from .tree import Tree
@@ -90,6 +89,7 @@ class SettingsStore:
 
         Raises ValueError, OSError.
         """
+        self._tree.refresh(self._tree.folder(CONFIG))
         try:
             return documents.read(self._tree, self.path(queue), _MAX_SETTINGS_BYTES)
         except FileNotFoundError:
@@ -101,12 +101,6 @@ class SettingsStore:
         if len(text) > _MAX_SETTINGS_BYTES:
             raise InvalidValue("settings", f"are more than {_MAX_SETTINGS_BYTES} bytes in all")
         self._tree.replace(self.path(queue), text.encode())
-
-    def forget(self, queue: str) -> None:
-        """Remove a queue's files, its settings last; the caller has its lock. Raises OSError."""
-        names = (limits_name(queue), sends_name(queue), claims_name(queue), f"{queue}.json")
-        if sum(self._tree.unlink(self._tree.folder(CONFIG, name)) for name in names):
-            self._tree.sync_folder(self._tree.folder(CONFIG))
 
     def path(self, queue: str) -> str:
         """The file of a queue's settings, relative to the root."""

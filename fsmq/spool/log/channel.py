@@ -83,10 +83,10 @@ class Channel:
         from_: where it begins: "first", "last", an offset, or a moment with a time zone.
         """
         checked = ChannelSettings().changed(settings)
-        store = self.log._store
-        known = store.known(True)
-        start = min(max(self.log.offset_of(from_), known.first), known.end)
         with as_unavailable(f"cannot create channel {self.name!r}"), self._held():
+            store = self.log._store
+            known = store.known(True)
+            start = min(max(self.log.offset_of(from_), known.first), known.end)
             self._make_dead_letter_queue(checked)
             return Channels(store.disk).create(self.name, start, checked)
 

@@ -67,10 +67,11 @@ def create(
     return created
 
 
-def change(context: Context, queue: str, change: Change) -> QueueSettings:
+def change(context: Context, queue: str, change: Change, keeps: str | None = None) -> QueueSettings:
     """Change members of a queue's file, durably; its settings then. All other members stay.
 
-    A dead-letter queue that is missing is created.
+    A dead-letter queue that is missing is created. keeps: a member that is no setting, but what one
+    dialect keeps there.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable, and what ``change`` raises.
@@ -88,7 +89,7 @@ def change(context: Context, queue: str, change: Change) -> QueueSettings:
         except ValueError as error:
             raise cannot_be_understood(context.settings.path(queue), error) from None
         members = change(now, document)
-        settings = now.changed({n: value for n, value in members.items() if n in SETTINGS})
+        settings = now.changed({n: value for n, value in members.items() if n != keeps})
         _check(queue, now, settings)
         if settings.dead_letter_queue is not None:
             create(context, settings.dead_letter_queue)

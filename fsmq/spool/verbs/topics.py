@@ -144,10 +144,10 @@ def change_filter(
     """
     path = context.topics.entry(topic, subscriber)
     with _changing(context, topic):
-        _check(context, subscriber)
         try:
             now = context.topics.filter(path)
         except FileNotFoundError:
+            _check(context, subscriber)
             return False
         except ValueError as error:
             raise cannot_be_understood(path, error) from None
