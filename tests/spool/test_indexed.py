@@ -164,7 +164,7 @@ def test_a_delayed_message_is_claimed_by_its_id(jobs: Indexed, clock: Clock) -> 
     for one in ("later", "new"):
         message = jobs.claim(one, HOLD_S)
         assert message is not None
-        assert (message.deliveries, message.attributes["fsmq.id"]) == (1, one)
+        assert (message.deliveries, message.given_id) == (1, one)
         assert jobs.claim(one) is None
     clock.advance(HOLD_S + 1)
     jobs.spool.deliver()
@@ -183,10 +183,10 @@ def test_a_message_is_postponed_with_its_place(jobs: Indexed, clock: Clock) -> N
     jobs.spool.deliver()
     put(jobs, "d")
     claimed = jobs.spool.queue("jobs").claim(9)
-    ids = [m.attributes["fsmq.id"] for m in claimed if m.attributes["fsmq.id"] != "b"]
+    ids = [m.given_id for m in claimed if m.given_id != "b"]
     assert ids[:1] == ["c"]
     assert set(ids) == {"a", "c", "d"}
-    assert next(m for m in claimed if m.attributes["fsmq.id"] == "a").attributes["timeout"] == "60"
+    assert next(m for m in claimed if m.given_id == "a").attributes["timeout"] == "60"
     assert_clean(jobs)
 
 
@@ -366,7 +366,7 @@ def test_a_copied_tree_is_mended_by_fsck_or_by_claims(tmp_path: Path, jobs: Inde
         kinds = {f.kind.value for f in check(copy, offline=True).findings}
         assert kinds == {"no-link", "stale-link"}
         [claimed] = spool.queue("jobs").claim(1)
-        assert claimed.attributes["fsmq.id"] == "a"
+        assert claimed.given_id == "a"
         assert again.find("a") is not None
         report = check(copy, repair=True, offline=True)
         assert not [f for f in report.findings if f.severity is Severity.ERROR]
@@ -382,7 +382,7 @@ def test_a_scan_reads_until_it_is_told_to_end(jobs: Indexed) -> None:
 
     def ids(*states: str, by_name: bool = False) -> list[str]:
         found = jobs.scan(*states, sorted_by_name=by_name)
-        return [message.attributes["fsmq.id"] for message in found]
+        return [message.given_id for message in found]
 
     assert sorted(ids()) == ["a", "b", "later", "new"]
     assert ids("in_flight") == ["b"]
@@ -426,6 +426,6 @@ def test_of_eight_processes_that_ensure_an_id_one_puts_it(tmp_path: Path) -> Non
     with Spool(root) as spool:
         spool.deliver()
         claimed = spool.queue("jobs").claim(100)
-        assert {(m.attributes["fsmq.id"], int(m.body)) for m in claimed} == set(won)
+        assert {(m.given_id, int(m.body)) for m in claimed} == set(won)
         assert len(claimed) == len(ids)
     assert not [f for f in check(root, offline=True).findings if f.severity is Severity.ERROR]
