@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -15,6 +16,7 @@ from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import link_name
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.reaper import Reaper
 from tests.spool.helpers import Clock
 
 HOLD_S = 60.0
@@ -429,3 +431,27 @@ def test_of_eight_processes_that_ensure_an_id_one_puts_it(tmp_path: Path) -> Non
         assert {(m.given_id, int(m.body)) for m in claimed} == set(won)
         assert len(claimed) == len(ids)
     assert not [f for f in check(root, offline=True).findings if f.severity is Severity.ERROR]
+
+
+def test_what_a_stopped_process_holds_keeps_nothing_else_in_the_trash(tmp_path: Path) -> None:
+    """Its link is left to it; the reaper goes on with the rest, and comes back."""
+    root = tmp_path / "mq"
+    with Spool(root, sync="none") as spool:
+        spool.create_queue("jobs", index=True)
+        spool.create_queue("plain")
+        jobs = spool.indexed("jobs")
+        [name] = put(jobs, "a")
+        fd = os.open(root / "queues" / "jobs" / name, os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # as a process has it that is stopped behind its look
+            assert jobs.remove("a") == [True]
+            spool.queue("plain").put_many([b"1", b"2", b"3"])
+            spool.queue("plain").purge()
+            reaper = Reaper(spool.tree)
+            assert reaper.run() == 3
+            assert isinstance(reaper.fault, BlockingIOError)
+            assert os.listdir(root / "remove") == [f"jobs:{name}"]
+        finally:
+            os.close(fd)
+        assert Reaper(spool.tree).run() == 1
+        assert links(jobs) == []
