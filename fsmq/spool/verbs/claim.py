@@ -17,7 +17,7 @@ from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import NoSuchMessage, as_unavailable
 from ..layout.claim_names import Renewal, claim_name, of_next_claim, of_same_claim, was_last
-from ..layout.names import check_id, check_queue, facts
+from ..layout.names import check_id, check_queue
 from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
 from ..layout.stamps import MAX_COUNT, Stamp
 from ..layout.steps import FEW
@@ -220,10 +220,10 @@ def _alive(
     context: Context, settings: QueueSettings, queue: str, ids: Iterator[str]
 ) -> Iterator[str | None]:
     """Those of the ids that have not expired, and None after every few."""
-    expired = 0
+    expired, retention = 0, settings.retention
     for number, message_id in enumerate(ids, 1):
-        can_expire = settings.retention is not None or ".x" in message_id
-        if not can_expire or not context.is_expired(facts(message_id), settings):
+        can_expire = retention is not None or ".x" in message_id
+        if not can_expire or not context.is_expired(CLAIM.source, queue, message_id, retention):
             yield message_id
         else:
             expired += 1
