@@ -37,7 +37,7 @@ from .records.journal import Journal, is_kept
 from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
 from .unsynced import Unsynced
-from .verbs import creation, removal, topics
+from .verbs import creation, removal, subscribing
 from .views.census import Census
 from .views.counts import Counts, Depths, Overview, count, survey
 
@@ -262,14 +262,14 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
 
     def create_topic(self, name: str) -> bool:
         """Create a topic durably; False if it was there."""
-        return topics.create(self.context, name)
+        return subscribing.create_topic(self.context, name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its subscriptions; the queues and their messages stay.
 
         Raises NoSuchTopic.
         """
-        topics.delete(self.context, name)
+        subscribing.delete_topic(self.context, name)
 
     def subscriptions(self, topic: str) -> dict[str, Filter | None]:
         """The subscribed queues, sorted, each with its filter; None takes all messages.
@@ -289,7 +289,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         Raises:
             InvalidValue, NoSuchTopic, NoSuchQueue, Unavailable
         """
-        return topics.subscribe(self.context, topic, queue, filter, keep=keep)
+        return subscribing.subscribe(self.context, topic, queue, filter, keep=keep)
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         """End a subscription durably; False if there was none.
@@ -297,7 +297,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
         """
-        return topics.unsubscribe(self.context, topic, queue)
+        return subscribing.unsubscribe(self.context, topic, queue)
 
     # -- durability ------------------------------------------------------------------------------
 

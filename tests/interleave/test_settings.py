@@ -20,7 +20,7 @@ from fsmq.spool import FsmqError, Spool, Unavailable
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.layout.deliveries import Delivery
 from fsmq.spool.layout.filters import Filter
-from fsmq.spool.verbs import creation, topics
+from fsmq.spool.verbs import creation, subscribing
 from tests.interleave.gate import Actor, Gate
 from tests.spool.helpers import Clock
 
@@ -147,7 +147,7 @@ def described(name: str) -> Act:
     """As CreateTopic or TagResource of a client of SNS."""
 
     def describe(s: Spool) -> object:
-        topics.describe(s.context, "news", lambda about: {**about, name: True})
+        subscribing.describe_topic(s.context, "news", lambda about: {**about, name: True})
         return None
 
     return describe
@@ -160,7 +160,7 @@ def delivered(**changes: Any) -> Act:
         before = now if isinstance(now, Delivery) else Delivery()
         return Delivery(raw=changes.get("raw", before.raw), kept={**before.kept, **changes})
 
-    return lambda s: topics.change_filter(s.context, "news", "jobs", change)
+    return lambda s: subscribing.change_filter(s.context, "news", "jobs", change)
 
 
 def topic_as_it_stands(s: Spool) -> object:

@@ -31,7 +31,7 @@ from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import commit, is_committed
 from fsmq.spool.staging.part import Job, Part
-from fsmq.spool.verbs import creation, dedup, removal, topics
+from fsmq.spool.verbs import creation, dedup, removal, subscribing
 from tests.replay.dead import DEAD_VERBS, DeadPromise, DoesDead
 from tests.replay.given import ID_VERBS, DoesIds, GivenPromise
 from tests.replay.recorder import Recorder
@@ -426,7 +426,7 @@ class Doer(DoesIds, DoesDead):
 
     def describe_topic(self) -> None:
         self.begin(lambda p: _undecide(p, "quiet/_about.json"))
-        topics.describe(self.spool.context, "quiet", lambda _: ABOUT)
+        subscribing.describe_topic(self.spool.context, "quiet", lambda _: ABOUT)
         self.end(lambda p: p.topics.update({"quiet/_about.json": True}))
 
     def delete_topic(self) -> None:

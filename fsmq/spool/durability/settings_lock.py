@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from ..errors import Unavailable, is_full
 from ..layout.names import is_queue
 from ..layout.transitions import CONFIG
-from ..layout.tree import NO_LOCKS, Tree
-from .locks import Lock, lock, patiently
+from ..layout.tree import Tree
+from .locks import NO_LOCKS, Lock, lock, patiently
 
 # Before the name of a log, whose channels it has, too, or of a topic. No queue's name begins so.
 LOG, TOPIC = "_log:", "_topic:"

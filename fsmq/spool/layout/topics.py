@@ -75,7 +75,7 @@ class _Listing:
 class Topics:
     """The topics of a spool and their subscriptions.
 
-    What changes them stands in `fsmq.spool.verbs.topics`. What reads a single topic raises
+    What changes them stands in `fsmq.spool.verbs.subscribing`. What reads a single topic raises
     Unavailable; the other methods raise OSError.
     """
 

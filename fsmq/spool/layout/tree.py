@@ -25,8 +25,6 @@ T = TypeVar("T")
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # errno values of open() when the path holds no regular file.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
-# errno values of a lock where the filesystem has none.
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 

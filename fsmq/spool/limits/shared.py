@@ -10,10 +10,10 @@ import math
 import os
 from typing import NamedTuple
 
-from ..durability.locks import Lock, lock, patiently
+from ..durability.locks import NO_LOCKS, Lock, lock, patiently
 from ..layout.names import limits_name
 from ..layout.transitions import CONFIG
-from ..layout.tree import NO_LOCKS, Tree
+from ..layout.tree import Tree
 
 # Others hold the lock for as long as one claim takes; a host that is far away, longer.
 _PATIENCE_S = 0.01

@@ -116,7 +116,7 @@ def draft(
     if group is not None or message.dedup_id is not None or settings.fifo:
         own_lines, key = _own_lines(message, settings)
     if own is not None and settings.retention is not None:
-        own_lines = {**(own_lines or {}), **_arrival(own, context.now_ms())}
+        own_lines = {**(own_lines or {}), **_late_line(own, context.now_ms())}
     header = pack_header(message.content_type, message.attributes, own_lines)
     body, packed = message.body, False
     if settings.compression is not None and body and can_carry(own):
@@ -142,7 +142,7 @@ def draft(
     return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group, key)
 
 
-def _arrival(own: str, now_ms: int) -> dict[str, str]:
+def _late_line(own: str, now_ms: int) -> dict[str, str]:
     """The line of a message whose given id tells an old moment: retention counts from now."""
     made_ms = facts(own).created_ms
     is_late = made_ms is not None and made_ms < now_ms - _LATE_MS

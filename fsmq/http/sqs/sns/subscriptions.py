@@ -10,7 +10,7 @@ from fsmq.spool.layout.deliveries import Delivery
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.policies import SCOPES, Policy, Scope
 from fsmq.spool.layout.topics import log_of
-from fsmq.spool.verbs import topics
+from fsmq.spool.verbs.subscribing import change_filter
 
 from ..ask import Action, Ask, Result
 from ..errors import SqsError
@@ -122,7 +122,7 @@ class Subscriptions(OfTopics):
             return _changed(now, given)
 
         queue, _ = self._find(topic, tag)
-        if not topics.change_filter(self._spool.context, topic, queue, change):
+        if not change_filter(self._spool.context, topic, queue, change):
             raise no_such_subscription()
 
     async def list_of_topic(self, ask: Ask) -> Result:

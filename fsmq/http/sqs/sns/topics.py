@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchTopic
 from fsmq.spool.layout.topics import log_of
-from fsmq.spool.verbs import topics
+from fsmq.spool.verbs.subscribing import describe_topic
 
 from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError
@@ -110,7 +110,7 @@ class Topics(OfTopics):
                 raise invalid("Tags Reason: Topic already exists with different tags")
             return about
 
-        topics.describe(self._spool.context, wanted.name, change, creates=True)
+        describe_topic(self._spool.context, wanted.name, change, creates=True)
 
     async def delete(self, ask: Ask) -> Result:
         name = topic_of(ask.members["TopicArn"])
@@ -188,7 +188,7 @@ class Topics(OfTopics):
             return {**about, **change(_topic(name, about)).kept()}
 
         try:
-            await self._service.in_thread(topics.describe, self._spool.context, name, changed)
+            await self._service.in_thread(describe_topic, self._spool.context, name, changed)
         except NoSuchTopic:
             raise no_such_topic() from None
         return {}

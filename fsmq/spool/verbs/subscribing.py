@@ -47,13 +47,13 @@ def _changing(context: Context, topic: str, *, is_there: bool = True) -> Iterato
             context.topics.forget(topic)
 
 
-def create(context: Context, topic: str) -> bool:
+def create_topic(context: Context, topic: str) -> bool:
     """Create a topic durably; False if it was there. Raises InvalidValue, Unavailable."""
     with _changing(context, topic, is_there=False):
         return context.tree.make_folder(TOPICS, topic)
 
 
-def describe(
+def describe_topic(
     context: Context,
     topic: str,
     change: Callable[[dict[str, Any]], Mapping[str, Any]],
@@ -84,7 +84,7 @@ def describe(
         context.tree.replace(path, text)
 
 
-def delete(context: Context, topic: str) -> None:
+def delete_topic(context: Context, topic: str) -> None:
     """Delete a topic and its subscriptions durably; queues and messages stay.
 
     Raises:
