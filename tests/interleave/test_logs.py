@@ -118,10 +118,6 @@ class Process:
         self.log.configure(writers="host")
         self.publish()
 
-    def to_one_host(self) -> None:
-        self.log.configure(writers="host")
-        self.publish()
-
 
 Step = Callable[[Process], None]
 VERBS: tuple[Step, ...] = (

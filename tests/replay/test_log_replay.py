@@ -210,7 +210,10 @@ ON_HOST = (
     *("claim", "done", "done_all", "claim_and_done", "done_again", "done_many_gaps"),
     *("renew", "release", "release_all", "bury", "seek", "retain"),
 )
-ON_HOSTS = ("publish", "publish_batch", "publish_two", "publish_to_a_new_segment", "take_turn", "retain")
+ON_HOSTS = (
+    *("publish", "publish_batch", "publish_two", "publish_to_a_new_segment"),
+    *("take_turn", "retain"),
+)
 CASES = [*(("host", verb) for verb in ON_HOST), *(("hosts", verb) for verb in ON_HOSTS)]
 
 

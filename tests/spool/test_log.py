@@ -756,7 +756,7 @@ def test_fsck_names_what_is_wrong(log: Log, spool: Spool) -> None:
     paths = segments(log)
     gone = base(paths[2]) - base(paths[1])
     paths[1].unlink()
-    damage(paths[3], record.FIRST + 30)
+    damage(paths[3], record.FIRST + record.MARK_BYTES + 30)
     damage(paths[4], 3)
     folder = paths[0].parent
     (folder / "notes").touch()

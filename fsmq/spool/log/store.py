@@ -43,7 +43,7 @@ class Store:
         self._looking = threading.Lock()
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
-        self.document = self._read_document()
+        self.document = self.read_document()
         self.uuid = self.document.uuid
         self.reader = Reader(disk, self.uuid, blocks, self._known_now)
         self._opened: LogTail | None = None
@@ -90,7 +90,7 @@ class Store:
         version = (found.st_mtime_ns, found.st_ino, found.st_size)
         if version != self._version:
             with suppress(ValueError):
-                self.document = self._read_document()
+                self.document = self.read_document()
             self._version = version
         return self.document
 
@@ -101,7 +101,8 @@ class Store:
             raise NoSuchLog(self.disk.name)
         return document
 
-    def _read_document(self) -> Document:
+    def read_document(self) -> Document:
+        """The same, read anew. Raises ValueError where it does not parse."""
         try:
             return Document.parse(
                 documents.read(self.disk.tree, f"{self.disk.folder}/{LOG_FILE}", _MAX_FILE_BYTES)
