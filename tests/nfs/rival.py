@@ -115,8 +115,8 @@ class Rival:
 
     # -- logs ------------------------------------------------------------------------------------
 
-    def make_log(self, log: str) -> bool:
-        return self._spool.log(log).create(writers="hosts", segment_bytes=4096)
+    def make_log(self, log: str, segment_bytes: int = 16 << 20) -> bool:
+        return self._spool.log(log).create(writers="hosts", segment_bytes=segment_bytes)
 
     def drop_log(self, log: str) -> None:
         self._spool.log(log).delete()

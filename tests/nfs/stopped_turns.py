@@ -26,7 +26,7 @@ def check(one: Remote, two: Remote) -> list[Finding]:
 
 
 def _attack(one: Remote, two: Remote, log: str, call: str, number: int) -> str:
-    one("make_log", log)
+    one("make_log", log, 4096)
     one("append", log, "a", "b")
     before = one("read_log", log)
     two("append", log, "c")
