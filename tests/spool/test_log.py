@@ -23,7 +23,7 @@ from fsmq.spool.log.hints import End
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
 from fsmq.spool.log.tail import LogTail
-from fsmq.spool.log.turns import last_said
+from fsmq.spool.log.turns import last_end
 from tests.harness.suite import HOME
 from tests.spool.helpers import Clock
 
@@ -229,7 +229,7 @@ def test_what_cannot_be_is_refused(spool: Spool, log: Log) -> None:
 
 def appended(log: Log) -> End:
     """What the writers of the log have said about its end."""
-    end = last_said(log._store.disk)
+    end = last_end(log._store.disk)
     assert end is not None
     return end
 

@@ -28,7 +28,7 @@ from fsmq.spool.fsck import check
 from fsmq.spool.log import tail
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.record import FIRST, LINE_BYTES, MARK_BYTES, entry, find_mark, parse_line
-from fsmq.spool.log.turns import last_said
+from fsmq.spool.log.turns import last_end
 from tests.harness.suite import HOME
 from tests.spool.helpers import Clock
 
@@ -175,9 +175,9 @@ def test_an_id_whose_sync_failed_is_stored_by_the_next_try(
         also = threading.Thread(target=publish_y)
 
         def publish_behind_it() -> None:
-            end = last_said(log._store.disk)
+            end = last_end(log._store.disk)
             also.start()
-            while writers == "host" and last_said(log._store.disk) == end:
+            while writers == "host" and last_end(log._store.disk) == end:
                 time.sleep(0.001)  # until it is appended
 
         syncs.left, syncs.during = 1, publish_behind_it

@@ -10,7 +10,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from copy import copy
 from pathlib import Path
 from typing import TypeVar
 
@@ -206,12 +205,6 @@ class Tree:
         finally:
             os.close(fd)
 
-    def at(self, folder: str) -> Tree:
-        """This tree as seen from one of its folders, which is held open wherever it goes."""
-        tree = copy(self)
-        tree.fd, tree._is_ours = self.open_folder(folder), False
-        return tree
-
     # -- listings --------------------------------------------------------------------------------
 
     def names(self, path: str) -> list[str]:
@@ -365,14 +358,6 @@ class Tree:
         source = self.path(how.source, queue, message_id)
         target = self.path(how.target, to_queue, to_id or message_id)
         return self.rename(source, target, replace=how.replaces)
-
-    def rename_to(self, source: str, tree: Tree, target: str) -> bool:
-        """Rename into another tree, where nothing has the name; False if a path leads nowhere."""
-        try:
-            os.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=tree.fd)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> bool:
         """Rename; False if a path leads nowhere; FileExistsError unless ``replace``."""

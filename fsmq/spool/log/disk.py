@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 from ..layout.transitions import LOGS, REMOVE
@@ -51,7 +52,9 @@ class Disk:
 
     def open_segments(self) -> OpenDisk:
         """The same with the folder of segments held open; close it. Raises OSError."""
-        return OpenDisk(self.tree.at(self.segments), self.name, self.clock, self.syncs, self.tree)
+        tree = copy(self.tree)
+        tree.fd = self.tree.open_folder(self.segments)
+        return OpenDisk(tree, self.name, self.clock, self.syncs, self.tree)
 
     def now_us(self) -> int:
         return int(self.clock() * 1_000_000)
@@ -97,7 +100,12 @@ class OpenDisk(Disk):
 
     def trash(self, path: str) -> bool:
         assert self.whole is not None
-        return self.tree.rename_to(path, self.whole, self.whole.folder(REMOVE, f".{uuid7()}"))
+        target = self.whole.folder(REMOVE, f".{uuid7()}")
+        try:
+            os.rename(path, target, src_dir_fd=self.tree.fd, dst_dir_fd=self.whole.fd)
+        except FileNotFoundError:
+            return False
+        return True
 
     def trash_durably(self, path: str) -> bool:
         assert self.whole is not None

@@ -60,15 +60,15 @@ def begin(
     return Growing(File(fd, number, line))
 
 
-def end_of(file: File, synced: End | None, said: End | None) -> End:
+def end_of(file: File, synced: End | None, told: End | None) -> End:
     """Where the last whole batch of a segment ends; what is torn behind it is cut.
 
-    synced, said: what hints say. What a turn says is believed by who has seen the log since.
+    synced, told: what hints say. What a turn says is believed by who has seen the log since.
     """
     size = file.size
-    known = [one for one in (said, synced) if one and one.number == file.number]
+    known = [one for one in (told, synced) if one and one.number == file.number]
     one = next((one for one in known if one.position <= size), None)
-    tail, is_said = START, one is not None and one is said
+    tail, is_said = START, one is not None and one is told
     if one is not None:
         tail = Tail(one.position, one.ordinal, one.time_us, one.marked_at, one.marked)
     if tail.position < size and not (is_said and ends_at(file, tail.position)):

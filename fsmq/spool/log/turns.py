@@ -64,12 +64,12 @@ def turns(disk: Disk) -> list[int]:
     return sorted(number for number in found if number is not None)
 
 
-def last_said(disk: Disk) -> End | None:
+def last_end(disk: Disk) -> End | None:
     """What the highest turn that says something says. Raises OSError."""
     for number in reversed(turns(disk)):
-        said = read_hint(disk.tree, _path(disk, number))
-        if said is not None:
-            return said
+        told = read_hint(disk.tree, _path(disk, number))
+        if told is not None:
+            return told
     return None
 
 
@@ -92,5 +92,5 @@ def take(disk: Disk) -> tuple[Turn, End | None]:
             disk.tree.unlink(_path(disk, turn.number))
             turn.close()
             continue
-        return turn, last_said(disk)
+        return turn, last_end(disk)
     raise Unavailable(f"log {disk.name!r} is taken by other hosts again and again", 1)
