@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,11 +26,8 @@ CALLS = ("open", "pwrite", "ftruncate", "stat", "fdatasync", "fsync", "listdir",
 
 @pytest.fixture(autouse=True)
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def locked(lock: LockFile, patience_s: float = 0.0) -> Iterator[None]:
-        yield
-
-    monkeypatch.setattr(LockFile, "locked", locked)
+    monkeypatch.setattr(LockFile, "lock", lambda lock, patience_s=0.0: None)
+    monkeypatch.setattr(LockFile, "unlock", lambda lock: None)
 
 
 class Stopped:

@@ -128,8 +128,14 @@ class Reading:
                 messages = [message for message in page.messages if message.offset < part.end]
                 if messages:
                     yield batch_of(self.log, messages, self.schema)
+                reached = min(page.next, part.end)
+                if self.fails and len(messages) < reached - offset:
+                    raise Unavailable(
+                        f"log {self.log!r} has damaged or lost messages among {offset} to"
+                        f" {reached - 1}; with failOnDataLoss=false they are passed over"
+                    )
                 if page.next <= offset:
-                    return
+                    raise Unavailable(f"log {self.log!r} ends at {offset}, before {part.end}")
                 offset = page.next
 
 

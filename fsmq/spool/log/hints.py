@@ -66,6 +66,7 @@ class LockFile:
         self._tree = tree
         self._path = path
         self._fd = tree.create_with(path, os.O_RDWR | os.O_CREAT | flags)
+        self._inode = os.fstat(self._fd).st_ino
         self._mutex = threading.Lock()
         self._open.add(self)
 
@@ -77,22 +78,32 @@ class LockFile:
     def is_current(self) -> bool:
         """Whether the file still has its name. It is open, so no other can have its number."""
         found = self._tree.look(self._path)
-        return found is not None and found.st_ino == os.fstat(self._fd).st_ino
+        return found is not None and found.st_ino == self._inode
 
     @contextmanager
     def locked(self, patience_s: float = PATIENCE_S) -> Iterator[None]:
         """Hold the lock. Raises Unavailable if another process has it for long."""
+        self.lock(patience_s)
+        try:
+            yield
+        finally:
+            self.unlock()
+
+    def lock(self, patience_s: float = PATIENCE_S) -> None:
+        """Take the lock. Raises Unavailable if another process has it for long."""
         if not self._mutex.acquire(timeout=patience_s):
             raise _busy(self._path)
         try:
             self._lock(patience_s)
-            try:
-                yield
-            finally:
-                with suppress(OSError):
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)
-        finally:
+        except BaseException:
             self._mutex.release()
+            raise
+
+    def unlock(self) -> None:
+        """Let go of the lock."""
+        with suppress(OSError):
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._mutex.release()
 
     def _lock(self, patience_s: float) -> None:
         pause, end = _FIRST_PAUSE_S, time.monotonic() + patience_s

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from ..errors import Unavailable
 from . import turns
@@ -103,34 +103,44 @@ class LogTail(Newest):
 
         Raises OSError, Unavailable, and what the check does.
         """
-        with self._alone(patience_s):
-            if not self._check():
+        is_held = self._hold(patience_s)
+        try:
+            if self._check():
+                with self._turn_of_ours() as end:
+                    yield end
+            else:
                 yield self._validated()
-                return
-            self._is_in = True
-            try:
-                yield self._enter()
-                self._leave()
-            except BaseException:
-                if self._turn is not None and self._end == self._stored is not None:
-                    self._turn.write(self._stored)  # nothing was appended
-                raise
-            finally:
-                self._is_in = False
+        finally:
+            if is_held:
+                self._writer.unlock()
+
+    def _hold(self, patience_s: float | None) -> bool:
+        """Take the lock; False where one who may be stopped has had it for long, and turns keep
+        writers apart. Raises Unavailable."""
+        if patience_s is not None:
+            self._writer.lock(patience_s)
+            return True
+        short_s = random.uniform(*_PATIENCE_WITH_TURNS_S)
+        try:
+            self._writer.lock(short_s)
+        except Unavailable:
+            if self._check():
+                return False
+            self._writer.lock(PATIENCE_S - short_s)
+        return True
 
     @contextmanager
-    def _alone(self, patience_s: float | None) -> Iterator[None]:
-        """Hold the lock, or have waited long enough for one who may be stopped."""
-        may_go_on = patience_s is None and self._check()
-        if patience_s is None:
-            patience_s = random.uniform(*_PATIENCE_WITH_TURNS_S) if may_go_on else PATIENCE_S
-        with ExitStack() as held:
-            try:
-                held.enter_context(self._writer.locked(patience_s))
-            except Unavailable:
-                if not may_go_on:
-                    raise
-            yield
+    def _turn_of_ours(self) -> Iterator[End]:
+        self._is_in = True
+        try:
+            yield self._enter()
+            self._leave()
+        except BaseException:
+            if self._turn is not None and self._end == self._stored is not None:
+                self._turn.write(self._stored)  # nothing was appended
+            raise
+        finally:
+            self._is_in = False
 
     def _enter(self) -> End:
         """Where the log ends, in a turn of this process."""

@@ -65,8 +65,7 @@ class Upkeep:
     def _tend(self, store: Store) -> None:
         if not store.is_settled():
             store.settle()
-        for folder in (store.disk.segments, store.disk.channels):
-            self._remove_left(folder)
+        self._remove_left(store.disk.channels)
         log = Log(self._logs.spool, self._logs, store.disk.name)
         self._tend_channels(log)
         retention = Retention(store, lambda: self._channels(log))
