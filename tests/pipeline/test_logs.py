@@ -114,7 +114,7 @@ def test_damage_fails_a_query_unless_it_may(spark: SparkSession, tmp_path: Path)
     with path.open("r+b") as file:
         file.seek(-50, os.SEEK_END)
         file.write(b"?")
-    with pytest.raises(Exception, match="damaged or lost messages among .* to 99"):
+    with pytest.raises(Exception, match="has damaged or lost messages"):
         read(spark, root).collect()
     rows = read(spark, root, failOnDataLoss="false").collect()
     assert [row.offset for row in rows] == list(range(99))

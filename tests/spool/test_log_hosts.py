@@ -228,6 +228,47 @@ def test_an_append_that_others_have_synced_is_answered_when_the_log_has_grown_pa
         assert bodies(log)[2] == b"stopped"
 
 
+@MODES
+def test_a_full_disk_leaves_no_more_files_with_each_try(
+    root: Path, monkeypatch: pytest.MonkeyPatch, writers: str
+) -> None:
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(writers=writers, segment_bytes=4096)
+        log.publish(bytes(5000))
+        before = names(log)
+
+        def is_full(fd: int, data: bytes, position: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        for module in ("sealing", "growing"):  # at the line of the next segment, or at the append
+            with monkeypatch.context() as patch:
+                patch.setattr(f"fsmq.spool.log.{module}.write_at", is_full)
+                for _ in range(5):
+                    with pytest.raises(Unavailable):
+                        log.publish(b"refused")
+        assert len(names(log)) <= len(before) + 1
+        assert log.publish(b"next") == 1
+        assert bodies(log) == [bytes(5000), b"next"]
+
+
+def test_what_a_late_note_of_a_stopped_writer_hides_the_mover_shows(log: Log, spool: Spool) -> None:
+    log.publish(b"first")
+    path = segments(log)[0].with_name(".sync")
+    late = path.read_bytes()
+    log.publish(bytes(5000))
+    log.publish(b"in the next segment")
+    path.write_bytes(late)
+    with Spool(spool.tree.root, sync="none", delivers=False) as other:
+        there = other.log("users")
+        there._store._tail()._sync_is_known = True  # it has read the log before
+        assert bodies(there) == [b"first"]
+        spool.tend_logs()
+        assert bodies(there) == [b"first", bytes(5000), b"in the next segment"]
+        assert there.publish(b"last") == 3
+    assert bodies(log)[3:] == [b"last"]
+
+
 # -- another log of the name ---------------------------------------------------------------------
 
 
