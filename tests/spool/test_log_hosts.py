@@ -116,6 +116,23 @@ def test_a_log_changes_from_one_host_to_many_and_back(log: Log, spool: Spool) ->
     other.close()
 
 
+def test_what_hosts_do_on_a_network_filesystem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever `writers` says, they have turns: a lock may be lost with the server's patience."""
+    monkeypatch.setattr("fsmq.spool.layout.filesystem.is_network", lambda kind: True)
+    for writers in ("host", "hosts"):
+        with Spool(root) as one, Spool(root) as two, Spool(root) as three:
+            logs = [spool.log(writers) for spool in (one, two, three)]
+            logs[0].create(writers=writers, segment_bytes=4096)
+            for number in range(60):
+                assert logs[number % 3].publish(b"%0200d" % number, id=str(number)) == number
+                assert logs[-number % 3].end() == number + 1
+            for log in logs:
+                assert [int(body) for body in bodies(log)] == list(range(60))
+                assert log.publish(b"", id="7") == 7
+            assert ".turn." + f"{1:020}" not in names(logs[0])
+            log.delete()
+
+
 def test_hosts_in_turn_go_on_in_one_segment(log: Log, spool: Spool) -> None:
     """There is nothing to merge: files come of size, and of writers that died."""
     log.configure(segment_bytes=1 << 20)
@@ -133,8 +150,15 @@ def test_a_stopped_writer_keeps_others_out_for_seconds_only(
     monkeypatch.setattr(tail, "_PATIENCE_WITH_TURNS_S", (0.01, 0.02))
     log.publish(b"first")
     with Spool(spool.tree.root, sync="none") as stopped:
-        with pytest.raises(Unavailable), stopped.log("users")._store._tail().locked():
-            assert log.publish(b"second") == 1
+        its = stopped.log("users")._store._tail()
+
+        def publish() -> None:
+            with its.locked():
+                assert log.publish(b"second") == 1
+                its.append([[entry(b"stopped")]], 4096)
+
+        with pytest.raises(Unavailable):
+            publish()
         assert stopped.log("users").publish(b"third") == 2
     assert bodies(log) == [b"first", b"second", b"third"]
 

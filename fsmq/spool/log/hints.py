@@ -148,6 +148,8 @@ class Hint(LockFile):
 
     def read(self) -> End | None:
         """What the file says; None if nothing that verifies."""
+        if self._tree.network:
+            return read_hint(self._tree, self._path)  # an old descriptor may show what was
         # A writer may be at it: the checksum tells, and a second look finds it whole.
         for _ in range(3):
             data = self.read_bytes(_HINT_BYTES)

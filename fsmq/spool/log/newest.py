@@ -16,7 +16,7 @@ from ..errors import Unavailable
 from .chain import newest
 from .disk import Disk
 from .growing import Growing, RecentSizes
-from .hints import FAILED, UNDER_WAY, End, Hint, LockFile, read_hint
+from .hints import FAILED, UNDER_WAY, End, Hint, LockFile
 from .record import FIRST, Entry, Marks, chunks, encode
 from .sealing import NOWHERE, begin, create, end_of, has_counted
 from .segments import File, has_number, name_of, numbers_in
@@ -59,8 +59,6 @@ class Newest:
 
     def durable(self) -> End | None:
         """Up to where everything is on stable media, as far as it was noted."""
-        if self._disk.tree.network:
-            return read_hint(self._disk.tree, ".sync")
         return self._sync.read()
 
     def sync(self, end: End) -> None:
@@ -259,9 +257,8 @@ class Newest:
             base = max(end.offset, synced.offset if synced is not None else 0)
             try:
                 new = begin(self._disk, self._log, fd, number, before, end, base)
-            except (
-                OSError
-            ):  # the disk is full, say: nobody follows it, and each try would leave one
+            except OSError:
+                # The disk is full, say. Nobody follows it, and each try would leave one.
                 self._disk.tree.unlink(name_of(number))
                 raise
             self._check_turn(number)

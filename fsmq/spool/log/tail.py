@@ -151,6 +151,8 @@ class LogTail(Newest):
                 self._seal()
             self._told_is_known = self._sync_is_known = True
         assert self._end is not None
+        if self._sync.read() != self._end:
+            self._sync.write(self._end)  # a stopped writer has noted late where it was
         self._stored = self._end
         return self._end
 
@@ -177,7 +179,7 @@ class LogTail(Newest):
         end, turn = self._end, self._turn
         assert end is not None
         assert turn is not None
-        if end != self._stored or self._sync.read() != end:
+        if end != self._stored:
             self._sync_in_turn(end)
         turn.write(end)
 
