@@ -18,7 +18,7 @@ from .hints import PATIENCE_S, End
 from .joint import Batch, Joint
 from .log_document import Document
 from .log_settings import LogSettings
-from .reader import Known, Page, Reader, piece_of
+from .reader import PAGE_BYTES, Known, Page, Reader, piece_of
 from .record import Entry
 from .segments import open_file
 from .stretch import read_stretch
@@ -40,7 +40,7 @@ class Store:
         self._version: tuple[int, ...] = ()
         self._leading = threading.Lock()
         self._joint = Joint(self._leading, self._run)
-        self._looking = threading.Lock()
+        self._looking, self._opening = threading.Lock(), threading.Lock()
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
         self.document = self.read_document()
@@ -224,15 +224,17 @@ class Store:
         return {own: message.offset for message in found.messages if (own := message.id)}
 
     def _tail(self) -> LogTail:
-        if self._opened is None:
-            tail = LogTail(self.disk, self.uuid, self._check_writer)
-            try:
-                self._about_ours()  # its folder is that of the log that was opened
-            except BaseException:
-                tail.close()
-                raise
-            self._opened = tail
-        return self._opened
+        self.used_at = time.monotonic()
+        with self._opening:
+            if self._opened is None:
+                tail = LogTail(self.disk, self.uuid, self._check_writer)
+                try:
+                    self._about_ours()  # its folder is that of the log that was opened
+                except BaseException:
+                    tail.close()
+                    raise
+                self._opened = tail
+            return self._opened
 
     def _check_writer(self) -> bool:
         """Whether other hosts may write, too. Raises NoSuchLog, OtherWriter."""
@@ -290,17 +292,14 @@ class Store:
             synced = tail.durable()
         return synced
 
-    def settle(self, patience_s: float = PATIENCE_S) -> bool:
-        """Make durable what writers have left that died; whether there was something.
-
-        Raises Unavailable, OSError.
-        """
+    def settle(self, patience_s: float = PATIENCE_S) -> None:
+        """Make durable what writers have left that died. Raises Unavailable, OSError."""
         if not self._may_write(self._about_ours()):
-            return False
+            return
         if not self._leading.acquire(timeout=patience_s):
             raise Unavailable(f"log {self.disk.name!r} waits for another writer")
         try:
-            return self._tail().settle(patience_s)
+            self._tail().settle(patience_s)
         finally:
             self._leading.release()
 
@@ -316,11 +315,9 @@ class Store:
             with tail.locked(PATIENCE_S):
                 yield tail
 
-    def page(self, offset: int, count: int, max_bytes: int | None = None) -> Page:
+    def page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
         """Messages from an offset on. Raises OffsetGone, NoSuchLog, Unavailable."""
         try:
-            if max_bytes is None:
-                return self.reader.page(offset, count)
             return self.reader.page(offset, count, max_bytes)
         except OSError as error:
             raise unavailable(error, f"cannot read log {self.disk.name!r}") from error

@@ -78,13 +78,11 @@ class LogTail(Newest):
                 file.close()
         return self._sync_is_known
 
-    def settle(self, patience_s: float = PATIENCE_S) -> bool:
-        """Make durable what writers have left that died; whether there was something."""
-        before = self._sync.read()
+    def settle(self, patience_s: float = PATIENCE_S) -> None:
+        """Make durable what writers have left that died."""
         with self.locked(patience_s) as end:
             pass
         self.sync(end)
-        return before is None or not before.reaches(end)
 
     def is_settled(self) -> bool:
         """Whether all that was appended is durable."""
