@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import (
@@ -24,6 +25,7 @@ from .channels import ChannelStore
 from .handed import ChannelMessage, Given, Handed, generation_of, offset_of
 from .handing import Asked
 from .log_settings import ChannelSettings
+from .progress import Hold
 from .ranges import Range, ranges_of
 from .record import LogMessage
 
@@ -151,14 +153,13 @@ class Channel:
         """
         with self._doing("claim from"):
             store = self._store
-            each = store.claim_each(asked, self._bury)
-            generation = store.generation
+            each, generation = store.claim_each(asked, self._bury)
         number = sum(map(len, each))
         self.log.spool.context.metrics.count(("log_claim", self.log.name), number)
         return [
             [
-                ChannelMessage(self, message, hold.deliveries, hold.deadline_ns / 1e9, generation)
-                for message, hold in handed
+                ChannelMessage(self, message, claim.deliveries, claim.until_ns / 1e9, generation)
+                for message, claim in handed
             ]
             for handed in each
         ]
@@ -283,8 +284,9 @@ class Channel:
     def _state(self, store: ChannelStore) -> ChannelState:
         of = self.log._store
         known = of.known(True)
-        settings, tally = store.settings(), store.tally()
+        settings = store.settings()
         with store.locked() as progress:
+            tally = replace(progress.tally)
             progress.end_timers(int(of.disk.clock() * 1e9))
             position = max(progress.position, known.first)
             lost = known.first - progress.position if progress.position < known.first else 0
@@ -293,8 +295,8 @@ class Channel:
             behind = sum(b - a for a, b in progress.done.gaps(position, known.end))
             in_flight, delayed = progress.count()
             is_full = progress.highest - position >= settings.max_window
-            blocked = _blocked_at(progress.due_holds(), settings)
-            generation = store.generation
+            blocked = _blocked_at(progress.poison, settings)
+            generation = progress.generation
         age = 0.0
         if behind:
             oldest = of.page(position, 1).messages
@@ -356,9 +358,7 @@ class Channel:
             yield
 
 
-def _blocked_at(due: Iterable[Any], settings: ChannelSettings) -> int | None:
-    most = settings.max_deliveries
-    if most is None or settings.poison != "block":
+def _blocked_at(poison: Iterable[Hold], settings: ChannelSettings) -> int | None:
+    if settings.poison != "block":
         return None
-    starts = [next(iter(hold.ranges))[0] for hold in due if hold.deliveries >= most]
-    return min(starts, default=None)
+    return min((hold.ranges.next(0) for hold in poison), default=None)

@@ -5,40 +5,23 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..layout import documents
+from ..layout.files import write_all
 from ..layout.names import check_queue
-from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .disk import Disk
-from .finished import DONE, done_name
-from .holds import CLAIMS, RETRY
+from .lines import DONE, Line, Tally
 from .log_settings import ChannelSettings
+from .progress import Progress
 
-CHANNEL_FILE, TALLY_FILE, LOCK = "channel.json", "tally.json", ".lock"
+CHANNEL_FILE, PROGRESS = "channel.json", "progress"
 MAX_FILE_BYTES = 64 * 1024
 
 
 def check_channel(name: str) -> str:
     """Return what may name a channel. Raises InvalidValue."""
     return check_queue(name, "channel")
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a channel did not get, over all its generations.
-
-    lost: messages that retention took, or damage. first_lost: the offset of the first.
-    lost_through: what has been counted. skipped, buried: by on_poison.
-    """
-
-    lost: int = 0
-    first_lost: int | None = None
-    lost_through: int = 0
-    skipped: int = 0
-    buried: int = 0
 
 
 class Channels:
@@ -57,7 +40,9 @@ class Channels:
         draft = f"{self._disk.channels}/.{uuid7()}"
         self._tree.make_entry(draft)
         try:
-            make_generation(self._disk.tree, f"{draft}/1", start)
+            begun = Progress(1, Tally(), None)
+            begun.apply(Line(DONE, [(0, start)] if start else []))
+            write_progress(self._disk, f"{draft}/{PROGRESS}", begun.encode(uuid7()))
             self._tree.replace(f"{draft}/{CHANNEL_FILE}", encode(settings.as_dict()))
             self._tree.rename(draft, path)
         except FileExistsError:
@@ -76,30 +61,15 @@ class Channels:
         return self._disk.trash_durably(f"{self._disk.channels}/{name}")
 
 
-def make_generation(tree: Tree, folder: str, start: int) -> None:
-    """The folders of a generation that begins at an offset, durably but for its name."""
-    tree.make_entry(folder)
-    for name in (DONE, CLAIMS, RETRY):
-        tree.make_entry(f"{folder}/{name}")
-    if start:
-        os.close(tree.create(f"{folder}/{DONE}/{done_name(0, start)}"))
-    tree.sync_folder(f"{folder}/{DONE}")
-    tree.sync_folder(folder)
+def write_progress(disk: Disk, path: str, content: bytes) -> None:
+    """Write a file of progress durably, but for its name."""
+    fd = disk.tree.create(path)
+    try:
+        write_all(fd, content)
+        disk.sync_file(fd)
+    finally:
+        os.close(fd)
 
 
 def encode(document: dict[str, Any]) -> bytes:
     return (json.dumps(document, indent=2) + "\n").encode()
-
-
-def read_tally(tree: Tree, folder: str) -> Tally:
-    """What a channel did not get. Raises OSError."""
-    try:
-        found = documents.read(tree, f"{folder}/{TALLY_FILE}", MAX_FILE_BYTES)
-    except (FileNotFoundError, ValueError):
-        return Tally()
-    known = asdict(Tally())
-    return Tally(**{n: v for n, v in found.items() if n in known and isinstance(v, int)})
-
-
-def write_tally(tree: Tree, folder: str, tally: Tally) -> None:
-    tree.replace(f"{folder}/{TALLY_FILE}", encode(asdict(tally)))

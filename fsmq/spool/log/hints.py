@@ -107,13 +107,13 @@ class LockFile:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def read_bytes(self, size: int) -> bytes:
-        """The first bytes of the file."""
-        return os.pread(self._fd, size, 0)
+    def read_bytes(self, size: int, start: int = 0) -> bytes:
+        """Bytes of the file."""
+        return os.pread(self._fd, size, start)
 
-    def write_bytes(self, data: bytes) -> None:
-        """Replace the first bytes of the file."""
-        if os.pwrite(self._fd, data, 0) != len(data):
+    def write_bytes(self, data: bytes, start: int = 0) -> None:
+        """Replace bytes of the file."""
+        if os.pwrite(self._fd, data, start) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
 
     @classmethod

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 Range: TypeAlias = tuple[int, int]
+NEVER = 1 << 62
 
 
 class Ranges:
@@ -106,10 +107,10 @@ class Ranges:
         at = bisect_right(self._starts, number) - 1
         return self._ends[at] if at >= 0 and number < self._ends[at] else number
 
-    def run(self, number: int) -> Range:
-        """The range that has a number, which is in the set."""
-        at = bisect_right(self._starts, number) - 1
-        return self._starts[at], self._ends[at]
+    def next(self, number: int) -> int:
+        """The least number from ``number`` on that is in the set; a great one if there is none."""
+        at = bisect_right(self._ends, number)
+        return max(number, self._starts[at]) if at < len(self._starts) else NEVER
 
     @property
     def end(self) -> int:

@@ -110,7 +110,9 @@ class Upkeep:
             channel = Channel(log, name)
             try:
                 settings = channel.settings()
-                used_at = self._logs.channel(log.name, name).used_at()
+                store = self._logs.channel(log.name, name)
+                store.remove_left()
+                used_at = store.used_at()
                 age = self._logs.context.clock() - used_at
                 if settings.expires is not None and not settings.paused and age > settings.expires:
                     channel.delete()
