@@ -14,6 +14,7 @@ from fsmq.spool.errors import (
     NoSuchChannel,
     NoSuchLog,
     NotInFlight,
+    Unavailable,
 )
 from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.log.channel import Channel
@@ -206,7 +207,7 @@ def test_those_who_claim_at_the_same_moment_share_a_claim(
         assert list(map(offsets, each)) == [[0], [], [], [], [], []]
         return
     assert list(map(offsets, each)) == [[0], [1], [2], [3, 4], [5], [6]]
-    lines = folder(ch, "progress").read_text().splitlines()
+    lines = folder(ch, "progress.1").read_text().splitlines()
     assert len([line for line in lines if line.startswith("claimed ")]) == 3
     ch.done(each[1][0])
     ch.renew(each[0][0], visibility=60.0)
@@ -288,7 +289,7 @@ def test_a_seek_makes_claims_void(log: Log) -> None:
     assert ch.seek("last") == 10
     assert ch.claim() == []
     assert ch.state().generation == 4
-    assert sorted(path.name for path in folder(ch).iterdir()) == ["channel.json", "progress"]
+    assert sorted(path.name for path in folder(ch).iterdir()) == ["channel.json", "progress.1"]
 
 
 def test_a_channel_begins_where_it_is_told_to(log: Log, clock: Clock) -> None:
@@ -337,6 +338,7 @@ def test_a_file_is_replaced_when_it_has_grown(
     log: Log, clock: Clock, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 2000)
+    monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 0)
     fill(log, 1000, keys=999)
     ch = channel(log, order=order)
     other = Spool(log.spool.context.tree.root, sync="none", clock=clock).log("users")
@@ -344,8 +346,9 @@ def test_a_file_is_replaced_when_it_has_grown(
     for message in messages[::2]:
         message.done()
         other.channel("mailer").renew(message.offset + 1, visibility=40 + message.offset)
-    assert folder(ch, "progress").stat().st_size < 100_000
-    assert sorted(path.name for path in folder(ch).iterdir()) == ["channel.json", "progress"]
+    [path] = folder(ch).glob("*progress*")
+    assert int(path.suffix[1:]) > 3
+    assert path.stat().st_size < 100_000
     clock.advance(500)
     for made in (ch, other.channel("mailer"), reopened(ch)):
         state = made.state()
@@ -466,13 +469,17 @@ def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
         spool.log("none").channel("x").claim()
 
 
-def test_who_removes_the_file_lets_a_channel_begin_anew(log: Log) -> None:
+def test_without_its_file_a_channel_hands_out_nothing(log: Log) -> None:
     fill(log, 4)
     ch = channel(log, order="none")
     ch.done(*ch.claim(2))
-    folder(ch, "progress").unlink()
-    assert [(m.offset, m.deliveries) for m in ch.claim(9)] == [(0, 1), (1, 1), (2, 1), (3, 1)]
-    assert reopened(ch).claim(9) == []
+    path = folder(ch, "progress.1")
+    path.rename(path.with_name("kept"))
+    for made in (ch, reopened(ch)):
+        with pytest.raises(Unavailable, match="has no progress"):
+            made.claim()
+    path.with_name("kept").rename(path)
+    assert offsets(ch.claim(9)) == [2, 3]
 
 
 def test_damage_in_the_log_is_lost_to_a_channel(log: Log) -> None:

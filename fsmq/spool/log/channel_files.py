@@ -14,8 +14,9 @@ from .disk import Disk
 from .lines import DONE, Line, Tally
 from .log_settings import ChannelSettings
 from .progress import Progress
+from .progress_file import progress_name
 
-CHANNEL_FILE, PROGRESS = "channel.json", "progress"
+CHANNEL_FILE = "channel.json"
 MAX_FILE_BYTES = 64 * 1024
 
 
@@ -40,9 +41,7 @@ class Channels:
         draft = f"{self._disk.channels}/.{uuid7()}"
         self._tree.make_entry(draft)
         try:
-            begun = Progress(1, Tally(), None)
-            begun.apply(Line(DONE, [(0, start)] if start else []))
-            write_progress(self._disk, f"{draft}/{PROGRESS}", begun.encode(uuid7()))
+            self._begin(f"{draft}/{progress_name(1)}", start)
             self._tree.replace(f"{draft}/{CHANNEL_FILE}", encode(settings.as_dict()))
             self._tree.rename(draft, path)
         except FileExistsError:
@@ -56,19 +55,19 @@ class Channels:
         self._disk.sync_folder(self._disk.channels)
         return True
 
+    def _begin(self, path: str, start: int) -> None:
+        begun = Progress(1, Tally(), None)
+        begun.apply(Line(DONE, [(0, start)]))
+        fd = self._tree.create(path)
+        try:
+            write_all(fd, begun.encode(uuid7()))
+            self._disk.sync_file(fd)
+        finally:
+            os.close(fd)
+
     def delete(self, name: str) -> bool:
         """Delete a channel durably; False if there was none."""
         return self._disk.trash_durably(f"{self._disk.channels}/{name}")
-
-
-def write_progress(disk: Disk, path: str, content: bytes) -> None:
-    """Write a file of progress durably, but for its name."""
-    fd = disk.tree.create(path)
-    try:
-        write_all(fd, content)
-        disk.sync_file(fd)
-    finally:
-        os.close(fd)
 
 
 def encode(document: dict[str, Any]) -> bytes:

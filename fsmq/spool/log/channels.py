@@ -2,7 +2,7 @@
 
     channels/<channel>/
       channel.json    settings
-      progress        what is done, handed out, given up and lost, in lines
+      progress.<k>    what is done, handed out, given up and lost, in lines
 
 A claim needs no sync: if it is lost, messages are handed out again. What is done is synced before
 it is answered, and nothing can be done that is not durable in the log.
@@ -18,7 +18,7 @@ from ..durability.sync import Work
 from ..errors import ClaimVoid, FsmqError, NotInFlight
 from ..layout.dead_letter import USED_UP
 from .handing import Asked, Chooser, Chosen, together
-from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, Line
+from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, SOUGHT, Line
 from .log_settings import ChannelSettings
 from .open_channel import OpenChannel
 from .progress import Progress
@@ -125,7 +125,7 @@ class ChannelStore(OpenChannel):
         for hold in progress.poison if settings.poison == "bury" else ():
             self._bury(hold.ranges, partial(bury, deliveries=hold.deliveries, reason=USED_UP))
         ranges = Ranges(one for hold in progress.poison for one in hold.ranges)
-        self._finish(progress, BURIED if settings.poison == "bury" else SKIPPED, ranges)
+        self._finish(progress, BURIED if settings.poison == "bury" else SKIPPED, list(ranges))
 
     def _bury(self, ranges: Iterable[Range], bury: Callable[[list[LogMessage]], None]) -> None:
         bury([message for start, end in ranges for message in self._messages(start, end)])
@@ -152,17 +152,17 @@ class ChannelStore(OpenChannel):
 
     def _lose(self, progress: Progress, ranges: Iterable[Range]) -> int:
         before = progress.tally.lost
-        self._finish(progress, LOST, Ranges(ranges))
+        self._finish(progress, LOST, list(ranges))
         return progress.tally.lost - before
 
     # -- done ------------------------------------------------------------------------------------
 
-    def _finish(self, progress: Progress, kind: str, ranges: Ranges) -> None:
+    def _finish(self, progress: Progress, kind: str, ranges: Sequence[Range]) -> None:
         """Write down what has become of messages, durably, under the lock."""
         work = Work()
-        self._write(progress, [Line(kind, list(ranges))], work=work)
+        self._write(progress, [Line(kind, ranges)], work=work)
         self._sync(work)
-        self._note(kind, list(ranges))
+        self._note(kind, ranges)
 
     def _note(self, event: str, ranges: Sequence[Range], **more: int) -> None:
         if self.note is not None:
@@ -266,7 +266,7 @@ class ChannelStore(OpenChannel):
         with self.locked() as progress:
             for (_, n), some in self._claimed(progress, offsets, generation).items():
                 self._bury(some, partial(bury, deliveries=n, reason=reason))
-            self._finish(progress, BURIED, Ranges(ranges_of(sorted(set(offsets)))))
+            self._finish(progress, BURIED, ranges_of(sorted(set(offsets))))
 
     def _claimed(
         self, progress: Progress, offsets: list[int], generation: int | None
@@ -297,22 +297,8 @@ class ChannelStore(OpenChannel):
 
     def seek(self, to: int) -> None:
         """Send the channel to an offset, durably; claims are void from now on."""
+        work = Work()
         with self.locked() as progress:
-            sought = Progress(progress.generation + 1, progress.tally, progress.most)
-            sought.apply(Line(DONE, [(0, to)] if to else []))
-            self._replace(sought)
-        self._note("sought", [(to, to)])
-
-    def touch(self) -> None:
-        """Note that the channel is in use."""
-        self._tree.touch(self._path)
-
-    def changed_at_ns(self) -> int | None:
-        """When a program changed the channel last; None if it is gone."""
-        found = self._tree.look(self._path)
-        return None if found is None else found.st_mtime_ns
-
-    def used_at(self) -> float:
-        """When a message was claimed or finished last, Unix seconds."""
-        found = self._tree.stat(self._path)
-        return found.st_mtime if found is not None else 0.0
+            self._write(progress, [Line(SOUGHT, [(0, to)])], work=work)
+            self._sync(work)  # before anything is handed out from there
+        self._note(SOUGHT, [(to, to)])

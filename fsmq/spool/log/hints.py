@@ -63,13 +63,17 @@ class LockFile:
 
     _open: ClassVar[weakref.WeakSet[LockFile]] = weakref.WeakSet()
 
-    def __init__(self, tree: Tree, path: str) -> None:
+    def __init__(self, tree: Tree, path: str, flags: int = os.O_RDWR | os.O_CREAT) -> None:
         self._tree = tree
         self._path = path
-        self._fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
+        self._fd = tree.create_with(path, flags)
         self._inode = os.fstat(self._fd).st_ino
         self._mutex = threading.Lock()
         self._open.add(self)
+
+    @property
+    def path(self) -> str:
+        return self._path
 
     def close(self) -> None:
         if self._fd >= 0:

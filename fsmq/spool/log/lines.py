@@ -3,9 +3,11 @@
     fsmq-channel 1 <uuid7> <generation> <lost> <first lost> <skipped> <buried> <crc32>
     done|lost|skipped|buried <from>-<to>,… <crc32>
     claimed|released <n> <until> <from>-<to>,… <crc32>
+    sought 0-<to> <crc32>
+    next <crc32>
 
-The first stands alone at the top. A line that does not verify says nothing: its writer was killed,
-or the disk has lost it.
+The first stands at the top. ``next`` seals a file: what comes then is in another one. A line that
+does not verify says nothing: its writer was killed, or the disk has lost it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from .ranges import Range
 
 DONE, LOST, SKIPPED, BURIED = "done", "lost", "skipped", "buried"
 CLAIMED, RELEASED = "claimed", "released"
-_ENDS, _HOLDS = (DONE, LOST, SKIPPED, BURIED), (CLAIMED, RELEASED)
+SOUGHT, NEXT = "sought", "next"
+_ENDS, _HOLDS = (DONE, LOST, SKIPPED, BURIED, SOUGHT), (CLAIMED, RELEASED)
 MAX_HEAD_BYTES = 256
 # More of them make another line, so that damage costs no more than these.
 _MOST_RANGES = 256
@@ -49,7 +52,7 @@ class Line(NamedTuple):
     """
 
     kind: str
-    ranges: Sequence[Range]
+    ranges: Sequence[Range] = ()
     deliveries: int = 0
     until_ns: int = 0
 
@@ -83,6 +86,8 @@ def encode(lines: Iterable[Line]) -> bytes:
 
 
 def _encoded(line: Line) -> bytes:
+    if line.kind == NEXT:
+        return _sealed(NEXT)
     said = f"{line.kind} {line.deliveries} {line.until_ns}" if line.is_hold else line.kind
     ranges = [f"{start}-{end}" for start, end in line.ranges]
     parts = range(0, len(ranges), _MOST_RANGES)
@@ -104,6 +109,8 @@ def parse(data: bytes) -> Iterator[Line]:
 
 
 def _line(fields: list[str]) -> Line | None:
+    if fields == [NEXT]:
+        return Line(NEXT)
     kind, ranges = fields[0], [_range(one) for one in fields[-1].split(",")]
     if kind in _ENDS and len(fields) == 2:
         return Line(kind, ranges)

@@ -1,12 +1,13 @@
-"""A channel that is opened: its settings, and the file of its progress, which is also its lock.
+"""A channel that is opened: its settings, and the progress that its file tells.
 
-The memory is a copy of the file. Under the lock a process compares the first line, which no two
-files have in common, and takes in what others have added behind the place up to which it knows the
-file. Where there is a new file, it reads that.
+The memory is a copy of the file that counts. Under the lock, which is that file, a process compares
+its first line, which no two files have in common, and takes in what others have added behind the
+place up to which it knows it.
 """
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,19 +16,20 @@ from ..durability.sync import Work
 from ..errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
 from ..layout import documents
 from ..layout.uuids import uuid7
-from .channel_files import CHANNEL_FILE, MAX_FILE_BYTES, PROGRESS, encode, write_progress
-from .hints import LockFile
-from .lines import DONE, MAX_HEAD_BYTES, Line, Tally, parse, parse_head
+from .channel_files import CHANNEL_FILE, MAX_FILE_BYTES, encode
+from .lines import MAX_HEAD_BYTES, NEXT, Line, parse, parse_head
 from .lines import encode as encode_lines
 from .log_settings import ChannelSettings
 from .progress import Progress
+from .progress_file import PROGRESS, ProgressFile, is_left, numbers_of, progress_name
 from .ranges import Range
 from .store import Store
 
 # A file is replaced when it is so much larger than what it says, and than this.
 _TIMES, _LEAST_BYTES = 4, 128 * 1024
-_READ_BYTES = 4096
-_DRAFT = f".{PROGRESS}."
+# So many bytes in front of the place up to which a file is known must be what they were.
+_COMPARED = 24
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 # Keys are read with the messages around them: at least so many at a time.
 _AT_A_TIME = 64
 
@@ -39,14 +41,14 @@ class OpenChannel:
         self.store = store
         self.name = name
         self.folder = f"{store.disk.channels}/{name}"
-        self._path = f"{self.folder}/{PROGRESS}"
         self._tree = store.disk.tree
         self._sync = sync
         self._mutex = threading.RLock()
-        self._file: LockFile | None = None  # while it is locked
+        self._file: ProgressFile | None = None  # while it is locked
+        self._number = 0  # of the file that counts, as far as known
         self._head = b""  # the first line of the file that the memory is a copy of
         self._end = 0  # up to here
-        self._gap = b""  # what must stand in front of the next line
+        self._last = b""  # the bytes in front of that
         self._progress: Progress | None = None
         self._made_for: tuple[object, ...] = ()  # settings
         self._settings = ChannelSettings()
@@ -80,6 +82,15 @@ class OpenChannel:
         with self.locked():
             self._tree.replace(f"{self.folder}/{CHANNEL_FILE}", encode(settings.as_dict()))
 
+    def changed_at_ns(self) -> int:
+        """When a message was claimed or finished last. Raises NoSuchChannel, Unavailable."""
+        while True:
+            self._number = self._number or self._newest()
+            found = self._tree.look(f"{self.folder}/{progress_name(self._number)}")
+            if found is not None:
+                return found.st_mtime_ns
+            self._number = 0
+
     # -- the lock --------------------------------------------------------------------------------
 
     @contextmanager
@@ -93,7 +104,7 @@ class OpenChannel:
                 assert progress is not None
                 yield progress
                 if self._end > known and self._progress is progress:
-                    self._shorten(progress)
+                    self._shorten(file, progress)
             except (NotInFlight, ClaimVoid):
                 raise  # nothing was changed
             except BaseException:
@@ -103,75 +114,80 @@ class OpenChannel:
                 self._file = None
 
     @contextmanager
-    def _current_file(self) -> Iterator[LockFile]:
-        """The file, locked, when the memory is a copy of it."""
+    def _current_file(self) -> Iterator[ProgressFile]:
+        """The file that counts, locked, when the memory is a copy of it."""
         while True:
+            self._number = self._number or self._newest()
             try:
-                file = LockFile(self._tree, self._path)
-            except (FileNotFoundError, NotADirectoryError):
-                raise NoSuchChannel(self.store.disk.name, self.name) from None
+                file = ProgressFile(self.store.disk, self.folder, self._number)
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
+                self._number = 0
+                continue
             try:
                 with file.locked():
                     if file.is_current() and self._follow(file):
                         yield file
                         return
+                    self._number = 0
             finally:
                 file.close()
 
-    def _follow(self, file: LockFile) -> bool:
-        """Take in what the file says; False if it was replaced."""
+    def _newest(self) -> int:
+        self._tree.refresh(self.folder)
+        found = max(numbers_of(self._tree.names(self.folder)), default=0)
+        if found:
+            return found
+        if self._tree.is_folder(self.folder):
+            raise Unavailable(f"{self.folder} has no {PROGRESS}: delete the channel, and create it")
+        raise NoSuchChannel(self.store.disk.name, self.name)
+
+    def _follow(self, file: ProgressFile) -> bool:
+        """Take in what the file says; False if another one has taken its place."""
         settings = self.settings()
         made_for = settings.order, settings.max_deliveries
-        try:
-            if (
-                self._progress is None
-                or made_for != self._made_for
-                or file.read_bytes(len(self._head)) != self._head
-            ):
-                self._progress, self._made_for = None, made_for
-                if not self._open(file, settings):
-                    return False
-            self._read(file)
-        except BaseException:
-            self._progress = None
-            raise
+        progress, self._progress = self._progress, None
+        added = b""
+        if made_for == self._made_for and file.read_bytes(len(self._head)) == self._head:
+            added = file.read_from(self._end - len(self._last))
+        if progress is None or not added.startswith(self._last):
+            progress = self._open(file, settings)
+            added = file.read_from(self._end - len(self._last))
+            self._made_for = made_for
+        is_sealed = self._take_in(progress, added[len(self._last) :])
+        if is_sealed:  # who did it may have died before there was another one
+            file.succeed(progress.encode(uuid7()), b"", 0)
+            return False
+        self._progress = progress
         return True
 
-    def _open(self, file: LockFile, settings: ChannelSettings) -> bool:
-        data = file.read_bytes(MAX_HEAD_BYTES)
-        if not data:
-            # Someone has removed it by hand, and to open it made it.
-            begun = Progress(1, Tally(), None)
-            begun.apply(Line(DONE, [(0, first)] if (first := self.store.first()) else []))
-            self._replace(begun)
-            self._progress = None  # it does not know the settings
-            return False
-        found = parse_head(data)
+    def _open(self, file: ProgressFile, settings: ChannelSettings) -> Progress:
+        found = parse_head(file.read_bytes(MAX_HEAD_BYTES))
         if found is None:
-            raise Unavailable(f"the first line of {self._path} is damaged")
+            raise Unavailable(f"the first line of {file.path} is damaged")
         # Who gave the file its name may have died before that was durable.
         self.store.disk.sync_folder(self.folder)
-        self._head, generation, tally = found
-        self._end, self._gap = len(self._head), b""
-        self._progress = Progress(generation, tally, settings.max_deliveries)
-        return True
+        file.tidy()
+        head, generation, tally = found
+        self._know(head)
+        return Progress(generation, tally, settings.max_deliveries)
 
-    def _read(self, file: LockFile) -> None:
-        """Take in what was added behind the place up to which the file is known."""
-        assert self._progress is not None
-        data, size = b"", _READ_BYTES
-        while part := file.read_bytes(size, self._end + len(data)):
-            data += part
-            if len(part) < size:
-                break
-            size *= 2
-        if not data:
-            return
+    def _know(self, content: bytes) -> None:
+        """Note which file the memory is a copy of, and that nothing else stands in it."""
+        self._head = content[: content.index(b"\n") + 1]
+        self._end, self._last = len(content), content[-_COMPARED:]
+
+    def _take_in(self, progress: Progress, added: bytes) -> bool:
+        """Take in what was added to the file; whether that is sealed now."""
         keys: dict[int, str] | None = None if self._settings.order == "key" else {}
-        for line in parse(data):
-            self._progress.apply(line, keys)
-        self._end += len(data)
-        self._gap = b"" if data.endswith(b"\n") else b"\n"  # its writer was killed
+        for line in parse(added):
+            if line.kind == NEXT:
+                return True
+            progress.apply(line, keys)
+        self._end += len(added)
+        self._last = (self._last + added)[-_COMPARED:]
+        return False
 
     def _write(
         self,
@@ -184,58 +200,45 @@ class OpenChannel:
         lines = [line for line in lines if line.ranges]
         if not lines:
             return
-        assert self._file is not None
+        file = self._file
+        assert file is not None
         data = self._gap + encode_lines(lines)
         if work is not None:
             # Opened before it is written: it is told of every failure from here on.
-            work.files.append(self._tree.open(self._path))
+            work.files.append(self._tree.open(file.path))
         try:
-            self._file.write_bytes(data, self._end)
+            file.write_bytes(data, self._end)
         except BaseException:
             if work is not None:
                 work.close()
             raise
-        self._end, self._gap = self._end + len(data), b""
+        self._end, self._last = self._end + len(data), data[-_COMPARED:]
         for line in lines:
             progress.apply(line, keys or {})
 
-    def _shorten(self, progress: Progress) -> None:
-        """Replace a file that is much larger than what it says."""
-        if self._end > max(_LEAST_BYTES, _TIMES * progress.size):
-            with suppress(OSError):  # what was written counts all the same
-                self._replace(progress)
+    @property
+    def _gap(self) -> bytes:
+        """What stands in front of the next line: a killed writer leaves a part of one."""
+        return b"" if self._last.endswith(b"\n") else b"\n"
 
-    def _replace(self, progress: Progress) -> None:
-        """Give the channel a file that says what another progress is: the last step under a lock.
-
-        It has a lock of its own, so nothing may be written after this.
-        """
-        disk, uuid = self.store.disk, uuid7()
-        data = progress.encode(uuid)
-        draft = f"{self.folder}/{_DRAFT}{uuid}"
-        self._progress = None
-        try:
-            write_progress(disk, draft, data)
-            if not self._tree.rename(draft, self._path, replace=True):
-                raise NoSuchChannel(disk.name, self.name)
-        except OSError:
-            with suppress(OSError):
-                self._tree.unlink(draft)
-            raise
-        disk.sync_folder(self.folder)
-        self._head, self._end, self._gap = data[: data.index(b"\n") + 1], len(data), b""
-        self._progress = progress
+    def _shorten(self, file: ProgressFile, progress: Progress) -> None:
+        """Let another file take the place of one that is much larger than what it says."""
+        if self._end <= max(_LEAST_BYTES, _TIMES * progress.size):
+            return
+        content, self._progress = progress.encode(uuid7()), None
+        with suppress(OSError):  # what was written counts all the same, and it is tried again
+            is_ours = file.succeed(content, self._gap + encode_lines([Line(NEXT)]), self._end)
+            self._number = file.number + 1
+            if is_ours:
+                self._know(content)
+                self._progress = progress
 
     def remove_left(self) -> None:
-        """Remove what a killed writer of a new file has left."""
-        if not self._drafts():
-            return
-        with self.locked():  # a living one has the lock
-            for name in self._drafts():
-                self._tree.unlink(f"{self.folder}/{name}")
-
-    def _drafts(self) -> list[str]:
-        return [name for name in self._tree.names(self.folder) if name.startswith(_DRAFT)]
+        """Remove what killed programs have left of its files."""
+        if is_left(self._tree.names(self.folder)):
+            with self.locked():  # a living one has the lock
+                assert self._file is not None
+                self._file.tidy()
 
     # -- keys ------------------------------------------------------------------------------------
 

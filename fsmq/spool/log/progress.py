@@ -12,7 +12,7 @@ from itertools import count
 from typing import TypeAlias
 
 from .keys import Keys
-from .lines import BURIED, CLAIMED, DONE, LOST, SKIPPED, Line, Tally, encode, encode_head
+from .lines import BURIED, CLAIMED, DONE, LOST, SKIPPED, SOUGHT, Line, Tally, encode, encode_head
 from .ranges import Range, Ranges
 
 # About so many bytes does a file have for a range, and for a hold.
@@ -50,15 +50,18 @@ class Progress:
     """
 
     def __init__(self, generation: int, tally: Tally, most: int | None) -> None:
-        self.generation = generation
         self.tally = tally
+        self.most = most
+        self._begin(generation)
+
+    def _begin(self, generation: int) -> None:
+        self.generation = generation
         self.done = Ranges()
         self.held = Ranges()
         self.owner: dict[int, Hold] = {}
         self.poison: set[Hold] = set()
         self.keys = Keys()
         self.scanned = 0
-        self.most = most
         self._holds: set[Hold] = set()
         self._claimed: set[Hold] = set()
         self._numbers = count()
@@ -70,6 +73,10 @@ class Progress:
 
     def apply(self, line: Line, keys: Mapping[int, str] | None = None) -> None:
         """Take in a line. keys: of the messages that it holds; None: nobody knows them yet."""
+        if line.kind == SOUGHT:
+            self._begin(self.generation + 1)
+            self.done.update(line.ranges)
+            return
         new = Ranges(one for start, end in line.ranges for one in self.done.gaps(start, end))
         if line.is_hold:
             self._hold(line, new, keys)
@@ -104,6 +111,8 @@ class Progress:
     def _let_go(self, start: int, end: int) -> list[int]:
         """Take offsets out of the holds that they are in; those that were in one."""
         held = [offset for a, b in self.held.within(start, end) for offset in range(a, b)]
+        if not held:
+            return held
         for hold in {self.owner[offset] for offset in held}:
             hold.ranges.remove(start, end)
             if not hold.ranges:

@@ -53,6 +53,10 @@ class Ranges:
         if start >= end:
             return
         starts, ends = self._starts, self._ends
+        if not ends or start > ends[-1]:
+            starts.append(start)
+            ends.append(end)
+            return
         first = bisect_left(ends, start)  # the first that touches or lies behind
         last = bisect_right(starts, end)  # the first that lies behind without touching
         if first < last:

@@ -112,8 +112,7 @@ class Upkeep:
                 settings = channel.settings()
                 store = self._logs.channel(log.name, name)
                 store.remove_left()
-                used_at = store.used_at()
-                age = self._logs.context.clock() - used_at
+                age = self._logs.context.clock() - store.changed_at_ns() / 1e9
                 if settings.expires is not None and not settings.paused and age > settings.expires:
                     channel.delete()
                     self._note("expired", log.name, name, [(0, 0)])
