@@ -30,6 +30,10 @@ class Keys:
         """Note that messages are held whose keys are to be learned."""
         self._unknown.add(start, end)
 
+    def expect_no_more(self, start: int, end: int) -> None:
+        """Note that messages are done."""
+        self._unknown.remove(start, end)
+
     def learn(self, held: Ranges, keys_of: KeysOf) -> None:
         """Read the keys that are unknown, of what is still held."""
         unknown, self._unknown = self._unknown, Ranges()

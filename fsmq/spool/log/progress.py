@@ -17,6 +17,8 @@ from .ranges import Range, Ranges
 
 # About so many bytes does a file have for a range, and for a hold.
 _RANGE_BYTES, _HOLD_BYTES = 16, 64
+# So many timers may be those of holds that were finished before they ended.
+_MOST_ENDED = 1000
 _Due: TypeAlias = "tuple[int, int, int, Hold]"
 
 
@@ -105,6 +107,7 @@ class Progress:
             for offset in self._let_go(start, end):
                 del self.owner[offset]
                 self.keys.finish(offset)
+            self.keys.expect_no_more(start, end)
             self.held.remove(start, end)
             self.done.add(start, end)
 
@@ -155,6 +158,9 @@ class Progress:
         if hold.is_claimed:
             self._claimed.add(hold)
         heapq.heappush(self._timers, (hold.deadline_ns, next(self._numbers), hold))
+        if len(self._timers) > 2 * len(self._holds) + _MOST_ENDED:
+            self._timers = [timer for timer in self._timers if timer[2] in self._holds]
+            heapq.heapify(self._timers)
 
     def end_timers(self, now_ns: int) -> None:
         """Note which holds have ended."""
