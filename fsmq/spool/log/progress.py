@@ -96,7 +96,7 @@ class Progress:
             if keys is None:
                 for one in self.held.gaps(start, end):
                     self.keys.expect(*one)
-            self._let_go(start, end)
+            self._take_out(start, end)
             self.held.add(start, end)
             self.owner.update(dict.fromkeys(range(start, end), hold))
         self._holds.add(hold)
@@ -104,14 +104,14 @@ class Progress:
 
     def _end(self, ranges: Ranges) -> None:
         for start, end in ranges:
-            for offset in self._let_go(start, end):
+            for offset in self._take_out(start, end):
                 del self.owner[offset]
                 self.keys.finish(offset)
             self.keys.expect_no_more(start, end)
             self.held.remove(start, end)
             self.done.add(start, end)
 
-    def _let_go(self, start: int, end: int) -> list[int]:
+    def _take_out(self, start: int, end: int) -> list[int]:
         """Take offsets out of the holds that they are in; those that were in one."""
         held = [offset for a, b in self.held.within(start, end) for offset in range(a, b)]
         if not held:
