@@ -15,12 +15,13 @@ import pytest
 
 from fsmq.spool import Spool
 from fsmq.spool.durability.sync import Work
-from fsmq.spool.errors import Unavailable
+from fsmq.spool.errors import NoSuchChannel, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.files import write_all
 from fsmq.spool.log import progress_file
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log import Log, LogEntry
+from tests.spool.crashing import MUTATING
 from tests.spool.helpers import Clock
 
 
@@ -310,6 +311,59 @@ def test_a_full_disk_keeps_a_file_as_it_is(
     assert channel.done(2) == 1
     assert file_of(channel) != before
     assert seen_by(two).state().lag == 1
+
+
+def fail_at(patch: pytest.MonkeyPatch, at: int, number: int) -> list[str]:
+    """Let one of the mutating calls from now on fail; those that were made, by name."""
+    made: list[str] = []
+
+    def wrap(name: str, call: Any) -> Any:
+        def counted(*given: Any, **named: Any) -> Any:
+            if name == "open" and not given[1] & os.O_CREAT:
+                return call(*given, **named)
+            made.append(name)
+            if len(made) == at + 1:
+                raise OSError(number, os.strerror(number))
+            return call(*given, **named)
+
+        return counted
+
+    for name in MUTATING:
+        patch.setattr(os, name, wrap(name, getattr(os, name)))
+    return made
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.ENOENT])
+def test_any_call_may_fail_once(root: Path, clock: Clock, always: None, number: int) -> None:
+    at = 0
+    while True:
+        with (
+            Spool(root / str(at), sync="fsync", clock=clock, delivers=False) as one,
+            anew(one, clock) as two,
+        ):
+            channel = made(one.log("users", create=True), 6)
+            channel.claim(6)
+            seen_by(two).done(0)
+            is_told = True
+            with pytest.MonkeyPatch.context() as patch:
+                calls = fail_at(patch, at, number)
+                try:
+                    assert channel.done(1) == 1
+                except (Unavailable, NoSuchChannel):
+                    is_told = False
+            assert seen_by(two).done(1) in ((0,) if is_told else (0, 1))
+            assert seen_by(two).done(2) == 1
+            assert channel.done(3) == 1
+            with anew(one, clock) as later:
+                for process in (one, two, later):
+                    state = seen_by(process).state()
+                    assert (state.position, state.lag, state.in_flight) == (4, 2, 2)
+            two.tend_logs()
+            assert len(list(file_of(channel).parent.glob("*progress*"))) == 1
+        if len(calls) <= at:
+            assert at > 5
+            return
+        at += 1
 
 
 # -- cost ------------------------------------------------------------------------------------------

@@ -111,8 +111,8 @@ class ProgressFile(LockFile):
 def _link(folder: int, draft: str, name: str) -> bool:
     try:
         os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except (FileExistsError, FileNotFoundError):
-        return False  # who had the next file already has removed our draft
+    except FileExistsError:
+        return False
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
