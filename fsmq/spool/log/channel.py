@@ -187,10 +187,10 @@ class Channel:
 
     def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
         """The same for half-open ranges of offsets, such as ``[(0, 1000)]``."""
-        with self._doing("finish messages of"):
-            number = self._store.done(list(ranges), generation)
-        self.log.spool.context.metrics.count(("log_done", self.log.name), number)
-        return number
+        [found] = self.done_each([(list(ranges), generation)])
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def done_each(
         self, asked: Sequence[tuple[list[Range], int | None]]

@@ -10,8 +10,7 @@ it is answered, and nothing can be done that is not durable in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from ..durability.sync import Work
@@ -52,7 +51,7 @@ class ChannelStore(OpenChannel):
                 generation = progress.generation
                 now_ns = int(self.store.disk.clock() * 1e9)
                 known = self.store.known()
-                self._lose_before(progress, known.first)
+                self._lose(progress, progress.done.gaps(progress.position, known.first))
                 progress.end_timers(now_ns)
                 self._end_poison(progress, settings, bury)
                 limit = min(known.end, progress.position + settings.max_window)
@@ -89,8 +88,7 @@ class ChannelStore(OpenChannel):
             *(progress, settings.order, self.store.page, limit, max_bytes),
             apart=len(asked) > 1,
         ).choose(sum(one.number for one in asked))
-        if chosen.lost:
-            self._lose(progress, chosen.lost)
+        self._lose(progress, chosen.lost)
         return self._hand_out(progress, chosen, now_ns + int(visibility_s * 1e9))
 
     def _hand_out(
@@ -120,15 +118,24 @@ class ChannelStore(OpenChannel):
 
     def _end_poison(self, progress: Progress, settings: ChannelSettings, bury: Bury) -> None:
         """Bury or skip the messages whose deliveries are used up."""
-        if settings.poison == "block" or not progress.poison:
-            return
-        for hold in progress.poison if settings.poison == "bury" else ():
-            self._bury(hold.ranges, partial(bury, deliveries=hold.deliveries, reason=USED_UP))
-        ranges = Ranges(one for hold in progress.poison for one in hold.ranges)
-        self._finish(progress, BURIED if settings.poison == "bury" else SKIPPED, list(ranges))
+        poison = [(list(hold.ranges), hold.deliveries) for hold in progress.poison]
+        if settings.poison == "bury":
+            self._bury(progress, poison, USED_UP, bury)
+        elif settings.poison == "skip":
+            self._finish(progress, SKIPPED, [one for ranges, _ in poison for one in ranges])
 
-    def _bury(self, ranges: Iterable[Range], bury: Callable[[list[LogMessage]], None]) -> None:
-        bury([message for start, end in ranges for message in self._messages(start, end)])
+    def _bury(
+        self,
+        progress: Progress,
+        held: Sequence[tuple[list[Range], int]],
+        reason: str | None,
+        bury: Bury,
+    ) -> None:
+        """Bury what is held: ranges, each with its deliveries."""
+        for ranges, deliveries in held:
+            found = [one for start, end in ranges for one in self._messages(start, end)]
+            bury(found, deliveries, reason)
+        self._finish(progress, BURIED, [one for ranges, _ in held for one in ranges])
 
     def _messages(self, start: int, end: int) -> Iterator[LogMessage]:
         while start < end:
@@ -143,12 +150,7 @@ class ChannelStore(OpenChannel):
     def lose_before(self, first: int) -> int:
         """Count what retention has removed, or is about to, as lost; how many that are."""
         with self.locked() as progress:
-            return self._lose_before(progress, first)
-
-    def _lose_before(self, progress: Progress, first: int) -> int:
-        if progress.position >= first:
-            return 0
-        return self._lose(progress, progress.done.gaps(progress.position, first))
+            return self._lose(progress, progress.done.gaps(progress.position, first))
 
     def _lose(self, progress: Progress, ranges: Iterable[Range]) -> int:
         before = progress.tally.lost
@@ -159,6 +161,8 @@ class ChannelStore(OpenChannel):
 
     def _finish(self, progress: Progress, kind: str, ranges: Sequence[Range]) -> None:
         """Write down what has become of messages, durably, under the lock."""
+        if not ranges:
+            return
         work = Work()
         self._write(progress, [Line(kind, ranges)], work=work)
         self._sync(work)
@@ -168,22 +172,14 @@ class ChannelStore(OpenChannel):
         if self.note is not None:
             self.note(event, list(ranges), **more)
 
-    def done(self, ranges: list[Range], generation: int | None) -> int:
-        """Finish messages that were handed out, durably; how many had not been done yet.
-
-        generation: that of their claims; None: whatever it is now.
-
-        Raises ClaimVoid, NotInFlight, Unavailable.
-        """
-        [number] = self.done_each([(ranges, generation)])
-        if isinstance(number, Exception):
-            raise number
-        return number
-
     def done_each(
         self, asked: Sequence[tuple[list[Range], int | None]]
     ) -> list[int | ClaimVoid | NotInFlight]:
-        """The same for many who ask at the same moment, with one sync: what each is answered."""
+        """Finish what was handed out, for many who ask at the same moment, with one sync.
+
+        asked: ranges, and the generation of their claims; None: whatever it is now. What each is
+        answered: how many had not been done yet, or an error.
+        """
         found: list[int | ClaimVoid | NotInFlight] = []
         new, given, work = Ranges(), Ranges(), Work()
         with self.locked() as progress:
@@ -264,9 +260,8 @@ class ChannelStore(OpenChannel):
     ) -> None:
         """Store messages in the dead-letter queue, and finish them here; durably."""
         with self.locked() as progress:
-            for (_, n), some in self._claimed(progress, offsets, generation).items():
-                self._bury(some, partial(bury, deliveries=n, reason=reason))
-            self._finish(progress, BURIED, ranges_of(sorted(set(offsets))))
+            claimed = self._claimed(progress, offsets, generation)
+            self._bury(progress, [(some, n) for (_, n), some in claimed.items()], reason, bury)
 
     def _claimed(
         self, progress: Progress, offsets: list[int], generation: int | None

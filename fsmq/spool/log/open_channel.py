@@ -21,7 +21,7 @@ from .lines import MAX_HEAD_BYTES, NEXT, Line, parse, parse_head
 from .lines import encode as encode_lines
 from .log_settings import ChannelSettings
 from .progress import Progress
-from .progress_file import PROGRESS, ProgressFile, is_left, numbers_of, progress_name
+from .progress_file import PROGRESS, ProgressFile, numbers_of, progress_name
 from .ranges import Range
 from .store import Store
 
@@ -235,7 +235,7 @@ class OpenChannel:
 
     def remove_left(self) -> None:
         """Remove what killed programs have left of its files."""
-        if is_left(self._tree.names(self.folder)):
+        if sum(PROGRESS in name for name in self._tree.names(self.folder)) > 1:
             with self.locked():  # a living one has the lock
                 assert self._file is not None
                 self._file.tidy()

@@ -37,11 +37,6 @@ def numbers_of(names: Iterable[str]) -> list[int]:
     return [int(match[1]) for name in names if (match := _name.fullmatch(name))]
 
 
-def is_left(names: Iterable[str]) -> bool:
-    """Whether there is more than the one file that counts."""
-    return len([n for n in names if _name.fullmatch(n) or n.startswith(_DRAFT)]) > 1
-
-
 class ProgressFile(LockFile):
     """One of them, opened. Methods raise OSError; all but the first ask for the lock."""
 

@@ -31,22 +31,12 @@ class Ranges:
     def __iter__(self) -> Iterator[Range]:
         return zip(self._starts, self._ends, strict=True)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ranges) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __contains__(self, number: int) -> bool:
         at = bisect_right(self._starts, number) - 1
         return at >= 0 and number < self._ends[at]
 
     def __repr__(self) -> str:
         return f"Ranges({list(self)})"
-
-    def copy(self) -> Ranges:
-        made = Ranges()
-        made._starts, made._ends = self._starts[:], self._ends[:]
-        return made
 
     def add(self, start: int, end: int) -> None:
         """Add the numbers from ``start`` to before ``end``."""
@@ -82,10 +72,6 @@ class Ranges:
         for start, end in ranges:
             self.add(start, end)
 
-    def discard(self, ranges: Iterable[Range]) -> None:
-        for start, end in ranges:
-            self.remove(start, end)
-
     def within(self, start: int, end: int) -> Iterator[Range]:
         """What of ``start`` to before ``end`` is in the set."""
         at = bisect_right(self._ends, start)
@@ -101,10 +87,6 @@ class Ranges:
             start = found_end
         if start < end:
             yield start, end
-
-    def covers(self, start: int, end: int) -> bool:
-        """Whether all of it is in the set."""
-        return next(self.gaps(start, end), None) is None
 
     def after(self, number: int) -> int:
         """The least number from ``number`` on that is not in the set."""
