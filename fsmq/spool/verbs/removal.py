@@ -185,12 +185,11 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
 def delete_queue(context: Context, queue: str) -> Pending[None]:
     """Delete a queue, its settings and all its messages, wherever they are.
 
-    All of it under the lock of its name: who is stopped in the middle meets no later queue when he
-    goes on.
+    All of it under the lock of its name: one that is stopped in the middle meets no later queue
+    when it goes on. Where there is none, what a deletion that died has left of it is removed.
 
     Raises:
-        InvalidValue, NoSuchQueue: there is none; what one that died has left of it is removed then
-        Unavailable
+        InvalidValue, NoSuchQueue, Unavailable
     """
     check_queue(queue)
     tree = context.tree
@@ -207,6 +206,8 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
                 died_ns = _discard(context, queue, work)
                 _empty(context, queue, died_ns)
                 _end_subscriptions(context, queue, died_ns)
+            else:
+                tree.sync_folder(tree.folder(QUEUES))  # who deleted it may not have done so yet
             forget(context, queue)
             if not was_there:
                 raise NoSuchQueue(queue)
