@@ -103,16 +103,7 @@ class Channel:
 
     def configure(self, **changes: Any) -> ChannelSettings:
         """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
-        return self.change(lambda _: changes)
-
-    def change(self, change: Callable[[ChannelSettings], Mapping[str, Any]]) -> ChannelSettings:
-        """The same, where ``change`` gives the changes, called with what stands, or raises."""
-        with self._doing("store the settings of"), self._held():
-            before = self._standing()
-            settings = before.changed(change(before))
-            self._make_dead_letter_queue(settings)
-            self._store.replace_settings(settings)
-            return settings
+        return change_settings(self, lambda _: changes)
 
     def pause(self) -> None:
         """Hand out nothing from now on. What is in flight can still be done and released."""
@@ -121,15 +112,6 @@ class Channel:
     def resume(self) -> None:
         """End a pause."""
         self.configure(paused=False)
-
-    def _standing(self) -> ChannelSettings:
-        try:
-            return self._store.read_settings()
-        except ValueError as error:
-            path = f"{self._store.folder}/{CHANNEL_FILE}"
-            raise cannot_be_understood(path, error) from None
-        except FileNotFoundError:
-            return self._store.settings()  # none, or those of a channel without a file
 
     def _held(self) -> AbstractContextManager[None]:
         """Keep others out who create, change or delete it."""
@@ -381,3 +363,24 @@ def _blocked_at(due: Iterable[Any], settings: ChannelSettings) -> int | None:
         return None
     starts = [next(iter(hold.ranges))[0] for hold in due if hold.deliveries >= most]
     return min(starts, default=None)
+
+
+def change_settings(
+    channel: Channel, change: Callable[[ChannelSettings], Mapping[str, Any]]
+) -> ChannelSettings:
+    """Change settings of a channel, durably; all of them then.
+
+    change: called with what stands there, it gives what is to be otherwise, or raises.
+    """
+    with channel._doing("store the settings of"), channel._held():
+        store = channel._store
+        try:
+            before = store.read_settings()
+        except ValueError as error:
+            raise cannot_be_understood(f"{store.folder}/{CHANNEL_FILE}", error) from None
+        except FileNotFoundError:
+            before = store.settings()  # raises NoSuchChannel, unless the file alone is missing
+        settings = before.changed(change(before))
+        channel._make_dead_letter_queue(settings)
+        store.replace_settings(settings)
+        return settings
