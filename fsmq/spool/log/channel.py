@@ -83,7 +83,13 @@ class Channel:
         from_: where it begins: "first", "last", an offset, or a moment with a time zone.
         """
         checked = ChannelSettings().changed(settings)
-        with as_unavailable(f"cannot create channel {self.name!r}"), self._held():
+        with as_unavailable(f"cannot create channel {self.name!r}"):
+            if Channels(self.log._store.disk).has(self.name):
+                return False  # no lock that another holds keeps a program waiting that starts
+            return self._create(from_, checked)
+
+    def _create(self, from_: From, checked: ChannelSettings) -> bool:
+        with self._held():
             store = self.log._store
             known = store.known(True)
             start = min(max(self.log.offset_of(from_), known.first), known.end)

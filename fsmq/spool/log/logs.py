@@ -135,7 +135,7 @@ class Logs:
             uuid7(), LogSettings().changed(given), host_name(), self.context.clock()
         )
         path, draft = tree.folder(LOGS, name), tree.folder(LOGS, f".{uuid7()}")
-        with as_unavailable(f"cannot create log {name!r}"), self.held(name):
+        with as_unavailable(f"cannot create log {name!r}"):
             if tree.is_folder(path):
                 tree.sync_folder(tree.folder(LOGS))
                 return False
@@ -160,7 +160,10 @@ class Logs:
             return False
 
     def held(self, name: str) -> AbstractContextManager[None]:
-        """Keep others out who create, change or delete a log, or a channel of it."""
+        """Keep others out who change or delete a log, or create, change or delete a channel of it.
+
+        A log is created by one rename, which needs no lock.
+        """
         return settings_held(self.context.tree, LOG + name)
 
     def configure(
