@@ -16,7 +16,7 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.layout.settings import checked
-from fsmq.spool.log.channel import Channel, ChannelState, change_settings
+from fsmq.spool.log.channel import Channel, ChannelState
 from fsmq.spool.log.handed import ChannelMessage, Given
 from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
 from fsmq.spool.log.record import LogMessage
@@ -187,7 +187,7 @@ class Channels(Handlers):
         change = if_match(call, changes, ChannelSettings.as_dict)
 
         def changed(channel: Channel) -> dict[str, Any]:
-            return change_settings(channel, change).as_dict()
+            return channel.change(change).as_dict()
 
         settings = await self._service.logs.change(of, changed, MAX_CLAIMS)
         answer = json_answer(200, {"log": of[0], "channel": of[1], "settings": settings})

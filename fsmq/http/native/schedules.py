@@ -16,7 +16,7 @@ from fsmq.spool.errors import (
 from fsmq.spool.layout.names import MAX_PRIORITY
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S
 from fsmq.spool.schedules.crontab import MAX_LINE
-from fsmq.spool.schedules.schedule import MAX_NEXT, Schedule, change
+from fsmq.spool.schedules.schedule import MAX_NEXT, Schedule
 from fsmq.spool.schedules.schedule_settings import (
     MAX_NAME_BYTES,
     MAX_SCHEDULE_BYTES,
@@ -224,7 +224,7 @@ class Schedules(Handlers):
         return with_etag(json_answer(200, shown), shown["settings"])
 
     def _change(self, call: Call, schedule: Schedule, changes: dict[str, Any]) -> dict[str, Any]:
-        change(schedule, if_match(call, changes, ScheduleSettings.as_json))
+        schedule.change(if_match(call, changes, ScheduleSettings.as_json))
         return as_json(schedule.state())
 
     DELETE = Operation(

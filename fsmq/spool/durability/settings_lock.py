@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import Unavailable, is_full
-from ..layout.names import is_queue
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from .locks import NO_LOCKS, Lock, lock, patiently
@@ -55,9 +54,3 @@ def _held(tree: Tree, path: str) -> Lock | None:
 def lock_name(name: str) -> str:
     """The name of the lock in ``config/``."""
     return f".{name}.lock"
-
-
-def is_lock_name(name: str) -> bool:
-    """Whether a name in ``config/`` is that of a lock, held or left by one that was killed."""
-    of = name.removeprefix(".").removesuffix(".lock")
-    return name == lock_name(of) and is_queue(of.removeprefix(LOG).removeprefix(TOPIC))

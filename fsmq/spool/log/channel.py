@@ -15,7 +15,7 @@ from ..errors import (
     NoSuchChannel,
     NotInFlight,
     as_unavailable,
-    cannot_be_understood,
+    understood,
 )
 from ..layout.dead_letter import check_reason
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
@@ -109,7 +109,19 @@ class Channel:
 
     def configure(self, **changes: Any) -> ChannelSettings:
         """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
-        return change_settings(self, lambda _: changes)
+        return self.change(lambda _: changes)
+
+    def change(self, change: Callable[[ChannelSettings], Mapping[str, Any]]) -> ChannelSettings:
+        """The same, where ``change`` gives the changes, called with what stands, or raises."""
+        with self._doing("store the settings of"), self._held():
+            store = self._store
+            store.settings()  # raises NoSuchChannel
+            with understood(f"{store.folder}/{CHANNEL_FILE}"):
+                before = store.read_settings()
+            settings = before.changed(change(before))
+            self._make_dead_letter_queue(settings)
+            store.replace_settings(settings)
+            return settings
 
     def pause(self) -> None:
         """Hand out nothing from now on. What is in flight can still be done and released."""
@@ -369,24 +381,3 @@ def _blocked_at(due: Iterable[Any], settings: ChannelSettings) -> int | None:
         return None
     starts = [next(iter(hold.ranges))[0] for hold in due if hold.deliveries >= most]
     return min(starts, default=None)
-
-
-def change_settings(
-    channel: Channel, change: Callable[[ChannelSettings], Mapping[str, Any]]
-) -> ChannelSettings:
-    """Change settings of a channel, durably; all of them then.
-
-    change: called with what stands there, it gives what is to be otherwise, or raises.
-    """
-    with channel._doing("store the settings of"), channel._held():
-        store = channel._store
-        try:
-            before = store.read_settings()
-        except ValueError as error:
-            raise cannot_be_understood(f"{store.folder}/{CHANNEL_FILE}", error) from None
-        except FileNotFoundError:
-            before = store.settings()  # raises NoSuchChannel, unless the file alone is missing
-        settings = before.changed(change(before))
-        channel._make_dead_letter_queue(settings)
-        store.replace_settings(settings)
-        return settings

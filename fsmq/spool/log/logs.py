@@ -12,7 +12,7 @@ from typing import Any
 
 from ..context import OpenSpool
 from ..durability.settings_lock import LOG, settings_held
-from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable, cannot_be_understood
+from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable, understood
 from ..layout.names import check_queue, is_queue
 from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
@@ -179,10 +179,8 @@ class Logs:
         check_log(name)
         with as_unavailable(f"cannot store the settings of log {name!r}"), self.held(name):
             store = self.store(name)
-            try:
+            with understood(f"{store.disk.folder}/{LOG_FILE}"):
                 before = store.read_document().settings
-            except ValueError as error:
-                raise cannot_be_understood(f"{store.disk.folder}/{LOG_FILE}", error) from None
             after = before.changed(change(before))
             if after.writers == before.writers:
                 self._replace(store, after)

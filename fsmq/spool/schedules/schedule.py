@@ -74,7 +74,17 @@ class Schedule:
 
         Raises InvalidValue, NoSuchSchedule.
         """
-        return change(self, lambda _: changes)
+        return self.change(lambda _: changes)
+
+    def change(self, change: Callable[[ScheduleSettings], Mapping[str, Any]]) -> ScheduleSettings:
+        """The same, where ``change`` gives the changes, called with what stands, or raises."""
+        with self._changing() as was:
+            if was is None:
+                raise NoSuchSchedule(self.name)
+            now = self._files.read(self.name)
+            content = changed(now, change(now))
+            self._replace(was, content)
+        return content
 
     def next(self, count: int = 5) -> list[float]:
         """The next moments, in Unix seconds, as if it were not paused. Raises NoSuchSchedule."""
@@ -146,24 +156,6 @@ class Schedule:
         files.write(self.name, content)
         if not goes_on:
             files.mark(self.name, begun)
-
-
-def change(
-    schedule: Schedule, change: Callable[[ScheduleSettings], Mapping[str, Any]]
-) -> ScheduleSettings:
-    """Change some of a schedule, durably; all of it then.
-
-    change: called with what stands there, it gives what is to be otherwise, or raises.
-
-    Raises InvalidValue, NoSuchSchedule, Unavailable, and what it raises.
-    """
-    with schedule._changing() as was:
-        if was is None:
-            raise NoSuchSchedule(schedule.name)
-        now = schedule._files.read(schedule.name)
-        content = changed(now, change(now))
-        schedule._replace(was, content)
-    return content
 
 
 class SchedulesOfSpool:
