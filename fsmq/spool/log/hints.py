@@ -62,13 +62,17 @@ class LockFile:
 
     _open: ClassVar[weakref.WeakSet[LockFile]] = weakref.WeakSet()
 
-    def __init__(self, tree: Tree, path: str, flags: int = 0) -> None:
+    def __init__(self, tree: Tree, path: str, flags: int = os.O_RDWR | os.O_CREAT) -> None:
         self._tree = tree
         self._path = path
-        self._fd = tree.create_with(path, os.O_RDWR | os.O_CREAT | flags)
+        self._fd = tree.create_with(path, flags)
         self._inode = os.fstat(self._fd).st_ino
         self._mutex = threading.Lock()
         self._open.add(self)
+
+    @property
+    def path(self) -> str:
+        return self._path
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -116,16 +120,14 @@ class LockFile:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def read_bytes(self, size: int) -> bytes:
-        """The first bytes of the file."""
-        return os.pread(self._fd, size, 0)
+    def read_bytes(self, size: int, start: int = 0) -> bytes:
+        """Bytes of the file."""
+        return os.pread(self._fd, size, start)
 
-    def write_bytes(self, data: bytes) -> None:
-        """Replace the first bytes of the file."""
-        if os.pwrite(self._fd, data, 0) != len(data):
+    def write_bytes(self, data: bytes, start: int = 0) -> None:
+        """Replace bytes of the file."""
+        if os.pwrite(self._fd, data, start) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
-        if self._tree.network:
-            os.fsync(self._fd)  # other hosts see it
 
     @classmethod
     def _leave_to_parent(cls) -> None:
@@ -142,7 +144,7 @@ class Hint(LockFile):
     """A hint, opened. Methods raise OSError."""
 
     def __init__(self, tree: Tree, path: str, flags: int = 0) -> None:
-        super().__init__(tree, path, flags)
+        super().__init__(tree, path, os.O_RDWR | os.O_CREAT | flags)
         # The same bytes say the same: mostly they are those that this process has written.
         self._known: tuple[bytes, End | None] = b"", None
 
@@ -167,6 +169,8 @@ class Hint(LockFile):
         text = " ".join(map(str, end)).encode()
         line = (b"%s %08x" % (text, zlib.crc32(text))).ljust(_HINT_BYTES - 1) + b"\n"
         self.write_bytes(line)
+        if self._tree.network:
+            os.fsync(self._fd)  # other hosts see it
         self._known = line, end
 
 
