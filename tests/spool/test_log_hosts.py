@@ -225,14 +225,14 @@ def test_an_append_that_was_cut_off_is_not_answered_when_the_log_has_grown_past_
         assert [log.publish(b"0"), other.publish(b"1")] == [0, 1]
         stopped = other._store._tail()
         with stopped.locked():
-            written = stopped.append([[entry(b"stopped")]], 4096)
+            _, end = stopped.append([[entry(b"stopped")]], 4096)
         syncs.left = 1
         with pytest.raises(Unavailable):
             log.publish(b"refused")
         for number in range(10):
             assert log.publish(bytes(4096)) == 2 + number
         with pytest.raises(Unavailable):
-            stopped.sync(written.end)
+            stopped.sync(end)
         assert other.publish(b"again") == 12
 
 
@@ -245,10 +245,10 @@ def test_an_append_that_others_have_synced_is_answered_when_the_log_has_grown_pa
         assert [log.publish(b"0"), other.publish(b"1")] == [0, 1]
         stopped = other._store._tail()
         with stopped.locked():
-            written = stopped.append([[entry(b"stopped")]], 4096)
+            _, end = stopped.append([[entry(b"stopped")]], 4096)
         for number in range(10):
             assert log.publish(bytes(4096)) == 3 + number
-        stopped.sync(written.end)
+        stopped.sync(end)
         assert bodies(log)[2] == b"stopped"
 
 

@@ -239,10 +239,8 @@ def _damaged_marks(store: Store, piece: Piece) -> int:
     file = open_piece(store.disk, store.uuid, piece)
     if file is None:
         return 0
-    try:
+    with file:
         return damaged_marks(file, piece.limit)
-    finally:
-        file.close()
 
 
 def _channel_settings(found: dict[str, object]) -> object:

@@ -64,10 +64,8 @@ def _base_of(disk: Disk, log: str, file: File) -> int:
     found = open_file(disk, before.number) if before.number else None
     if found is None:
         return 0
-    try:
+    with found:
         return before.base + walk(found, START, found.size, doubtful=True).ordinal
-    finally:
-        found.close()
 
 
 def lines_before(disk: Disk, log: str, file: File) -> tuple[Closed, Closed]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import NamedTuple
 
 from ..errors import Unavailable
 from .chain import newest
@@ -24,13 +23,6 @@ from .turns import Turn
 
 # A clock that goes back by less than this is not taken for one that was set.
 _SET_BACK_US = 2_000_000
-
-
-class Written(NamedTuple):
-    """What is to be synced: up to ``end`` of its segment."""
-
-    firsts: list[int]
-    end: End
 
 
 class Newest:
@@ -136,8 +128,11 @@ class Newest:
 
     # -- append ------------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[Sequence[Entry]], segment_bytes: int) -> Written:
-        """Append batches, under the lock. Not durable: see `sync`. Raises OSError.
+    def append(
+        self, batches: Sequence[Sequence[Entry]], segment_bytes: int
+    ) -> tuple[list[int], End]:
+        """Append batches, under the lock; the first offset of each, and the place that is to be
+        synced. Raises OSError.
 
         segment_bytes: if the newest segment has so many, the next one is begun.
         """
@@ -176,7 +171,7 @@ class Newest:
         if not self._is_in:
             assert self._turn is not None
             self._turn.write(self._end)
-        return Written(firsts, self._end)
+        return firsts, self._end
 
     def _write_ahead(self, file: Growing, end: int, written: int, segment_bytes: int) -> None:
         self._sizes.note(written)

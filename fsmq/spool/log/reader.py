@@ -7,7 +7,6 @@ import os
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
-from contextlib import closing
 from typing import NamedTuple
 
 from ..errors import OffsetGone, Unavailable
@@ -223,12 +222,10 @@ class Reader:
         file = self._open(piece)
         if file is None:
             return None
-        try:
+        with file:
             offset, _ = self._search(
                 file, piece, lambda _, position: _time_at(file, position) < time_us
             )
-        finally:
-            file.close()
         return max(offset, piece.start)
 
     @none_if_gone
@@ -237,10 +234,8 @@ class Reader:
         file = self._open(piece)
         if file is None:
             return None
-        try:
+        with file:
             return self._place(file, piece, offset)[1]
-        finally:
-            file.close()
 
     @none_if_gone
     def first_time(self, piece: Piece) -> int | None:
@@ -248,10 +243,8 @@ class Reader:
         file = self._open(piece)
         if file is None:
             return None
-        try:
+        with file:
             return _time_at(file, FIRST) if piece.limit > FIRST else 0
-        finally:
-            file.close()
 
     def last_time_us(self, known: Known) -> int:
         """The time of the last message; 0 if there is none."""
@@ -267,10 +260,6 @@ class Reader:
             if end < known.end - 1000:
                 break
         return 0
-
-    def last_time_before(self, piece: Piece) -> int:
-        """The time of the last message of a piece; 0 if there is none."""
-        return self.last_time_us(Known([piece]))
 
     def bytes_from(self, offset: int) -> int:
         """How many bytes of segments hold the messages from an offset on, about."""
@@ -327,7 +316,7 @@ def as_it_is(disk: Disk, log: str) -> Known:
     synced = read_hint(disk.tree, f"{disk.segments}/.sync")
     file, _ = newest(disk, log, synced, os.O_RDONLY)
     if file is not None:
-        with closing(file):
+        with file:
             if synced is None or synced.number != file.number:
                 tail = walk(file, START, file.size, doubtful=True)
                 synced = End(file.number, file.base, tail.ordinal, tail.position)

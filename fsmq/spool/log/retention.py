@@ -17,6 +17,7 @@ from .chain import Piece
 from .channels import ChannelStore
 from .disk import REFUSES
 from .ranges import Range
+from .reader import Known
 from .record import FIRST
 from .store import Store
 
@@ -73,11 +74,9 @@ class Retention:
         """
         now, age = self._disk.clock(), 0.0
         for at, piece in enumerate(pieces[number:], number):
-            if at + 1 < len(pieces):
-                last_us = self._store.reader.first_time(pieces[at + 1])
-            else:
-                last_us = self._store.reader.last_time_us(self._store.known())
-            last_us = last_us or self._store.reader.last_time_before(piece)
+            following = pieces[at + 1] if at + 1 < len(pieces) else None
+            last_us = self._store.reader.first_time(following) if following is not None else 0
+            last_us = last_us or self._store.reader.last_time_us(Known([piece]))
             age = now - last_us / 1e6 if last_us else 0.0
             if age >= 0:
                 break

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from .disk import GONE, Disk
@@ -56,6 +56,12 @@ class File:
 
     def close(self) -> None:
         os.close(self.fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 def open_file(disk: Disk, number: int, access: int = os.O_RDONLY, base: int = 0) -> File | None:

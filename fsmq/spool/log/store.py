@@ -156,9 +156,9 @@ class Store:
         with tail.locked() as end:
             new = self._new_ones(group, settings, end)
             if new:
-                written = tail.append([one.entries for one in new], settings.segment_bytes)
-                end = written.end
-                for batch, first in zip(new, written.firsts, strict=True):
+                batches = [one.entries for one in new]
+                firsts, end = tail.append(batches, settings.segment_bytes)
+                for batch, first in zip(new, firsts, strict=True):
                     batch.first = first
         tail.sync(end)
         if self._ids is not None:
@@ -215,12 +215,10 @@ class Store:
         file = open_file(self.disk, end.number, base=end.base)
         if file is None:
             return {}
-        try:
+        with file:
             found = read_stretch(
                 *(file, synced.position, synced.offset), *(end.position, end.position, end.offset)
             )
-        finally:
-            file.close()
         return {own: message.offset for message in found.messages if (own := message.id)}
 
     def _tail(self) -> LogTail:

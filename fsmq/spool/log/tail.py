@@ -72,10 +72,8 @@ class LogTail(Newest):
             file = open_file(self._disk, synced.number)
             if file is None:
                 return False
-            try:
+            with file:
                 self._sync_is_known = ends_at(file, synced.position)
-            finally:
-                file.close()
         return self._sync_is_known
 
     def settle(self, patience_s: float = PATIENCE_S) -> None:
