@@ -16,7 +16,7 @@ from ..errors import (
     NoSuchChannel,
     NotInFlight,
     as_unavailable,
-    cannot_be_understood,
+    understood,
 )
 from ..layout.dead_letter import check_reason
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
@@ -85,7 +85,13 @@ class Channel:
         from_: where it begins: "first", "last", an offset, or a moment with a time zone.
         """
         checked = ChannelSettings().changed(settings)
-        with as_unavailable(f"cannot create channel {self.name!r}"), self._held():
+        with as_unavailable(f"cannot create channel {self.name!r}"):
+            if Channels(self.log._store.disk).has(self.name):
+                return False  # no lock that another holds keeps a program waiting that starts
+            return self._create(from_, checked)
+
+    def _create(self, from_: From, checked: ChannelSettings) -> bool:
+        with self._held():
             store = self.log._store
             known = store.known(True)
             start = min(max(self.log.offset_of(from_), known.first), known.end)
@@ -110,10 +116,13 @@ class Channel:
     def change(self, change: Callable[[ChannelSettings], Mapping[str, Any]]) -> ChannelSettings:
         """The same, where ``change`` gives the changes, called with what stands, or raises."""
         with self._doing("store the settings of"), self._held():
-            before = self._standing()
+            store = self._store
+            store.settings()  # raises NoSuchChannel
+            with understood(f"{store.folder}/{CHANNEL_FILE}"):
+                before = store.read_settings()
             settings = before.changed(change(before))
             self._make_dead_letter_queue(settings)
-            self._store.replace_settings(settings)
+            store.replace_settings(settings)
             return settings
 
     def pause(self) -> None:
@@ -123,15 +132,6 @@ class Channel:
     def resume(self) -> None:
         """End a pause."""
         self.configure(paused=False)
-
-    def _standing(self) -> ChannelSettings:
-        try:
-            return self._store.read_settings()
-        except ValueError as error:
-            path = f"{self._store.folder}/{CHANNEL_FILE}"
-            raise cannot_be_understood(path, error) from None
-        except FileNotFoundError:
-            return self._store.settings()  # none, or those of a channel without a file
 
     def _held(self) -> AbstractContextManager[None]:
         """Keep others out who create, change or delete it."""

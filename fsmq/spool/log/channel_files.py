@@ -34,10 +34,9 @@ class Channels:
 
     def create(self, name: str, start: int, settings: ChannelSettings) -> bool:
         """Create a channel at an offset, durably; False if it was there, and is as it was."""
-        path = f"{self._disk.channels}/{name}"
-        if self._tree.is_folder(path):
-            self._disk.sync_folder(self._disk.channels)
+        if self.has(name):
             return False
+        path = f"{self._disk.channels}/{name}"
         draft = f"{self._disk.channels}/.{uuid7()}"
         self._tree.make_entry(draft)
         try:
@@ -64,6 +63,13 @@ class Channels:
             self._disk.sync_file(fd)
         finally:
             os.close(fd)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a channel, durably."""
+        is_there = self._tree.is_folder(f"{self._disk.channels}/{name}")
+        if is_there:
+            self._disk.sync_folder(self._disk.channels)
+        return is_there
 
     def delete(self, name: str) -> bool:
         """Delete a channel durably; False if there was none."""

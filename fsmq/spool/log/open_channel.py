@@ -73,9 +73,12 @@ class OpenChannel:
         return self._settings
 
     def read_settings(self) -> ChannelSettings:
-        """What the file says. Raises ValueError, OSError."""
+        """What the file says; the defaults where there is none. Raises ValueError, OSError."""
         known = ChannelSettings().as_dict()
-        read = documents.read(self._tree, f"{self.folder}/{CHANNEL_FILE}", MAX_FILE_BYTES)
+        try:
+            read = documents.read(self._tree, f"{self.folder}/{CHANNEL_FILE}", MAX_FILE_BYTES)
+        except FileNotFoundError:
+            read = {}
         return ChannelSettings().changed({n: value for n, value in read.items() if n in known})
 
     def replace_settings(self, settings: ChannelSettings) -> None:
