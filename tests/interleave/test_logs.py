@@ -29,7 +29,6 @@ from fsmq.spool.errors import (
 from fsmq.spool.fsck import check
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log import Log
-from fsmq.spool.log.merging import Merger
 from tests.interleave.gate import Actor, Gate
 from tests.replay.place import scratch
 from tests.spool.helpers import Clock
@@ -77,12 +76,8 @@ class Process:
 
     def roll(self) -> None:
         with as_unavailable("roll"), self.log._store.writing() as tail:
-            if tail is not None:
-                tail.roll_if_used()
+            tail.roll_if_used()
         self.publish()
-
-    def merge(self) -> None:
-        Merger(self.log._store.disk, after_s=0.0, kept=1).step(1 << 20)
 
     def claim_and_done(self) -> None:
         messages = self.channel.claim(2)
@@ -119,18 +114,23 @@ class Process:
         self.log.configure(writers="hosts")
         self.publish()
 
+    def to_one_host(self) -> None:
+        self.log.configure(writers="host")
+        self.publish()
+
 
 Step = Callable[[Process], None]
 VERBS: tuple[Step, ...] = (
-    *(Process.publish, Process.publish_batch, Process.roll, Process.merge, Process.claim),
+    *(Process.publish, Process.publish_batch, Process.roll, Process.claim),
     *(Process.claim_and_done, Process.done, Process.release, Process.seek, Process.settle),
 )
 OTHERS: tuple[Step, ...] = (
-    *(Process.publish_batch, Process.roll, Process.merge, Process.claim_and_done, Process.done),
+    *(Process.publish_batch, Process.roll, Process.claim_and_done, Process.done),
     *(Process.seek, Process.read, Process.delete, Process.to_many_hosts),
+    Process.to_one_host,
 )
 # What changes nothing that a verb of one of these modes looks at is left out.
-_OF_HOSTS = (Process.publish, Process.publish_batch, Process.merge)
+_OF_HOSTS = (Process.publish, Process.publish_batch, Process.roll, Process.settle)
 
 
 CASES = [*(("host", verb) for verb in VERBS), *(("hosts", verb) for verb in _OF_HOSTS)]

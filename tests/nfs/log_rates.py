@@ -40,15 +40,14 @@ class Rate(NamedTuple):
     """What some hosts have done in one measurement."""
 
     per_s: list[float]
-    groups: int
-    lost_races: int
-    written: int
+    turns: int
+    segments: int
 
     def __str__(self) -> str:
         shares = " + ".join(f"{one:.1f}" for one in self.per_s)
         return (
             f"{sum(self.per_s):7.1f} messages/s ({shares});"
-            f" {self.groups} groups, {self.lost_races} races lost, {self.written} files written"
+            f" {self.turns} turns, {self.segments} segments"
         )
 
 
@@ -124,9 +123,8 @@ def _publish(
 def _rate(told: Sequence[Published], seconds: float) -> Rate:
     return Rate(
         [one.counted / seconds for one in told],
-        sum(one.linked for one in told),
-        sum(one.lost for one in told),
-        sum(one.written for one in told),
+        sum(one.turns for one in told),
+        sum(one.segments for one in told),
     )
 
 

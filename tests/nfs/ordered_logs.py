@@ -1,8 +1,8 @@
-"""Two hosts on real NFS that publish to one log, claim from its channels and merge.
+"""Two hosts on real NFS that publish to one log, and claim from its channels.
 
     python -m tests.nfs.ordered_logs --seconds 60 --options vers=4.2,hard
 
-First a writer is stopped until the name for which it tries is free again. Then programs are stopped
+First a writer is stopped in its turn until another has taken the turn. Then programs are stopped
 and killed, and answers lost while the server is started again. A reader on each host compares what
 it sees with what was there before: no offset means two things.
 """
@@ -25,15 +25,14 @@ import click
 from tests.harness.hosts import Host, Hosts
 from tests.harness.log_load import Told, prepare
 from tests.harness.suite import HOME, PATIENCE_S, eventually
-from tests.nfs import freed_names
+from tests.nfs import stopped_turns
 from tests.nfs.export import Export
 from tests.nfs.rivals import Rivals
 from tests.power.kills import HOSTS
 
 _EXPORTED = Path("/srv/export")
-# The times of a writer's trust and of a merge, a hundred times as short, so that names become free.
-_QUICK = "import fsmq.spool.log.linking as l, fsmq.spool.log.merging as m\nl.TRUST_S = 1.0\n"
-_QUICK += "m.Merger.__init__.__kwdefaults__.update(after_s=6.0, kept=20)\n"
+# How long a writer waits for one that is stopped, less than that is here.
+_QUICK = "import fsmq.spool.log.tail as t\nt._PATIENCE_WITH_TURNS_S = 1.0, 2.0\n"
 LOAD = """
 import sys
 from pathlib import Path
@@ -86,8 +85,8 @@ def main(seconds: int, options: str) -> None:
         for host in hosts.others:
             export.mount(host, mounted, options)
         print("mounted", flush=True)
-        with Rivals(*hosts.others, mounted / "freed") as rivals:
-            findings = freed_names.check(*rivals)
+        with Rivals(*hosts.others, mounted / "stopped") as rivals:
+            findings = stopped_turns.check(*rivals)
         for finding in findings:
             print(f"{finding.kind}: {finding.text}")
         prepare(_EXPORTED / "spool", "hosts")
@@ -103,7 +102,7 @@ def main(seconds: int, options: str) -> None:
         print(f"refused: {sorted(set(told.refused))}")
         assert len(told.answered) > 20
         names = sorted(path.name for path in (_EXPORTED / "spool/logs/users/log").iterdir())
-        print(f"{len(names)} names, merged: {[name for name in names if '-' in name]}")
+        print(f"{len(names)} names, turns: {[name for name in names if name.startswith('.turn')]}")
         told.judge(_EXPORTED / "spool")
         assert not findings
     print("results: nothing lost, no offset means two things")

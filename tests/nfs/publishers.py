@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import NamedTuple
@@ -16,16 +17,14 @@ class Published(NamedTuple):
     """What a host has done.
 
     offsets: of each thread's messages, one after the other. counted: how many were answered in the
-        time that counts. linked, lost: links that gave a group its name, and that came too late.
-        written: files that were written for them.
+        time that counts. turns: how many it took. segments: how many it began.
     """
 
     name: str
     offsets: list[list[int]]
     counted: int
-    linked: int
-    lost: int
-    written: int
+    turns: int
+    segments: int
 
 
 def body_of(name: str, thread: int, number: int) -> bytes:
@@ -41,10 +40,9 @@ class Publishers:
 
     def __init__(self, spool: Spool, log: str, name: str, begin: float, end: float) -> None:
         self._log = spool.log(log)
-        self._tree = spool.tree
         self._name = name
         self._begin, self._end = begin, end
-        self._counted = self._linked = self._lost = self._written = 0
+        self._counted = self._turns = self._segments = 0
         self._errors: list[BaseException] = []
         self._counting = threading.Lock()
 
@@ -55,33 +53,28 @@ class Publishers:
             threading.Thread(target=self._work, args=(thread, offsets[thread]))
             for thread in range(threads)
         ]
-        link, create = Tree.link, Tree.create
+        create = Tree.create_with
 
-        def count_link(tree: Tree, path: str, name: str) -> None:
-            try:
-                link(tree, path, name)
-            except FileExistsError:
-                self._lost += tree is self._tree
-                raise
-            self._linked += tree is self._tree
-
-        def count_create(tree: Tree, path: str) -> int:
-            self._written += tree is self._tree
-            return create(tree, path)
+        def count(tree: Tree, path: str, flags: int) -> int:
+            fd = create(tree, path, flags)
+            name = path.removeprefix("./")
+            if flags & os.O_EXCL:
+                self._turns += name.startswith(".turn.")
+                self._segments += name.isdecimal()
+            return fd
 
         # Only one thread at a time publishes for all, so that the counters need no lock.
-        Tree.link, Tree.create = count_link, count_create  # type: ignore[method-assign]
+        Tree.create_with = count  # type: ignore[method-assign]
         try:
             for each in working:
                 each.start()
             for each in working:
                 each.join()
         finally:
-            Tree.link, Tree.create = link, create  # type: ignore[method-assign]
+            Tree.create_with = create  # type: ignore[method-assign]
         for error in self._errors:
             raise error
-        counts = (self._counted, self._linked, self._lost, self._written)
-        return Published(self._name, offsets, *counts)
+        return Published(self._name, offsets, self._counted, self._turns, self._segments)
 
     def _work(self, thread: int, offsets: list[int]) -> None:
         try:

@@ -17,9 +17,6 @@ from typing import Any
 
 from fsmq.spool import FsmqError, NewMessage, Spool
 from fsmq.spool.durability.locks import Lock, reserve
-from fsmq.spool.layout.tree import Tree
-from fsmq.spool.log import linking
-from fsmq.spool.log.merging import Merger
 from tests.harness.suite import PATIENCE_S
 from tests.nfs.publishers import Published, Publishers
 
@@ -33,9 +30,9 @@ class Rival:
         self._root = root
         self._held: Lock | None = None
         self._lock = fcntl.flock
-        self._link = Tree.link
         self._waits = threading.Event()
         self._answers: list[Any] = []
+        self._restore: Callable[[], None] = lambda: None
 
     # -- queues and topics -----------------------------------------------------------------------
 
@@ -118,8 +115,8 @@ class Rival:
 
     # -- logs ------------------------------------------------------------------------------------
 
-    def make_log(self, log: str) -> bool:
-        return self._spool.log(log).create(writers="hosts")
+    def make_log(self, log: str, segment_bytes: int = 16 << 20) -> bool:
+        return self._spool.log(log).create(writers="hosts", segment_bytes=segment_bytes)
 
     def drop_log(self, log: str) -> None:
         self._spool.log(log).delete()
@@ -136,29 +133,20 @@ class Rival:
     def read_log(self, log: str) -> dict[str, str]:
         return {str(m.offset): m.body.decode() for m in self._spool.log(log).read()}
 
-    def merge(self, log: str, kept: int) -> int:
-        """Merge all groups but the newest at once, which frees their names; how many went."""
-        merger = Merger(self._spool.log(log)._store.disk, after_s=0.0, kept=kept)
-        went = 0
-        while freed := merger.step(1 << 20):
-            went += freed
-        return went
+    def stop_at_call(self, name: str, number: int, *step: Any) -> bool:
+        """Begin a step, and stop it before its so-many-th call of a name; whether it came there."""
+        came, call, left = threading.Event(), getattr(os, name), [number]
 
-    def stop_at_link(self, seconds: float, *step: Any) -> bool:
-        """Begin a step, and stop it before the first link that it makes; whether it came there.
+        def stop_once(*arguments: Any, **options: Any) -> Any:
+            if threading.current_thread() is self._stopped:
+                left[0] -= 1
+                if not left[0]:
+                    came.set()
+                    self._waits.wait(PATIENCE_S)
+            return call(*arguments, **options)
 
-        seconds: for how long a writer believes what it knows.
-        """
-        came, link, tree = threading.Event(), self._link, self._spool.tree
-
-        def stop_once(of: Tree, path: str, name: str) -> None:
-            if of is tree and not came.is_set():
-                came.set()
-                self._waits.wait(PATIENCE_S)
-            link(of, path, name)
-
-        linking.TRUST_S = seconds
-        Tree.link = stop_once  # type: ignore[method-assign]
+        setattr(os, name, stop_once)
+        self._restore = lambda: setattr(os, name, call)
         self._waits.clear()
         self._stopped = threading.Thread(target=lambda: self._answers.append(self.do(*step)))
         self._stopped.start()
@@ -220,7 +208,7 @@ class Rival:
         self._waits.set()
         self._stopped.join()
         fcntl.flock = self._lock
-        Tree.link = self._link  # type: ignore[method-assign]
+        self._restore()
         return self._answers.pop()
 
     def do(self, what: str, *arguments: Any) -> Any:

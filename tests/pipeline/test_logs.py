@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,22 @@ def test_what_retention_took_fails_a_query_unless_it_may(spark: SparkSession, ro
         read(spark, root, startingOffsets="0").collect()
     rows = read(spark, root, startingOffsets="0", failOnDataLoss="false").collect()
     assert [row.offset for row in rows] == list(range(first, 501))
+
+
+def test_damage_fails_a_query_unless_it_may(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "damaged"
+    with Spool(root) as spool:
+        log = spool.log("users", create=True)
+        for number in range(100):
+            log.publish(b"%0100d" % number)
+        [path] = (root / "logs/users/log").glob("0*")
+    with path.open("r+b") as file:
+        file.seek(-50, os.SEEK_END)
+        file.write(b"?")
+    with pytest.raises(Exception, match="has damaged or lost messages"):
+        read(spark, root).collect()
+    rows = read(spark, root, failOnDataLoss="false").collect()
+    assert [row.offset for row in rows] == list(range(99))
 
 
 def test_a_batch_is_written_in_order_and_a_job_once(spark: SparkSession, root: Path) -> None:

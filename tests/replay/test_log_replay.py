@@ -21,7 +21,6 @@ from fsmq.spool.log import growing
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.feeding import Feed
 from fsmq.spool.log.log import Log, LogEntry
-from fsmq.spool.log.merging import Merger
 from fsmq.spool.log.once import publish_once
 from fsmq.spool.log.retention import Retention
 from tests.replay.place import remove_tree, state_folder
@@ -89,9 +88,14 @@ class Actor:
 
     def publish_to_a_new_segment(self) -> None:
         with self.log._store.writing() as tail:
-            assert tail is not None
             tail.roll()
         self._publish([NEW.encode()])
+
+    def take_turn(self) -> None:
+        self._publish([b"first"])
+        with Spool(self.spool.tree.root, sync="fsync", delivers=False) as other:
+            Actor(other, self.recorder)._publish([NEW.encode()])
+        self._publish([b"last"])
 
     def _publish(self, bodies: list[bytes]) -> None:
         self.mark(lambda p: p.begun.append(bodies))
@@ -112,9 +116,6 @@ class Actor:
     def feed(self) -> None:
         self.mark(lambda p: setattr(p, "fed", True))
         feed_of(self.log).step()
-
-    def merge(self) -> None:
-        assert Merger(self.log._store.disk, after_s=0.0, kept=1).step(1 << 20) > 1
 
     def create(self) -> None:
         self.mark(lambda p: setattr(p, "log", None))
@@ -210,7 +211,10 @@ ON_HOST = (
     *("claim", "done", "done_all", "claim_and_done", "done_again", "done_in_a_new_file"),
     *("renew", "release", "release_all", "bury", "seek", "retain"),
 )
-ON_HOSTS = ("publish", "publish_batch", "publish_two", "merge")
+ON_HOSTS = (
+    *("publish", "publish_batch", "publish_two", "publish_to_a_new_segment"),
+    *("take_turn", "retain"),
+)
 CASES = [*(("host", verb) for verb in ON_HOST), *(("hosts", verb) for verb in ON_HOSTS)]
 
 
@@ -225,7 +229,6 @@ def prepare(spool: Spool, writers: str, verb: str) -> Promised:
     log.publish_many(bodies[:6])
     if verb == "retain":
         with log._store.writing() as tail:
-            assert tail is not None
             tail.roll()
     log.publish_many(bodies[6:10])
     for body in bodies[10:]:

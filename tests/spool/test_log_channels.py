@@ -21,6 +21,7 @@ from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.handing import Asked
 from fsmq.spool.log.log import Log, LogEntry
+from fsmq.spool.log.record import FIRST, MARK_BYTES
 from fsmq.spool.verbs.redrive import Redriven
 from tests.spool.helpers import Clock
 
@@ -484,9 +485,9 @@ def test_without_its_file_a_channel_hands_out_nothing(log: Log) -> None:
 
 def test_damage_in_the_log_is_lost_to_a_channel(log: Log) -> None:
     fill(log, 3)
-    path = log.spool.context.tree.root / "logs/users/log" / f"{0:020}"
-    data = path.read_bytes()
-    path.write_bytes(data[: 64 + 20] + b"X" + data[64 + 21 :])
+    path = log.spool.context.tree.root / "logs/users/log" / f"{1:020}"
+    data, at = path.read_bytes(), FIRST + MARK_BYTES + 20
+    path.write_bytes(data[:at] + b"X" + data[at + 1 :])
     ch = channel(log)
     messages = ch.claim(9)
     assert offsets(messages) == [1, 2]

@@ -165,10 +165,10 @@ def test_what_a_killed_writer_left_is_settled(log: Log) -> None:
 def test_drafts_of_dead_writers_go(log: Log, spool: Spool, clock: Clock) -> None:
     root = spool.tree.root / "logs"
     name = ".01977420-dc00-7abc-8def-0123456789ab"
-    (root / "users/log" / name).write_bytes(b"a group that was never linked")
-    (root / "users/channels" / name / "1").mkdir(parents=True)
-    (root / name / "log").mkdir(parents=True)
-    places = [root / "users/log" / name, root / "users/channels" / name, root / name]
+    for folder in (root / "users/channels" / name / "1", root / name / "log"):
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    places = [root / "users/channels" / name, root / name]
     tend(log)
     assert all(place.exists() for place in places)
     clock.advance(2 * HOUR_S)

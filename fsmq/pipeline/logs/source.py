@@ -35,8 +35,8 @@ from fsmq.pipeline.logs.log_columns import batch_of, schema_of
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, OffsetGone, Spool, Unavailable
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.log.chain import Piece
 from fsmq.spool.log.log import From, Log
-from fsmq.spool.log.segments import Piece
 
 NAME = "fsmq_log"
 _BOTH = ("root", "log", "columns", "startingOffsets", "minPartitions", "failOnDataLoss")
@@ -128,8 +128,14 @@ class Reading:
                 messages = [message for message in page.messages if message.offset < part.end]
                 if messages:
                     yield batch_of(self.log, messages, self.schema)
+                reached = min(page.next, part.end)
+                if self.fails and len(messages) < reached - offset:
+                    raise Unavailable(
+                        f"log {self.log!r} has damaged or lost messages among {offset} to"
+                        f" {reached - 1}; with failOnDataLoss=false they are passed over"
+                    )
                 if page.next <= offset:
-                    return
+                    raise Unavailable(f"log {self.log!r} ends at {offset}, before {part.end}")
                 offset = page.next
 
 

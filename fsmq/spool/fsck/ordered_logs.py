@@ -15,14 +15,18 @@ from ..layout.names import UUID7, is_queue
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from ..log.blocks import Blocks
+from ..log.chain import Piece, open_piece
 from ..log.disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
 from ..log.lines import MAX_HEAD_BYTES, parse_head
 from ..log.log_document import Document
 from ..log.log_settings import ChannelSettings
 from ..log.progress_file import PROGRESS, newest, progress_name
 from ..log.reader import as_it_is
-from ..log.segments import Piece, open_file, parse_name
+from ..log.record import FIRST, LINE_BYTES, parse_line
+from ..log.segments import name_of, numbers_in
 from ..log.store import Store
+from ..log.stretch import damaged_marks
+from ..log.turns import turn_of
 from .messages import Scene, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 
@@ -137,20 +141,25 @@ class LogRules:
 
     def _segment(self, folder: str, name: str) -> Fault | None:
         path = f"{folder}/{name}"
-        if name in _KNOWN:
+        if name in _KNOWN or turn_of(name) is not None:
             return None
-        if parse_name(name) is None:
+        if not numbers_in([name]):
             return self._other(path, "a segment")
         found = self._tree.stat(path)
         if found is not None and not stat.S_ISREG(found.st_mode):
             return stray(path, f"is {kind_of_file(found.st_mode)}, not a segment: move it away")
-        file = open_file(self._tree, folder, name)
-        if file is None:
+        fd = self._tree.open(path) if found is not None else -1
+        try:
+            data = os.pread(fd, FIRST, 0) if fd >= 0 else b""
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        copies = [parse_line(data[at : at + LINE_BYTES]) for at in (0, LINE_BYTES)]
+        if all(line is not None and name_of(line.number) == name for line in copies):
             return None
-        file.close()
-        if file.line is not None:
-            return None
-        reason = "has a damaged first line: its messages can be read, but not past damage"
+        if not found or found.st_size <= FIRST:
+            return None  # its writer died before the line was durable, and nothing was appended
+        reason = "has a damaged first line: the other copy, or its marks, tell what it said"
         return Fault(Finding(Kind.BAD_SEGMENT, Severity.ERROR, path, reason))
 
     def _store(self, name: str) -> Store | None:
@@ -165,13 +174,13 @@ class LogRules:
         if store is None:
             return None
         try:
-            known = as_it_is(store.disk)
+            known = as_it_is(store.disk, store.uuid)
             pieces = known.pieces
-            # A name without an end reaches up to the next one, whatever the file has.
+            # A file may end before its messages do.
             short = [
                 one
                 for piece in pieces
-                if piece.end is not None and piece.end > piece.start
+                if piece.end > piece.start
                 for one in store.reader.page_of(known, piece.end - 1, 1).lost
             ]
         except (FsmqError, OSError):
@@ -181,7 +190,7 @@ class LogRules:
         holes = [
             (before.end, after.start)
             for before, after in pairwise(pieces)
-            if before.end is not None and before.end < after.start
+            if before.end < after.start
         ]
         holes += short
         if not holes:
@@ -199,7 +208,7 @@ class LogRules:
             return None
         lost: list[tuple[int, int]] = []
         try:
-            known = as_it_is(store.disk)
+            known = as_it_is(store.disk, store.uuid)
             offset = known.first
             while offset < known.end:
                 page = store.reader.page_of(known, offset, 10_000)
@@ -207,21 +216,33 @@ class LogRules:
                 if page.next <= offset:
                     break
                 offset = page.next
+            marks = sum(_damaged_marks(store, piece) for piece in known.pieces)
         except (FsmqError, OSError):
             return None
         finally:
             store.close()
-        lost = [one for one in lost if any(_has(piece, one[0]) for piece in known.pieces)]
+        lost = [
+            one for one in lost if any(piece.start <= one[0] < piece.end for piece in known.pieces)
+        ]
+        path = f"{self._tree.folder(LOGS, name)}/{SEGMENTS}"
+        if marks and not lost:
+            reason = "has damaged marks: all messages can be read, but damage near them costs more"
+            return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=marks))
         if not lost:
             return None
-        path = f"{self._tree.folder(LOGS, name)}/{SEGMENTS}"
         reason = f"has damaged messages, the first at offset {lost[0][0]}: readers pass over them"
         number = sum(end - start for start, end in lost)
         return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=number))
 
 
-def _has(piece: Piece, offset: int) -> bool:
-    return piece.start <= offset and (piece.end is None or offset < piece.end)
+def _damaged_marks(store: Store, piece: Piece) -> int:
+    file = open_piece(store.disk, store.uuid, piece)
+    if file is None:
+        return 0
+    try:
+        return damaged_marks(file, piece.limit)
+    finally:
+        file.close()
 
 
 def _channel_settings(found: dict[str, object]) -> object:

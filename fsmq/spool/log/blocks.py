@@ -9,10 +9,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from typing import TypeAlias
 
 from .ranges import Range
-from .record import LINE_BYTES, LogMessage
+from .record import LogMessage
 from .segments import File
 from .stretch import Stretch, read_stretch
 
@@ -20,8 +19,6 @@ BLOCK_BYTES = 1024 * 1024
 DEFAULT_BUDGET = 64 * 1024 * 1024
 # What a message costs beside its bytes in the file, about.
 _OVERHEAD = 200
-
-Key: TypeAlias = tuple[str, int, int]  # folder and inode of a segment, position
 
 
 class Block:
@@ -67,19 +64,19 @@ class Blocks:
         self._used = 0
         self._known: OrderedDict[tuple[int, int, int], Block] = OrderedDict()
 
-    def get(self, log: int, inode: int, slot: int) -> Block | None:
+    def get(self, log: int, number: int, slot: int) -> Block | None:
         """A block that is kept: the one that begins at this position."""
         with self._lock:
-            key = (log, inode, slot)
+            key = (log, number, slot)
             found = self._known.get(key)
             if found is not None:
                 self._known.move_to_end(key)
             return found
 
-    def keep(self, log: int, inode: int, slot: int, block: Block) -> None:
+    def keep(self, log: int, number: int, slot: int, block: Block) -> None:
         """Keep a block, as long as there is room."""
         with self._lock:
-            key = (log, inode, slot)
+            key = (log, number, slot)
             old = self._known.pop(key, None)
             if old is not None:
                 self._used -= old.size
@@ -89,10 +86,10 @@ class Blocks:
                 _, gone = self._known.popitem(last=False)
                 self._used -= gone.size
 
-    def grew(self, log: int, inode: int, slot: int, by: int) -> None:
+    def grew(self, log: int, number: int, slot: int, by: int) -> None:
         """Note that a block has more bytes, if it is still kept."""
         with self._lock:
-            if (log, inode, slot) in self._known:
+            if (log, number, slot) in self._known:
                 self._used += by
 
 
@@ -105,6 +102,3 @@ def read_block(file: File, position: int, offset: int, limit: int, end_offset: i
     """Read a block. For the limits see `read_stretch`."""
     stretch = read_stretch(file, position, offset, block_end(position), limit, end_offset)
     return Block(offset, stretch, position)
-
-
-FIRST = LINE_BYTES

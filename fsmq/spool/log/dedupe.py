@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import InvalidValue
 from .record import Entry, LogMessage
 
 
 class Ids:
-    """The ids of the messages of the last ``window`` seconds of a log.
+    """The ids of the messages of the last ``window`` seconds of a log, of what is durable.
 
     seen: the offset up to which the log was read for them; None if not at all.
     """
@@ -40,28 +40,35 @@ class Ids:
                 self._order.append((time_us, own, offset))
         self.seen = first + len(entries)
 
-    def forget_before(self, time_us: int) -> None:
-        """Forget ids of messages that are older than a time."""
-        while self._order and self._order[0][0] < time_us:
+    def forget(self, now_us: int) -> None:
+        """Forget ids of messages that are not of the window now; of one that is as far ahead
+        nobody knows how old it is, since the clock was set back."""
+        window_us = int(self.window_s * 1e6)
+        while self._order and abs(now_us - self._order[0][0]) > window_us:
             _, own, offset = self._order.popleft()
             if self._first.get(own) == offset:  # else it was used again, later
                 del self._first[own]
 
-    def first_of(self, entries: Sequence[Entry]) -> int | None:
+    def first_of(self, entries: Sequence[Entry], others: Mapping[str, int]) -> int | None:
         """The first offset of a batch that is stored already; None if it is new.
+
+        others: ids of messages that are not durable yet, and their offsets.
 
         Raises:
             InvalidValue: some of its ids are known and others are not, or not in this order.
         """
-        ids = [entry.id for entry in entries if entry.id is not None]
-        known = [self._first.get(own) for own in ids]
-        if all(one is None for one in known):
+        found = [
+            None if own is None else self._first.get(own, others.get(own))
+            for own in (entry.id for entry in entries)
+        ]
+        if all(one is None for one in found):
+            ids = [entry.id for entry in entries if entry.id is not None]
             if len(set(ids)) < len(ids):
                 raise InvalidValue("id", "is given twice in one batch")
             return None
-        first = self._first.get(entries[0].id or "")
+        first = found[0]
         if first is None or any(
-            entry.id is not None and self._first.get(entry.id) != first + number
+            entry.id is not None and found[number] != first + number
             for number, entry in enumerate(entries)
         ):
             raise InvalidValue("id", "some messages of the batch are in the log, others are not")

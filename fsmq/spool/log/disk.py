@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 from ..layout.transitions import LOGS, REMOVE
@@ -49,6 +50,12 @@ class Disk:
     def channels(self) -> str:
         return f"{self.folder}/{CHANNELS}"
 
+    def open_segments(self) -> OpenDisk:
+        """The same with the folder of segments held open; close it. Raises OSError."""
+        tree = copy(self.tree)
+        tree.fd = self.tree.open_folder(self.segments)
+        return OpenDisk(tree, self.name, self.clock, self.syncs, self.tree)
+
     def now_us(self) -> int:
         return int(self.clock() * 1_000_000)
 
@@ -75,4 +82,35 @@ class Disk:
         # Of a rename between two folders the fsync of one is not assumed to be enough.
         self.sync_folder(path.rpartition("/")[0])
         self.sync_folder(self.tree.folder(REMOVE))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDisk(Disk):
+    """The segments of one log, whatever has its name meanwhile. tree: of their folder alone."""
+
+    whole: Tree | None = None
+
+    @property
+    def segments(self) -> str:
+        return "."
+
+    def close(self) -> None:
+        self.tree.close()
+
+    def trash(self, path: str) -> bool:
+        assert self.whole is not None
+        target = self.whole.folder(REMOVE, f".{uuid7()}")
+        try:
+            os.rename(path, target, src_dir_fd=self.tree.fd, dst_dir_fd=self.whole.fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def trash_durably(self, path: str) -> bool:
+        assert self.whole is not None
+        found = self.trash(path)
+        self.sync_folder(self.segments)
+        if self.syncs:
+            self.whole.sync_folder(self.whole.folder(REMOVE))
         return found

@@ -1,4 +1,4 @@
-"""The bytes of the last segment of a log on one host, which grows.
+"""The bytes of the newest segment of a log, which grows.
 
 Where small appends follow each other, zeros are written ahead of them. An append that takes their
 place does not change the size of the file. So its sync has bytes to write, and no journal, which
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from ..layout.files import write_at
-from ..layout.tree import Tree
-from .record import HEAD_BYTES
-from .segments import File, open_file
+from .record import FIRST, HEAD_BYTES
+from .segments import File
 
 _AGAIN_BYTES = 1 << 20
 # So many zeros are written ahead, once so many appends in a row were small: zeros are bytes, too,
@@ -50,7 +49,8 @@ class Growing(File):
     __slots__ = ("_zeros_to",)
 
     def __init__(self, file: File) -> None:
-        super().__init__(file.fd, file.name, file.line, file.inode)
+        super().__init__(file.fd, file.number, file.line, file.base)
+        self.mark = file.mark
         self._zeros_to = self.size  # behind the end of the log it has zeros up to here
 
     def append(self, position: int, chunks: Iterable[bytes]) -> None:
@@ -83,7 +83,10 @@ class Growing(File):
         return True
 
     def write_again(self, begin: int, end: int) -> None:
-        """Write bytes over themselves."""
+        """Write bytes over themselves; and both copies of the line, of which one may be torn."""
+        if begin < FIRST and self.line is not None:
+            write_at(self.fd, self.line.encode(), 0)
+            begin = FIRST
         while begin < end:
             data = self.read(begin, min(_AGAIN_BYTES, end - begin))
             if not data:
@@ -109,18 +112,6 @@ class Growing(File):
         self._zeros_to = position
         if self.size > position:
             os.ftruncate(self.fd, position)
-
-
-def cut_zeros(tree: Tree, folder: str, name: str, end: int) -> None:
-    """Cut the zeros behind the end of a segment that is left: they would count as bytes of the log.
-
-    Raises OSError.
-    """
-    file = open_file(tree, folder, name, os.O_RDWR)
-    if file is not None:
-        with closing(file):
-            if ends_at(file, end):
-                Growing(file).cut(end)
 
 
 def ends_at(file: File, position: int) -> bool:

@@ -1,11 +1,11 @@
-"""The two small files of a log that grows on one host: each is a lock and a hint.
+"""The small files of a log: its locks, and hints that say up to where something is so.
 
-``.writer`` is locked to append, and says where the last whole append ended. ``.sync`` is locked to
-sync, and says up to where everything is on stable media. The second is true for ever: it is written
-behind the sync. But nobody syncs the hints: if the machine stopped, or the filesystem was lost and
-mounted again, both may be older than the segments, and the first may be newer. No process outlives
-that, so each one compares them with the last segment before it believes them. A hint that is not
-there, or does not verify, costs a walk through the last segment and nothing else.
+``.writer`` is locked to append, and has nothing in it. ``.sync`` is locked to sync, and says up to
+where everything is on stable media: it is written behind the sync. A turn says where the last whole
+append ended. Nobody syncs hints for a crash of this machine: after it, or when the filesystem was
+lost and mounted again, they may be older than the segments, and a turn may be newer. No process
+outlives that, so each one compares them with the newest segment before it believes them. A hint
+that is not there, or does not verify, costs a walk through that segment and nothing else.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.01
 class End(NamedTuple):
     """A place between two batches.
 
-    base: of the segment. ordinal: how many messages of it come before. time_us: of the last one.
-    marked_at, marked: position and ordinal of the last mark before it. state: FAILED if a sync
-    behind it has failed, UNDER_WAY while one is under way, else 0.
+    number, base: of the segment. ordinal: how many messages of it come before. time_us: of the last
+    one. marked_at, marked: position and ordinal of the last mark before it. state: FAILED if a sync
+    behind it has failed, UNDER_WAY while one is under way, or in a turn while its writer is in.
     """
 
+    number: int
     base: int
     ordinal: int
     position: int
@@ -52,10 +53,8 @@ class End(NamedTuple):
         return self.base + self.ordinal
 
     def reaches(self, end: End) -> bool:
-        """Whether what is durable up to here has all up to another place."""
-        if self.base == end.base:
-            return self.position >= end.position
-        return self.base >= end.offset
+        """Whether all up to another place of the same segment comes before this one."""
+        return self.number == end.number and self.position >= end.position
 
 
 class LockFile:
@@ -81,24 +80,34 @@ class LockFile:
             os.close(fd)
 
     def is_current(self) -> bool:
-        """Whether the file still has its name: the log was not deleted."""
+        """Whether the file still has its name. It is open, so no other can have its number."""
         found = self._tree.look(self._path)
         return found is not None and found.st_ino == self._inode
 
     @contextmanager
     def locked(self, patience_s: float = PATIENCE_S) -> Iterator[None]:
         """Hold the lock. Raises Unavailable if another process has it for long."""
+        self.lock(patience_s)
+        try:
+            yield
+        finally:
+            self.unlock()
+
+    def lock(self, patience_s: float = PATIENCE_S) -> None:
+        """Take the lock. Raises Unavailable if another process has it for long."""
         if not self._mutex.acquire(timeout=patience_s):
             raise _busy(self._path)
         try:
             self._lock(patience_s)
-            try:
-                yield
-            finally:
-                with suppress(OSError):
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)
-        finally:
+        except BaseException:
             self._mutex.release()
+            raise
+
+    def unlock(self) -> None:
+        """Let go of the lock."""
+        with suppress(OSError):
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._mutex.release()
 
     def _lock(self, patience_s: float) -> None:
         pause, end = _FIRST_PAUSE_S, time.monotonic() + patience_s
@@ -132,15 +141,17 @@ os.register_at_fork(after_in_child=LockFile._leave_to_parent)
 
 
 class Hint(LockFile):
-    """One of the two files, opened. Methods raise OSError."""
+    """A hint, opened. Methods raise OSError."""
 
-    def __init__(self, tree: Tree, path: str) -> None:
-        super().__init__(tree, path)
+    def __init__(self, tree: Tree, path: str, flags: int = 0) -> None:
+        super().__init__(tree, path, os.O_RDWR | os.O_CREAT | flags)
         # The same bytes say the same: mostly they are those that this process has written.
         self._known: tuple[bytes, End | None] = b"", None
 
     def read(self) -> End | None:
         """What the file says; None if nothing that verifies."""
+        if self._tree.network:
+            return read_hint(self._tree, self._path)  # an old descriptor may show what was
         # A writer may be at it: the checksum tells, and a second look finds it whole.
         for _ in range(3):
             data = self.read_bytes(_HINT_BYTES)
@@ -158,11 +169,9 @@ class Hint(LockFile):
         text = " ".join(map(str, end)).encode()
         line = (b"%s %08x" % (text, zlib.crc32(text))).ljust(_HINT_BYTES - 1) + b"\n"
         self.write_bytes(line)
+        if self._tree.network:
+            os.fsync(self._fd)  # other hosts see it
         self._known = line, end
-
-    def erase(self) -> None:
-        """Let the file say nothing."""
-        self.write_bytes(b"\n" * _HINT_BYTES)
 
 
 def read_hint(tree: Tree, path: str) -> End | None:

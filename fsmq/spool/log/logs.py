@@ -12,7 +12,7 @@ from typing import Any
 
 from ..context import OpenSpool
 from ..durability.settings_lock import LOG, settings_held
-from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable, understood
+from ..errors import FsmqError, NoSuchLog, as_unavailable, understood
 from ..layout.names import check_queue, is_queue
 from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
@@ -48,6 +48,8 @@ class Logs:
         self.worker: Callable[..., Any] | None = None
         self._lock = threading.Lock()
         self._open: dict[str, Store] = {}
+        self._gone: list[Store] = []  # their logs were deleted while a thread was at work on them
+        self._swept_at = time.monotonic()
         self._channels: dict[tuple[str, str], ChannelStore] = {}
 
     def close(self) -> None:
@@ -64,11 +66,14 @@ class Logs:
     def store(self, name: str) -> Store:
         """A log, opened. Raises NoSuchLog, Unavailable."""
         with as_unavailable(f"cannot open log {name!r}"), self._lock:
+            if time.monotonic() - self._swept_at > _IDLE_S:
+                self._close_idle(_IDLE_S)
             found = self._open.get(name)
             if found is not None:
                 if found.is_current():
                     return found
-                del self._open[name]  # deleted; who is at work on it closes its files
+                self._gone.append(self._open.pop(name))
+                self._close_idle(_IDLE_S)
             if len(self._open) >= _MOST_OPEN:
                 self._close_idle(0.0)
             made = Store(self.disk(name), self.blocks)
@@ -102,7 +107,8 @@ class Logs:
             self._close_idle(_IDLE_S)
 
     def _close_idle(self, age_s: float) -> None:
-        now = time.monotonic()
+        self._swept_at = now = time.monotonic()
+        self._gone = [store for store in self._gone if not store.close_if_free()]
         for name, store in sorted(self._open.items(), key=lambda item: item[1].used_at):
             if now - store.used_at < age_s or not store.close_if_free():
                 continue
@@ -186,11 +192,10 @@ class Logs:
                 self._replace(store, after)
                 store.about()
                 return after
+            # Who still writes as before writes to a segment that has ended.
             with store.writing() as tail:
-                if tail is not None and not tail.seal():
-                    raise InvalidValue("writers", "can be changed when the log has a message")
+                tail.roll()
                 self._replace(store, after)
-            store.take_over()
             store.about()
         return after
 
@@ -213,7 +218,10 @@ class Logs:
                 self.context.tree.unlink(path)
                 self.context.tree.sync_folder(path.rpartition("/")[0])
         with self._lock:
-            self._open.pop(name, None)
+            gone = self._open.pop(name, None)
+            if gone is not None:
+                self._gone.append(gone)
+                self._close_idle(_IDLE_S)
             for key in [key for key in self._channels if key[0] == name]:
                 del self._channels[key]
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple
 
 from ..errors import OffsetGone, Unavailable
 from .blocks import Block, Blocks, block_end, read_block
+from .chain import Piece, chain, find, newest, open_piece
 from .disk import Disk
 from .hints import End, read_hint
 from .ranges import Range
-from .record import HEAD, LINE_BYTES, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, find_mark
-from .segments import File, Piece, arrange, find, none_if_gone, open_file
-from .stretch import Stretch, read_stretch, start_of, walk
+from .record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, find_mark
+from .segments import File, none_if_gone
+from .stretch import START, read_stretch, walk
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
 PAGE_BYTES = 64 * 1024 * 1024
@@ -23,11 +26,9 @@ _numbers = itertools.count()
 
 
 class Known(NamedTuple):
-    """What there is to read: pieces in order, each with an end; and how far the last one's file is
-    good (None: as a whole)."""
+    """What there is to read: the pieces of the chain, in order."""
 
     pieces: list[Piece]
-    limit: int | None = None
 
     @property
     def first(self) -> int:
@@ -35,7 +36,7 @@ class Known(NamedTuple):
 
     @property
     def end(self) -> int:
-        return (self.pieces[-1].end or 0) if self.pieces else 0
+        return self.pieces[-1].end if self.pieces else 0
 
 
 class Page(NamedTuple):
@@ -49,11 +50,15 @@ class Page(NamedTuple):
 class Reader:
     """Reads one log. Safe in threads.
 
-    known: what there is now; called with True when a file that should be there was not.
+    log: its UUID. known: what there is now; called with True when a file that should be there was
+    not.
     """
 
-    def __init__(self, disk: Disk, blocks: Blocks, known: Callable[[bool], Known]) -> None:
+    def __init__(
+        self, disk: Disk, log: str, blocks: Blocks, known: Callable[[bool], Known]
+    ) -> None:
         self._disk = disk
+        self._log = log
         self._blocks = blocks
         self._known = known
         self._lock = threading.RLock()
@@ -80,15 +85,13 @@ class Reader:
                 lost.append((offset, piece.start))
                 offset = piece.start
                 continue
-            limit = known.limit if at == len(known.pieces) - 1 else None
-            block = self._block(piece, offset, limit)
+            block = self._block(piece, offset)
             if block is None and piece != missing:
                 known, missing = self._known(True), piece
                 if offset < known.first:
                     raise OffsetGone(self._disk.name, offset, known.first)
                 continue
             if block is None:
-                assert piece.end is not None
                 lost.append((offset, piece.end))
                 offset = piece.end
                 continue
@@ -104,102 +107,92 @@ class Reader:
     # -- blocks ----------------------------------------------------------------------------------
 
     @none_if_gone
-    def _block(self, piece: Piece, offset: int, limit: int | None) -> Block | None:
+    def _block(self, piece: Piece, offset: int) -> Block | None:
         """The block with an offset of a piece; None if the file is gone."""
-        assert piece.end is not None
         log = self._number
         with self._lock:
             file: File | None = None
-            places = self._places.get(piece.base, [])
+            places = self._places.get(piece.number, [])
             at = bisect_right(places, (offset, 1 << 62)) - 1
             try:
                 if at >= 0:
                     begin, position = places[at]
-                    block = self._blocks.get(log, piece.base, position)
+                    block = self._blocks.get(log, piece.number, position)
                     if block is not None and offset < block.next:
                         return block
-                file = open_file(self._disk.tree, self._disk.segments, piece.name)
+                file = self._open(piece)
                 if file is None:
                     return None
                 if at >= 0 and block is not None and offset == block.next:
                     if block.position < block_end(position):
-                        return self._grow(file, block, position, piece, limit)
+                        return self._grow(file, block, position, piece)
                     begin, position = block.next, block.position
                 elif at < 0 or begin != offset:
-                    begin, position = self._place(file, piece, offset, limit)
-                block = self._read(file, begin, position, piece, limit)
+                    begin, position = self._place(file, piece, offset)
+                block = self._read(file, begin, position, piece)
                 while begin < block.next <= offset:  # a large message is a block of its own
                     begin, position = block.next, block.position
-                    block = self._read(file, begin, position, piece, limit)
+                    block = self._read(file, begin, position, piece)
                 return block
             finally:
                 if file is not None:
                     file.close()
 
-    def _read(
-        self, file: File, begin: int, position: int, piece: Piece, limit: int | None
-    ) -> Block:
-        end = piece.end or 0
-        if _is_void(file, piece):
-            return _all_lost(begin, end, position)
-        good = file.size if limit is None else limit
-        block = read_block(file, position, begin, good, end)
-        if block.position >= good and block.next < end:
-            # The file ends too early: all that should follow is lost.
-            block.lost = [*block.lost, (block.next, end)]
-            block.next = end
-        places = self._places.setdefault(piece.base, [])
+    def _open(self, piece: Piece) -> File | None:
+        return open_piece(self._disk, self._log, piece)
+
+    def _read(self, file: File, begin: int, position: int, piece: Piece) -> Block:
+        block = read_block(file, position, begin, piece.limit, piece.end)
+        _end_with(block, piece)
+        places = self._places.setdefault(piece.number, [])
         if (begin, position) not in places[-1:] and not _has(places, (begin, position)):
             insort(places, (begin, position))
-        self._blocks.keep(self._number, piece.base, position, block)
+        self._blocks.keep(self._number, piece.number, position, block)
         return block
 
-    def _grow(self, file: File, block: Block, begin: int, piece: Piece, limit: int | None) -> Block:
-        good = file.size if limit is None else limit
+    def _grow(self, file: File, block: Block, begin: int, piece: Piece) -> Block:
         before = block.size
-        block.grow(
-            read_stretch(file, block.position, block.next, block_end(begin), good, piece.end or 0)
-        )
-        if block.position >= good and block.next < (piece.end or 0):
-            block.lost = [*block.lost, (block.next, piece.end or 0)]
-            block.next = piece.end or 0
-        self._blocks.grew(self._number, piece.base, begin, block.size - before)
+        end = block_end(begin)
+        block.grow(read_stretch(file, block.position, block.next, end, piece.limit, piece.end))
+        _end_with(block, piece)
+        self._blocks.grew(self._number, piece.number, begin, block.size - before)
         return block
 
-    def _place(self, file: File, piece: Piece, offset: int, limit: int | None) -> tuple[int, int]:
+    def _place(self, file: File, piece: Piece, offset: int) -> tuple[int, int]:
         """A record at or before an offset, and not far from it: its offset and position."""
 
         def is_before(mark_offset: int, position: int) -> bool:
             return mark_offset <= offset
 
-        return self._search(file, piece, limit, is_before)
+        return self._search(file, piece, is_before)
 
     def _search(
-        self, file: File, piece: Piece, limit: int | None, is_before: Callable[[int, int], bool]
+        self, file: File, piece: Piece, is_before: Callable[[int, int], bool]
     ) -> tuple[int, int]:
         """Halve the file between marks, until little is left."""
-        low, low_offset = LINE_BYTES, piece.base
-        high = file.size if limit is None else limit
-        while file.line is not None and high - low > _SEARCHED:
+        low, low_offset, high = FIRST, piece.start, piece.limit
+        while file.mark is not None and high - low > _SEARCHED:
             middle = (low + high) // 2
             found = _next_mark(file, middle, high)
-            if found is not None and is_before(piece.base + found[0], found[1]):
-                low_offset, low = piece.base + found[0], found[1]
+            if found is not None and is_before(piece.start + found[0], found[1]):
+                low_offset, low = piece.start + found[0], found[1]
             else:
                 high = middle
         return low_offset, low
 
-    def forget(self, known: Known) -> None:
-        """Forget the places of files that are gone."""
+    def forget_before(self, number: int) -> None:
+        """Forget the places of segments that are gone: those with a lower number."""
         with self._lock:
-            bases = {piece.base for piece in known.pieces}
-            for base in self._places.keys() - bases:
-                del self._places[base]
+            for gone in [one for one in self._places if one < number]:
+                del self._places[gone]
 
     # -- times and sizes --------------------------------------------------------------------------
 
     def offset_at(self, time_us: int) -> int:
-        """The offset of the first message that is not older than a time; the end if all are."""
+        """The offset of the first message that is not older than a time; the end if all are.
+
+        Where a clock was set back, there may be more than one such place: then it is one of them.
+        """
         known = self._known(False)
         pieces = known.pieces
         low, high = 0, len(pieces)  # the last piece that begins before the time
@@ -213,9 +206,9 @@ class Reader:
         if not low:
             return known.first
         piece = pieces[low - 1]
-        found = self._offset_in(piece, time_us, known.limit if low == len(pieces) else None)
+        found = self._offset_in(piece, time_us)
         offset = piece.start if found is None else found
-        while offset < (piece.end or 0):
+        while offset < piece.end:
             page = self.page(offset, 1000)
             for message in page.messages:
                 if message.time_us >= time_us:
@@ -226,37 +219,37 @@ class Reader:
         return min(offset, known.end)
 
     @none_if_gone
-    def _offset_in(self, piece: Piece, time_us: int, limit: int | None) -> int | None:
-        file = open_file(self._disk.tree, self._disk.segments, piece.name)
+    def _offset_in(self, piece: Piece, time_us: int) -> int | None:
+        file = self._open(piece)
         if file is None:
             return None
         try:
             offset, _ = self._search(
-                file, piece, limit, lambda _, position: _time_at(file, position) < time_us
+                file, piece, lambda _, position: _time_at(file, position) < time_us
             )
         finally:
             file.close()
         return max(offset, piece.start)
 
     @none_if_gone
-    def _position(self, piece: Piece, offset: int, limit: int) -> int | None:
+    def _position(self, piece: Piece, offset: int) -> int | None:
         """Where an offset is in the file of a piece, about; None if the file is gone."""
-        file = open_file(self._disk.tree, self._disk.segments, piece.name)
+        file = self._open(piece)
         if file is None:
             return None
         try:
-            return self._place(file, piece, offset, limit)[1]
+            return self._place(file, piece, offset)[1]
         finally:
             file.close()
 
     @none_if_gone
     def first_time(self, piece: Piece) -> int | None:
         """The time of a piece's first message, µs; 0 if it has none, None if the file is gone."""
-        file = open_file(self._disk.tree, self._disk.segments, piece.name)
+        file = self._open(piece)
         if file is None:
             return None
         try:
-            return _time_at(file, LINE_BYTES)
+            return _time_at(file, FIRST) if piece.limit > FIRST else 0
         finally:
             file.close()
 
@@ -277,24 +270,15 @@ class Reader:
 
     def last_time_before(self, piece: Piece) -> int:
         """The time of the last message of a piece; 0 if there is none."""
-        return self.last_time_us(Known([piece])) if piece.end is not None else 0
+        return self.last_time_us(Known([piece]))
 
     def bytes_from(self, offset: int) -> int:
         """How many bytes of segments hold the messages from an offset on, about."""
         known = self._known(False)
         at = find(known.pieces, offset)
-        total = 0
-        for number in range(at, len(known.pieces)):
-            piece = known.pieces[number]
-            found = self._disk.tree.stat(f"{self._disk.segments}/{piece.name}")
-            if found is None:
-                continue
-            size = found.st_size
-            if number == len(known.pieces) - 1 and known.limit is not None:
-                size = known.limit
-            total += max(0, size - LINE_BYTES)
-            if number == at and offset > piece.start:
-                total -= (self._position(piece, offset, size) or LINE_BYTES) - LINE_BYTES
+        total = sum(piece.limit - FIRST for piece in known.pieces[at:])
+        if total and offset > known.pieces[at].start:
+            total -= (self._position(known.pieces[at], offset) or FIRST) - FIRST
         return total if offset < known.end else 0
 
 
@@ -305,7 +289,7 @@ def _has(places: list[tuple[int, int]], place: tuple[int, int]) -> bool:
 
 def _next_mark(file: File, position: int, limit: int) -> tuple[int, int] | None:
     """The first mark from a position on: how many messages come before it, and its position."""
-    assert file.line is not None
+    assert file.mark is not None
     data, at = b"", position
     while at < limit:
         more = file.read(at, min(_SEARCHED, limit - at))
@@ -314,7 +298,7 @@ def _next_mark(file: File, position: int, limit: int) -> tuple[int, int] | None:
         begin = at - len(data)
         data += more
         at += len(more)
-        mark = find_mark(data, 0, file.line.uuid, begin)
+        mark = find_mark(data, 0, file.mark, begin)
         if mark is not None:
             return mark.ordinal, mark.position
         data = data[-MARK_BYTES:]
@@ -326,36 +310,25 @@ def _time_at(file: File, position: int) -> int:
     return int(HEAD.unpack(data)[2]) if len(data) == HEAD.size else 0
 
 
-def _is_void(file: File, piece: Piece) -> bool:
-    """Whether a group's name was linked by a writer that slept: it joins on to nothing."""
-    if file.line is None or file.line.messages is None or "-" in piece.name:
-        return False
-    return piece.base + file.line.messages != piece.end
+def _end_with(block: Block, piece: Piece) -> None:
+    """Let all be lost that should follow, if the file of a piece ends too early."""
+    if block.position >= piece.limit and block.next < piece.end:
+        block.lost = [*block.lost, (block.next, piece.end)]
+        block.next = piece.end
 
 
-def _all_lost(begin: int, end: int, position: int) -> Block:
-    return Block(begin, Stretch([], position, end, [(begin, end)]), position)
+def piece_of(end: End) -> Piece:
+    """The newest segment up to a place."""
+    return Piece(end.base, end.offset, end.number, end.position)
 
 
-def known_at(pieces: list[Piece], end: End) -> Known:
-    """What there is to read of a log that grows at the end of its last segment."""
-    return Known([*pieces[:-1], pieces[-1]._replace(end=end.offset)], end.position)
-
-
-def as_it_is(disk: Disk) -> Known:
-    """What there is to read, as far as was noted; changes nothing. Raises OSError."""
-    pieces = arrange(disk.tree.names(disk.segments))
+def as_it_is(disk: Disk, log: str) -> Known:
+    """What there is to read, as far as was noted; changes nothing. log: its UUID. OSError."""
     synced = read_hint(disk.tree, f"{disk.segments}/.sync")
-    if not pieces or pieces[-1].end is not None:
-        return Known(pieces)
-    if synced is not None and synced.base == pieces[-1].start:
-        return known_at(pieces, synced)
-    last = pieces[-1]
-    file = open_file(disk.tree, disk.segments, last.name)
-    if file is None:
-        return Known(pieces[:-1])
-    try:
-        tail = walk(file, start_of(file), file.size, doubtful=True)
-    finally:
-        file.close()
-    return known_at(pieces, End(last.base, tail.ordinal, tail.position))
+    file, _ = newest(disk, log, synced, os.O_RDONLY)
+    if file is not None:
+        with closing(file):
+            if synced is None or synced.number != file.number:
+                tail = walk(file, START, file.size, doubtful=True)
+                synced = End(file.number, file.base, tail.ordinal, tail.position)
+    return Known(chain(disk, log, piece_of(synced), []) if synced is not None else [])

@@ -1,8 +1,8 @@
 """Records: what stands in a segment, byte by byte.
 
-A segment begins with a line of 64 bytes. Then come records: a head of 20 bytes, header lines as in
-a message of a queue, and the body. No record holds its offset: the segment's name and the order
-give it, so that a file may stand at another place without being written again.
+A segment begins with a line, which stands there twice: it says which segment this is, and where the
+one before it ends. Then come records: a head of 20 bytes, header lines as in a message of a queue,
+and the body. No record holds its offset: the line and the order give it.
 
 A batch is in the log as a whole or not at all: each record but its last has the flag MORE. A record
 with the flag MARK is no message. It says where it is, how many messages come before it, and up to
@@ -29,9 +29,12 @@ _CRC = struct.Struct("<I")
 MORE, MARK = 1, 2
 _MARK = struct.Struct("<16sQQQ")  # the file's UUID, position, messages before it, durable up to
 MARK_BYTES = HEAD_BYTES + _MARK.size
-LINE_BYTES = 64
+_SIZE_OF_MARK = _AFTER_CRC.pack(_MARK.size, 0, 0, 0)[:4]
+LINE_BYTES = 512
+FIRST = 2 * LINE_BYTES  # where the first record begins
 MAX_HEADER_BYTES = 0xFFFF
-# A mark stands at least this often: what one must read to find an offset, or what damage may cost.
+# A mark is the first record, and one stands at least this often: what one must read to find an
+# offset, or what damage may cost.
 MARK_EVERY_BYTES = 64 * 1024
 MARK_EVERY = 64
 _KEY, _ID = "Key", "Id"
@@ -43,9 +46,9 @@ MAX_ID_BYTES = 256
 class LogMessage:
     """A message of a log.
 
-    offset: its place. published_at: Unix seconds, as the server had them; never less than those of
-    the message before. key: what `order="key"` keeps in order; None if it has none. id: what its
-    publisher called it; None if nothing.
+    offset: its place. published_at: Unix seconds, as the server had them; less than those of the
+    message before only where a clock was set back. key: what `order="key"` keeps in order; None if
+    it has none. id: what its publisher called it; None if nothing.
     """
 
     __slots__ = ("_header", "_parsed", "body", "offset", "time_us")
@@ -156,32 +159,59 @@ def entry(
     return Entry(block, body, id)
 
 
-def first_line(uuid: str, count: int | None = None) -> bytes:
-    """The first 64 bytes of a segment; ``count``: how many messages it has, if that is final."""
-    line = f"fsmq-log 1 {uuid} {'-' if count is None else count}"
-    return line.ljust(LINE_BYTES - 1).encode() + b"\n"
+class Closed(NamedTuple):
+    """A segment that takes no more: its number, the offset of its first message, how many count, at
+    which position it ends, and its UUID. Number 0 is none."""
+
+    number: int = 0
+    base: int = 0
+    messages: int = 0
+    position: int = 0
+    uuid: str = "-"
 
 
 class Line(NamedTuple):
     """What the first line of a segment says.
 
-    uuid: 16 bytes, which its marks have, too. messages: how many; None while it grows.
+    log, uuid: of the log, and of the segment, whose marks have it, too. number: its name. base: the
+    offset of its first message. time_us: of the message before that. before: the segment that it
+    follows, and the one which that follows.
     """
 
-    uuid: bytes
-    messages: int | None
+    log: str
+    uuid: str
+    number: int
+    base: int
+    time_us: int
+    before: tuple[Closed, Closed]
+
+    def encode(self) -> bytes:
+        """The first bytes of the segment: the line, twice."""
+        words = (self.number, self.base, self.time_us, *self.before[0], *self.before[1])
+        text = " ".join(["fsmq-log 1", self.log, self.uuid, *map(str, words)]).encode()
+        line = (b"%s %08x" % (text, zlib.crc32(text))).ljust(LINE_BYTES - 1) + b"\n"
+        return line * 2
 
 
-def parse_line(line: bytes) -> Line | None:
-    """The first line of a segment; None if these bytes are no such line."""
-    words = line[:LINE_BYTES].split()
-    if len(line) < LINE_BYTES or line[63:64] != b"\n" or words[:2] != [b"fsmq-log", b"1"]:
-        return None
-    try:
-        uuid = UUID(words[2].decode()).bytes
-        return Line(uuid, None if words[3] == b"-" else int(words[3]))
-    except (IndexError, ValueError):
-        return None
+def parse_line(data: bytes) -> Line | None:
+    """The line of the first bytes of a segment; None if neither copy verifies."""
+    for at in (0, LINE_BYTES):
+        text, _, seal = data[at : at + LINE_BYTES].rstrip().rpartition(b" ")
+        words = text.decode("ascii", "replace").split(" ")
+        try:
+            if words[:2] != ["fsmq-log", "1"] or int(seal, 16) != zlib.crc32(text):
+                continue
+            log, uuid, (number, base, time_us) = words[2], words[3], map(int, words[4:7])
+            UUID(uuid)
+            before = _closed(*words[7:12]), _closed(*words[12:])
+        except (IndexError, ValueError, TypeError):
+            continue
+        return Line(log, uuid, number, base, time_us, before)
+    return None
+
+
+def _closed(number: str, base: str, messages: str, position: str, uuid: str) -> Closed:
+    return Closed(int(number), int(base), int(messages), int(position), uuid)
 
 
 def pack(header: bytes, body: bytes, time_us: int, flags: int) -> bytes:
@@ -221,7 +251,8 @@ class Marks:
     @property
     def is_due(self) -> bool:
         return (
-            self.ordinal - self.marked >= MARK_EVERY
+            self.position == FIRST
+            or self.ordinal - self.marked >= MARK_EVERY
             or self.position - self.marked_at >= MARK_EVERY_BYTES
         )
 
@@ -277,6 +308,29 @@ def read_mark(data: bytes | memoryview, at: int, uuid: bytes, position: int) -> 
     if found != uuid or place != position:
         return None
     return Mark(position, ordinal, durable, position + MARK_BYTES)
+
+
+def any_mark(data: bytes, position: int) -> bytes | None:
+    """The UUID of the first mark in bytes that stand at a position; None if they have none."""
+    at = data.find(_SIZE_OF_MARK)
+    while at >= 0:
+        place = position + at - _CRC.size
+        uuid = data[at - _CRC.size + HEAD_BYTES :][:16]
+        if read_mark(data, at - _CRC.size, uuid, place) is not None:
+            return uuid
+        at = data.find(_SIZE_OF_MARK, at + 1)
+    return None
+
+
+def looks_like_mark(data: bytes, at: int, uuid: bytes | None, position: int) -> bool:
+    """Whether a record that does not verify was a mark: most of it is as marks are."""
+    if uuid is None or at + MARK_BYTES > len(data):
+        return False
+    _, size, _, header, flags = HEAD.unpack_from(data, at)
+    found, place, _, _ = _MARK.unpack_from(data, at + HEAD_BYTES)
+    agree: tuple[bool, ...]
+    agree = (size == _MARK.size, not header, flags == MARK | MORE, found == uuid, place == position)
+    return sum(agree) >= 4
 
 
 def find_mark(data: bytes, start: int, uuid: bytes, position: int) -> Mark | None:

@@ -13,10 +13,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..errors import NoSuchChannel
+from .chain import Piece
 from .channels import ChannelStore
 from .disk import REFUSES
 from .ranges import Range
-from .segments import Piece, name_of
+from .record import FIRST
 from .store import Store
 
 
@@ -42,19 +43,18 @@ class Retention:
         settings = self._store.settings
         outcome = Outcome([], {}, [])
         known = self._store.known(True)
-        sizes = [self._size(piece) for piece in known.pieces]
-        if sizes and known.limit is not None:
-            sizes[-1] = known.limit  # not what is written ahead of it
+        sizes = [piece.limit - FIRST for piece in known.pieces]
         rest, refuses = sum(sizes), False
         for number, piece in enumerate(known.pieces):
             age = self._age(known.pieces, number)
-            is_old = age >= settings.retain_for
+            is_beyond = settings.max_bytes is not None and rest > settings.max_bytes
+            is_old = age >= settings.retain_for or (is_beyond and settings.when_full == "drop")
             if not is_old or rest - sizes[number] < (settings.retain_bytes or 0):
                 break
-            if not self._may_go(piece, number == len(known.pieces) - 1):
+            if number == len(known.pieces) - 1:
+                with self._store.writing() as tail:
+                    tail.roll_if_used()  # at the next look it is not the newest one
                 break
-            assert piece.end is not None
-            is_beyond = settings.max_bytes is not None and rest > settings.max_bytes
             behind = self._behind(piece.end, age, is_beyond)
             if behind is None:
                 break
@@ -66,30 +66,22 @@ class Retention:
         self._refuse(refuses)
         return outcome
 
-    def _size(self, piece: Piece) -> int:
-        found = self._disk.tree.stat(f"{self._disk.segments}/{piece.name}")
-        return found.st_size if found is not None else 0
-
     def _age(self, pieces: list[Piece], number: int) -> float:
-        """Seconds since the last message of a piece, or since a moment shortly after it."""
-        if number + 1 < len(pieces):
-            last_us = self._store.reader.first_time(pieces[number + 1])
-        else:
-            last_us = self._store.reader.last_time_us(self._store.known())
-        if not last_us:
-            last_us = self._store.reader.last_time_before(pieces[number])
-        return self._disk.clock() - last_us / 1e6 if last_us else 0.0
+        """Seconds since the last message of a piece, or since a moment shortly after it.
 
-    def _may_go(self, piece: Piece, is_last: bool) -> bool:
-        """Whether its name may become free; the last one of a host is followed by an empty one."""
-        with self._store.writing() as tail:
-            if tail is None:
-                # A writer of another host may still try for the name of a group.
-                return piece.name != name_of(piece.base)
-            if is_last:
-                tail.roll_if_used()
-                return False  # at the next look it is not the last one
-        return True
+        A piece whose time is ahead, since the clock was set back, is as old as the next one.
+        """
+        now, age = self._disk.clock(), 0.0
+        for at, piece in enumerate(pieces[number:], number):
+            if at + 1 < len(pieces):
+                last_us = self._store.reader.first_time(pieces[at + 1])
+            else:
+                last_us = self._store.reader.last_time_us(self._store.known())
+            last_us = last_us or self._store.reader.last_time_before(piece)
+            age = now - last_us / 1e6 if last_us else 0.0
+            if age >= 0:
+                break
+        return age
 
     def _behind(self, end: int, age: float, is_beyond: bool) -> list[ChannelStore] | None:
         """The channels that will lose messages if all before ``end`` goes; None for a veto."""
@@ -109,15 +101,13 @@ class Retention:
         return behind
 
     def _remove(self, piece: Piece, behind: list[ChannelStore], outcome: Outcome) -> None:
-        assert piece.end is not None
         for channel in behind:
             with suppress(NoSuchChannel):
                 lost = channel.lose_before(piece.end)
                 outcome.lost[channel.name] = outcome.lost.get(channel.name, 0) + lost
-        # One after the other: a crash must not bring back an older one alone.
-        if self._disk.trash_durably(f"{self._disk.segments}/{piece.name}"):
-            outcome.removed.append(piece.name)
-            outcome.ranges.append((piece.start, piece.end))
+        with self._store.writing() as tail:
+            outcome.removed.extend(tail.remove_through(piece.number))
+        outcome.ranges.append((piece.start, piece.end))
 
     def _refuse(self, refuses: bool) -> None:
         path = f"{self._disk.folder}/{REFUSES}"

@@ -11,18 +11,18 @@ from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, un
 from ..layout import documents
 from ..records.peers import host_name
 from .blocks import Blocks
+from .chain import Piece, chain, without_gone
 from .dedupe import Ids
 from .disk import LOG_FILE, REFUSES, Disk
 from .hints import PATIENCE_S, End
 from .joint import Batch, Joint
-from .linking import LinkedTail
 from .log_document import Document
 from .log_settings import LogSettings
-from .reader import Known, Page, Reader, known_at
+from .reader import PAGE_BYTES, Known, Page, Reader, piece_of
 from .record import Entry
-from .segments import Piece, arrange, name_of, open_file
+from .segments import open_file
 from .stretch import read_stretch
-from .tail import HostTail
+from .tail import LogTail
 
 _MAX_FILE_BYTES = 64 * 1024
 _SHORT_S = 1.0
@@ -38,22 +38,20 @@ class Store:
         self.disk = disk
         self.used_at = time.monotonic()
         self._version: tuple[int, ...] = ()
-        self.reader = Reader(disk, blocks, self._known_now)
         self._leading = threading.Lock()
         self._joint = Joint(self._leading, self._run)
-        self._looking = threading.Lock()
+        self._looking, self._opening = threading.Lock(), threading.Lock()
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
         self.document = self.read_document()
-        self._host: HostTail | None = None
-        self._hosts: LinkedTail | None = None
-        self._followed: LinkedTail | None = None
-        self.inode = self._inode()
+        self.uuid = self.document.uuid
+        self.reader = Reader(disk, self.uuid, blocks, self._known_now)
+        self._opened: LogTail | None = None
 
     def close(self) -> None:
-        if self._host is not None:
-            self._host.close()
-            self._host = None
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def close_if_free(self) -> bool:
         """Close it unless a thread is at work on it; whether it was closed."""
@@ -70,16 +68,12 @@ class Store:
             self._leading.release()
         return True
 
-    def _inode(self) -> int:
-        found = self.disk.tree.look(self.disk.segments)
-        if found is None:
-            raise NoSuchLog(self.disk.name)
-        return found.st_ino
-
     def is_current(self) -> bool:
-        """Whether the folder of this name is still the log that was opened."""
-        found = self.disk.tree.look(self.disk.segments)
-        return found is not None and found.st_ino == self.inode
+        """Whether the log of this name is still the one that was opened."""
+        try:
+            return self.about().uuid == self.uuid
+        except NoSuchLog:
+            return False
 
     # -- settings --------------------------------------------------------------------------------
 
@@ -100,6 +94,13 @@ class Store:
             self._version = version
         return self.document
 
+    def _about_ours(self) -> Document:
+        """The same, of the log that was opened. Raises NoSuchLog if it was deleted."""
+        document = self.about()
+        if document.uuid != self.uuid:
+            raise NoSuchLog(self.disk.name)
+        return document
+
     def read_document(self) -> Document:
         """The same, read anew. Raises ValueError where it does not parse."""
         try:
@@ -112,6 +113,9 @@ class Store:
     def is_ours(self, document: Document) -> bool:
         """Whether this host may append, where only one may."""
         return not self.disk.tree.network or document.host in ("", host_name())
+
+    def _may_write(self, document: Document) -> bool:
+        return document.settings.writers == "hosts" or self.is_ours(document)
 
     # -- publish ---------------------------------------------------------------------------------
 
@@ -139,25 +143,20 @@ class Store:
 
     def check_open(self) -> Document:
         """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter. Raises OSError."""
-        document = self.about()
-        if not self.is_current():
-            raise NoSuchLog(self.disk.name)
+        document = self._about_ours()
         if self.disk.tree.stat(f"{self.disk.folder}/{REFUSES}") is not None:
             raise LogFull(self.disk.name)
-        if document.settings.writers != "hosts" and not self.is_ours(document):
+        if not self._may_write(document):
             raise OtherWriter(self.disk.name, document.host)
         return document
 
     def _publish(self, group: list[Batch]) -> None:
-        document = self.check_open()
-        if document.settings.writers == "hosts":
-            self._publish_linked(group, document.settings)
-            return
+        settings = self.check_open().settings
         tail = self._tail()
         with tail.locked() as end:
-            new = self._new_ones(group, document.settings, end.offset)
+            new = self._new_ones(group, settings, end)
             if new:
-                written = tail.append([one.entries for one in new], document.settings.segment_bytes)
+                written = tail.append([one.entries for one in new], settings.segment_bytes)
                 end = written.end
                 for batch, first in zip(new, written.firsts, strict=True):
                     batch.first = first
@@ -166,30 +165,18 @@ class Store:
             for batch in new:
                 self._ids.add_own(batch.first, batch.entries, end.time_us)
 
-    def _publish_linked(self, group: list[Batch], settings: LogSettings) -> None:
-        if self._hosts is None:
-            self._hosts = LinkedTail(self.disk, self._time_before)
-        chosen: list[Batch] = []
-
-        def choose(end: int) -> list[Sequence[Entry]]:
-            chosen[:] = self._new_ones(group, settings, end)
-            return [batch.entries for batch in chosen]
-
-        firsts = self._hosts.publish(choose)
-        for batch, first in zip(chosen, firsts, strict=True):
-            batch.first = first
-
-    def _new_ones(self, group: list[Batch], settings: LogSettings, end: int) -> list[Batch]:
+    def _new_ones(self, group: list[Batch], settings: LogSettings, end: End) -> list[Batch]:
         """Those of a group that are not in the log already; the others get their offsets."""
         group = [batch for batch in group if batch.error is None]
         if not any(entry.id for batch in group for entry in batch.entries):
             return group
-        ids = self._ids_until(end, settings.dedupe_window)
+        ids = self._durable_ids(end, settings.dedupe_window)
+        unsynced = self._unsynced_ids(end) if (ids.seen or 0) < end.offset else {}
         new: list[Batch] = []
         given: set[str] = set()
         for batch in group:
             try:
-                first = ids.first_of(batch.entries)
+                first = ids.first_of(batch.entries, unsynced)
                 own = {entry.id for entry in batch.entries if entry.id}
                 if first is None and own & given:
                     raise Unavailable("another publish of the same id is under way")
@@ -203,63 +190,58 @@ class Store:
                 batch.first = first
         return new
 
-    def _ids_until(self, end: int, window_s: float) -> Ids:
-        """The ids of the log's last messages, up to its end."""
+    def _durable_ids(self, end: End, window_s: float) -> Ids:
+        """The ids of the log's last messages that are durable."""
         now_us = self.disk.now_us()
         if self._ids is None or self._ids.window_s != window_s:
             self._ids = Ids(window_s)
         ids = self._ids
-        begin = now_us - int(window_s * 1e6)
         if ids.seen is None:
-            ids.seen = self.reader.offset_at(begin)
-        while ids.seen < end and ids.seen < (known := self.end()):
+            ids.seen = self.reader.offset_at(now_us - int(window_s * 1e6))
+        while ids.seen < end.offset and ids.seen < (known := self.end()):
             page = self.reader.page(max(ids.seen, self.first()), 10_000)
             ids.add(page.messages)
             ids.seen = max(page.next, ids.seen)
             if page.next >= known:
                 break
-        if ids.seen < end and self._host is not None:
-            self._add_unsynced(ids, end)
-        ids.forget_before(begin)
+        ids.forget(now_us)
         return ids
 
-    def _add_unsynced(self, ids: Ids, end: int) -> None:
-        """Add what others have appended, and nobody has synced yet."""
-        assert self._host is not None
-        synced, appended = self._host.durable(), self._host.appended()
-        if synced is None or appended is None or synced.base != appended.base:
-            return
-        file = open_file(self.disk.tree, self.disk.segments, name_of(appended.base))
+    def _unsynced_ids(self, end: End) -> dict[str, int]:
+        """The ids of what others have appended, and nobody has synced yet: it may never count."""
+        synced = self._tail().durable()
+        if synced is None or synced.number != end.number or synced.position >= end.position:
+            return {}
+        file = open_file(self.disk, end.number, base=end.base)
         if file is None:
-            return
+            return {}
         try:
             found = read_stretch(
-                *(file, synced.position, synced.offset),
-                *(appended.position, appended.position, appended.offset),
+                *(file, synced.position, synced.offset), *(end.position, end.position, end.offset)
             )
         finally:
             file.close()
-        ids.add(message for message in found.messages if message.offset >= (ids.seen or 0))
-        ids.seen = max(ids.seen or 0, found.offset)
+        return {own: message.offset for message in found.messages if (own := message.id)}
 
-    def _tail(self) -> HostTail:
-        if self._host is None:
-            self._host = HostTail(self.disk, self._time_before, self._check_host)
-        return self._host
+    def _tail(self) -> LogTail:
+        self.used_at = time.monotonic()
+        with self._opening:
+            if self._opened is None:
+                tail = LogTail(self.disk, self.uuid, self._check_writer)
+                try:
+                    self._about_ours()  # its folder is that of the log that was opened
+                except BaseException:
+                    tail.close()
+                    raise
+                self._opened = tail
+            return self._opened
 
-    def _check_host(self) -> None:
-        """Raise NoSuchLog, or Unavailable if many hosts write by now: no segment may grow then."""
-        if self._host is not None and not self._host.is_current():
-            raise NoSuchLog(self.disk.name)
-        if self.about().settings.writers != "host":
-            raise Unavailable("the setting writers was changed just now")
-
-    def _time_before(self, pieces: list[Piece]) -> int:
-        """The time of the last message of closed pieces."""
-        if not pieces or pieces[-1].end is None:
-            return 0
-        known = Known(pieces)
-        return Reader(self.disk, Blocks(0), lambda _: known).last_time_us(known)
+    def _check_writer(self) -> bool:
+        """Whether other hosts may write, too. Raises NoSuchLog, OtherWriter."""
+        document = self._about_ours()
+        if not self._may_write(document):
+            raise OtherWriter(self.disk.name, document.host)
+        return document.settings.writers == "hosts" or self.disk.tree.network
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -280,34 +262,25 @@ class Store:
 
     def _known_now(self, fresh: bool) -> Known:
         self.used_at = time.monotonic()
-        document = self.about()
-        if document.settings.writers == "hosts":
-            with self._looking:
-                if self._followed is None:
-                    self._followed = LinkedTail(self.disk, self._time_before)
-                if fresh:
-                    self._followed.pieces = []
-                self._followed.end()
-                return Known(list(self._followed.pieces))
-        end = self._synced(document)  # not under the lock: it may wait for a publisher
-        if end is None:
-            return Known([])
+        end = self._synced(self._about_ours())  # not under the lock: it may wait for a publisher
         with self._looking:
-            if fresh or not self._pieces or self._pieces[-1].start != end.base:
-                names = self.disk.tree.names(self.disk.segments)
-                if not names and not self.is_current():
-                    raise NoSuchLog(self.disk.name)
-                pieces = [piece for piece in arrange(names) if piece.start < end.base]
-                if pieces:
-                    pieces[-1] = pieces[-1]._replace(end=pieces[-1].end or end.base)
-                self._pieces = [*pieces, Piece(end.base, None, end.base, name_of(end.base))]
-            return known_at(self._pieces, end)
+            before = self._pieces
+            last = before[-1] if before else None
+            if end is not None and (last is None or end.number > last.number):
+                self._pieces = chain(self.disk, self.uuid, piece_of(end), before)
+            elif end is not None and last and (end.number, end.position) > last[2:4]:
+                self._pieces = [*before[:-1], piece_of(end)]
+            if fresh:
+                self._pieces = without_gone(self.disk, self.uuid, self._pieces)
+            if self._pieces and before and self._pieces[0] != before[0]:
+                self.reader.forget_before(self._pieces[0].number)
+            return Known(self._pieces)
 
     def _synced(self, document: Document) -> End | None:
         """Up to where the log is durable; None where it is empty and nobody has written."""
         tail = self._tail()
         synced = tail.durable()
-        if not self.is_ours(document):
+        if not self._may_write(document):
             return synced
         if synced is None:
             self.settle()
@@ -319,53 +292,32 @@ class Store:
             synced = tail.durable()
         return synced
 
-    def settle(self, patience_s: float = PATIENCE_S) -> bool:
-        """Make durable what writers have left that died; whether there was something.
-
-        Raises Unavailable, OSError.
-        """
-        document = self.about()
-        if document.settings.writers == "hosts" or not self.is_ours(document):
-            return False
+    def settle(self, patience_s: float = PATIENCE_S) -> None:
+        """Make durable what writers have left that died. Raises Unavailable, OSError."""
+        if not self._may_write(self._about_ours()):
+            return
         if not self._leading.acquire(timeout=patience_s):
             raise Unavailable(f"log {self.disk.name!r} waits for another writer")
         try:
-            return self._tail().settle(patience_s)
+            self._tail().settle(patience_s)
         finally:
             self._leading.release()
 
     def is_settled(self) -> bool:
         """Whether all that was appended is durable."""
-        document = self.about()
-        if document.settings.writers == "hosts" or not self.is_ours(document):
-            return True
-        return self._tail().is_settled()
-
-    def take_over(self) -> None:
-        """Go on behind what many hosts have written, where one host writes from now on."""
-        if self.about().settings.writers == "hosts":
-            return
-        with self._leading:
-            tail = self._tail()
-            with tail.locked():
-                tail.reload()
+        return not self._may_write(self._about_ours()) or self._tail().is_settled()
 
     @contextmanager
-    def writing(self) -> Iterator[HostTail | None]:
-        """Keep out all who publish on this host; None where many hosts do."""
+    def writing(self) -> Iterator[LogTail]:
+        """Keep out all who publish."""
         with self._leading:
-            if self.about().settings.writers == "hosts":
-                yield None
-                return
             tail = self._tail()
-            with tail.locked():
+            with tail.locked(PATIENCE_S):
                 yield tail
 
-    def page(self, offset: int, count: int, max_bytes: int | None = None) -> Page:
+    def page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
         """Messages from an offset on. Raises OffsetGone, NoSuchLog, Unavailable."""
         try:
-            if max_bytes is None:
-                return self.reader.page(offset, count)
             return self.reader.page(offset, count, max_bytes)
         except OSError as error:
             raise unavailable(error, f"cannot read log {self.disk.name!r}") from error

@@ -7,20 +7,22 @@ from typing import NamedTuple
 
 from .ranges import Range, ranges_of
 from .record import (
+    FIRST,
     HEAD,
     HEAD_BYTES,
-    LINE_BYTES,
     MARK,
     MARK_BYTES,
     MORE,
     LogMessage,
     Mark,
     find_mark,
+    looks_like_mark,
     read_mark,
 )
 from .segments import File
 
 _CHUNK = 1024 * 1024
+_MOST_TRIES = 1000
 
 
 class Parsed(NamedTuple):
@@ -130,7 +132,7 @@ def _read_large(file: File, position: int, offset: int) -> LogMessage | None:
 
 def _behind_damage(file: File, position: int, offset: int, limit: int, end_offset: int) -> Stretch:
     """Go from a damaged record to the next mark, or to the end, and keep what is good between."""
-    uuid = file.line.uuid if file.line is not None else None
+    uuid = file.mark
     data = b""
     mark = None
     base = end_offset
@@ -145,12 +147,12 @@ def _behind_damage(file: File, position: int, offset: int, limit: int, end_offse
             break
     if mark is not None:
         # What the mark says counts from the file's first message, whose offset the caller knows.
-        base = file_base(file) + mark.ordinal
+        base = file.base + mark.ordinal
     if mark is None or not offset <= base <= end_offset:
         mark, base = None, end_offset
     stop = mark.position - position if mark is not None else len(data)
     end_position = mark.position if mark is not None else limit
-    items = _hop(data[:stop], uuid)
+    items = _hop(data[:stop], uuid, position)
     if len(items) != base - offset:
         return Stretch([], end_position, base, [(offset, base)] if base > offset else [])
     for number, item in enumerate(items):
@@ -161,13 +163,11 @@ def _behind_damage(file: File, position: int, offset: int, limit: int, end_offse
     return Stretch(good, end_position, base, lost)
 
 
-def file_base(file: File) -> int:
-    """The offset of a file's first message, by its name."""
-    return int(file.name[:20])
+def _hop(data: bytes, uuid: bytes | None, position: int) -> list[LogMessage | None]:
+    """The messages, with None for each that is damaged, as far as one can tell where they begin.
 
-
-def _hop(data: bytes, uuid: bytes | None) -> list[LogMessage | None]:
-    """The messages, with None for each that is damaged, if the lengths are not."""
+    position: that of the first byte.
+    """
     items: list[LogMessage | None] = []
     at = 0
     while at < len(data):
@@ -176,15 +176,70 @@ def _hop(data: bytes, uuid: bytes | None) -> list[LogMessage | None]:
         items += run
         if at >= len(data):
             break
-        if data[at + HEAD_BYTES : at + HEAD_BYTES + 16] == uuid:
+        if looks_like_mark(data, at, uuid, position + at):
             at += MARK_BYTES  # a damaged mark is no message
             continue
         items.append(None)
         if at + HEAD_BYTES > len(data):
             break
         _, body, _, header, _ = HEAD.unpack_from(data, at)
-        at += HEAD_BYTES + header + body
+        behind = at + HEAD_BYTES + header + body
+        at = behind if behind == len(data) or _verifies(data, behind) else _next_record(data, at)
     return items
+
+
+def _verifies(data: bytes, at: int) -> bool:
+    """Whether a record stands at a place, a whole one that is as it was written."""
+    if at + HEAD_BYTES > len(data):
+        return False
+    crc, body, _, header, flags = HEAD.unpack_from(data, at)
+    end = at + HEAD_BYTES + header + body
+    if flags > MORE | MARK or end > len(data):
+        return False
+    return bool(zlib.crc32(memoryview(data)[at + 4 : end]) == crc)
+
+
+def _next_record(data: bytes, at: int) -> int:
+    """Where the first record behind a damaged one begins, whose lengths are not to be believed."""
+    tries = _MOST_TRIES
+    while tries and (at := at + 1) + HEAD_BYTES <= len(data):
+        if data[at + 15] or data[at + 19]:
+            continue  # in the highest bytes of the time and of the flags is nothing yet
+        tries -= 1
+        if _verifies(data, at):
+            return at
+    return len(data)
+
+
+def damaged_marks(file: File, limit: int) -> int:
+    """How many marks of a segment do not say what they should, up to a position."""
+    found, position, ordinal = 0, FIRST, 0
+    while position + HEAD_BYTES <= limit:
+        data = file.read(position, min(_CHUNK, limit - position))
+        at = 0
+        while at + HEAD_BYTES <= len(data):
+            _, body, _, header, flags = HEAD.unpack_from(data, at)
+            length = HEAD_BYTES + header + body
+            is_good = _verifies(data, at)
+            if not is_good and looks_like_mark(data, at, file.mark, position + at):
+                found, length = found + 1, MARK_BYTES
+            elif at + length > len(data):
+                break
+            elif not is_good:
+                return found  # a damaged message, which others tell
+            elif not flags & MARK:
+                ordinal += 1
+            elif file.mark is not None:
+                mark = read_mark(data, at, file.mark, position + at)
+                found += mark is None or mark.ordinal != ordinal
+            at += length
+        if not at:
+            large = _read_large(file, position, 0)
+            if large is None:
+                return found
+            at, ordinal = HEAD_BYTES + len(large.header) + len(large.body), ordinal + 1
+        position += at
+    return found
 
 
 class Tail(NamedTuple):
@@ -214,7 +269,7 @@ def walk(file: File, tail: Tail, size: int, *, doubtful: bool) -> Tail:
 
 
 def _walk(file: File, tail: Tail, size: int) -> tuple[Tail, int]:
-    uuid = file.line.uuid if file.line is not None else b""
+    uuid = file.mark or b""
     position, ordinal, time_us, marked_at, marked = tail
     data, begin = b"", position
     while position < size:
@@ -246,14 +301,14 @@ def _walk(file: File, tail: Tail, size: int) -> tuple[Tail, int]:
 
 def _later_mark(file: File, position: int, size: int) -> Mark | None:
     """A mark that says that a place before it was durable: the first mark behind that place."""
-    if file.line is None:
+    if file.mark is None:
         return None
     first: Mark | None = None
     at = position
     while at < size:
         data = file.read(at, _CHUNK + MARK_BYTES)
         start = 0
-        while (mark := find_mark(data, start, file.line.uuid, at)) is not None:
+        while (mark := find_mark(data, start, file.mark, at)) is not None:
             first = first or mark
             if mark.durable > position:
                 return first
@@ -262,13 +317,4 @@ def _later_mark(file: File, position: int, size: int) -> Mark | None:
     return None
 
 
-def start_of(file: File) -> Tail:
-    """The end before the first message of a segment."""
-    return Tail(LINE_BYTES, 0, 0, LINE_BYTES, 0)
-
-
-def messages_of(file: File) -> int:
-    """How many messages a segment has: by its first line, or counted."""
-    if file.line is not None and file.line.messages is not None:
-        return file.line.messages
-    return walk(file, start_of(file), file.size, doubtful=False).ordinal
+START = Tail(FIRST, 0, 0, FIRST, 0)  # the end before the first message of a segment

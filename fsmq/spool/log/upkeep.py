@@ -1,7 +1,7 @@
 """Upkeep: what the mover does for logs.
 
-It makes durable what killed writers have left, merges groups, ends claims whose messages are
-poison, applies retention, and removes channels that nobody uses. Any number of processes may do so.
+It makes durable what killed writers have left, ends claims whose messages are poison, applies
+retention, and removes channels that nobody uses. Any number of processes may do so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from .channel import Channel
 from .channels import ChannelStore
 from .log import Log
 from .logs import Logs
-from .merging import Merger
 from .ranges import Range
 from .retention import Retention
 from .store import Store
@@ -31,7 +30,6 @@ T = TypeVar("T")
 EVERY_S = 10.0
 # A writer may be stopped for a while. One that wakes up later finds its draft gone, and says so.
 LEFT_AFTER_S = 3600.0
-_MOST_MERGES = 20
 _draft = re.compile(rf"\.{UUID7}")
 
 
@@ -43,7 +41,6 @@ class Upkeep:
     ) -> None:
         self._logs = logs
         self._on_fault = on_fault
-        self._mergers: dict[tuple[str, int], Merger] = {}
         self._due: dict[str, float] = {}
 
     def step(self, every_s: float = EVERY_S) -> float:
@@ -68,10 +65,7 @@ class Upkeep:
     def _tend(self, store: Store) -> None:
         if not store.is_settled():
             store.settle()
-        for folder in (store.disk.segments, store.disk.channels):
-            self._remove_left(folder)
-        if store.settings.writers == "hosts":
-            self._merge(store)
+        self._remove_left(store.disk.channels)
         log = Log(self._logs.spool, self._logs, store.disk.name)
         self._tend_channels(log)
         retention = Retention(store, lambda: self._channels(log))
@@ -94,13 +88,6 @@ class Upkeep:
             found = tree.stat(f"{folder}/{name}")
             if found is not None and now - found.st_ctime > LEFT_AFTER_S:
                 tree.rename(f"{folder}/{name}", tree.folder(REMOVE, f".{uuid7()}"))
-
-    def _merge(self, store: Store) -> None:
-        key = (store.disk.name, store.inode)
-        merger = self._mergers.setdefault(key, Merger(store.disk))
-        for _ in range(_MOST_MERGES):
-            if not merger.step(store.settings.segment_bytes):
-                return
 
     def _channels(self, log: Log) -> list[ChannelStore]:
         return [self._logs.channel(log.name, name) for name in log.channels()]

@@ -1,0 +1,98 @@
+"""Sealing: one segment ends, and the next one says where.
+
+The next one is created first, and only then one looks where the segment before it ends: so what a
+stopped writer still appends to that stands behind its end, and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import Unavailable
+from ..layout.files import write_at
+from ..layout.uuids import uuid7
+from .chain import lines_before
+from .disk import Disk
+from .growing import Growing, ends_at
+from .hints import End
+from .record import FIRST, Closed, Line
+from .segments import SYNCED, File, name_of, open_file
+from .stretch import START, Tail, walk
+
+NOWHERE = End(0, 0, 0, FIRST)  # where a log ends that has no segment
+
+
+def create(disk: Disk, number: int, *, may_go_on: bool) -> tuple[int, int]:
+    """Create a segment that says nothing yet, durably or not; its descriptor and its number.
+
+    may_go_on: whether the next number is tried if this one is taken, since nobody else may be at
+        work: a process has died that had created it.
+
+    Raises OSError, Unavailable.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | (SYNCED if disk.tree.network else 0)
+    while True:
+        try:
+            path = f"{disk.segments}/{name_of(number)}"
+            return disk.tree.create_with(path, flags), number
+        except FileExistsError:
+            if not may_go_on:
+                raise Unavailable(f"another host writes to log {disk.name!r}", 1) from None
+            number += 1
+
+
+def begin(
+    disk: Disk, log: str, fd: int, number: int, file: File | None, end: End, base: int
+) -> Growing:
+    """Write the line of a segment that was created, durably. Raises OSError.
+
+    file, end: the segment that it follows, and where that ends; None if there is none. One that
+        has no messages is not followed, but what that follows. base: its first offset.
+    """
+    before = lines_before(disk, log, file) if file is not None else (Closed(), Closed())
+    if end.ordinal:
+        uuid = file.line.uuid if file is not None and file.line is not None else ""
+        before = Closed(end.number, end.base, end.ordinal, end.position, uuid), before[0]
+    line = Line(log, uuid7(), number, base, end.time_us, before)
+    write_at(fd, line.encode(), 0)
+    disk.sync_file(fd)
+    disk.sync_folder(disk.segments)
+    return Growing(File(fd, number, line))
+
+
+def end_of(file: File, synced: End | None, told: End | None) -> End:
+    """Where the last whole batch of a segment ends; what is torn behind it is cut.
+
+    synced, told: what hints say. What a turn says is believed by who has seen the log since.
+    """
+    size = file.size
+    known = [one for one in (told, synced) if one and one.number == file.number]
+    one = next((one for one in known if one.position <= size), None)
+    tail, is_said = START, one is not None and one is told
+    if one is not None:
+        tail = Tail(one.position, one.ordinal, one.time_us, one.marked_at, one.marked)
+    if tail.position < size and not (is_said and ends_at(file, tail.position)):
+        tail = walk(file, tail, size, doubtful=not is_said)
+        Growing(file).cut_torn(tail.position)
+    time_us = tail.time_us or (file.line.time_us if file.line is not None else 0)
+    place = (tail.ordinal, tail.position, time_us, tail.marked_at, tail.marked)
+    return End(file.number, file.base, *place)
+
+
+def has_counted(disk: Disk, number: int, end: End) -> bool:
+    """Whether an append is before the place at which its segment was sealed. Raises OSError.
+
+    number: of a later segment in the chain.
+    """
+    while number > end.number:
+        file = open_file(disk, number)
+        if file is None:
+            return False
+        file.close()
+        if file.line is None:
+            return False
+        before = file.line.before[0]
+        if before.number == end.number:
+            return before.position >= end.position
+        number = before.number
+    return False

@@ -1,0 +1,96 @@
+"""Turns: who may append to a log, where more than one host writes.
+
+A turn is a file ``.turn.<n>`` that was created exclusively; the one with the highest n is the turn.
+It says where the last whole append ended, and whether its writer is in. A writer says that it is in
+and then looks for a higher turn. Who takes the turn creates it, and then reads the one before. So
+one of the two sees the other, however long either was stopped in between.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..errors import Unavailable
+from .disk import Disk
+from .hints import End, Hint, read_hint
+
+_name = re.compile(r"\.turn\.([0-9]{20})")
+_TRIES = 20
+
+
+def turn_of(name: str) -> int | None:
+    """The number of a turn, by its name; None if it is not that of one."""
+    match = _name.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+class Turn(Hint):
+    """One turn, opened."""
+
+    def __init__(self, disk: Disk, number: int, flags: int = 0) -> None:
+        super().__init__(disk.tree, _path(disk, number), flags)
+        self.number = number
+        self._disk = disk
+
+    def is_last(self) -> bool:
+        """Whether nobody has taken the turn since. Raises OSError."""
+        self._disk.tree.refresh(self._disk.segments)
+        # Turns go from the lowest one: that this one is there tells that the next never was.
+        return not _has(self._disk, self.number + 1) and self.is_current()
+
+    def write_first(self, end: End) -> None:
+        """Write what it says, and only then unlink the lower ones. Raises OSError."""
+        self.write(end)
+        lowest = min(turns(self._disk), default=self.number)
+        while _has(self._disk, lowest - 1):  # a listing may have missed it
+            lowest -= 1
+        for number in range(lowest, self.number):
+            self._disk.tree.unlink(_path(self._disk, number))
+
+
+def _path(disk: Disk, number: int) -> str:
+    return f"{disk.segments}/.turn.{number:020}"
+
+
+def _has(disk: Disk, number: int) -> bool:
+    return disk.tree.stat(_path(disk, number)) is not None
+
+
+def turns(disk: Disk) -> list[int]:
+    """The numbers of all turns, the lowest first. Raises OSError."""
+    disk.tree.refresh(disk.segments)
+    found = map(turn_of, disk.tree.names(disk.segments))
+    return sorted(number for number in found if number is not None)
+
+
+def last_end(disk: Disk) -> End | None:
+    """What the highest turn that says something says. Raises OSError."""
+    for number in reversed(turns(disk)):
+        told = read_hint(disk.tree, _path(disk, number))
+        if told is not None:
+            return told
+    return None
+
+
+def shared(disk: Disk) -> Turn:
+    """The highest turn, for all processes of the only host that writes. Raises OSError."""
+    return Turn(disk, max(turns(disk), default=1))
+
+
+def take(disk: Disk) -> tuple[Turn, End | None]:
+    """A new turn, and what the one before it says. Raises OSError, Unavailable."""
+    for _ in range(_TRIES):
+        before = max(turns(disk), default=0)
+        try:
+            turn = Turn(disk, before + 1, os.O_EXCL)
+        except FileExistsError:
+            continue
+        disk.tree.refresh(disk.segments)
+        if before and not _has(disk, before):
+            # This number was used, and gone: the listing was older than that.
+            disk.tree.unlink(_path(disk, turn.number))
+            turn.close()
+            continue
+        return turn, last_end(disk)
+    raise Unavailable(f"log {disk.name!r} is taken by other hosts again and again", 1)

@@ -1,0 +1,53 @@
+"""A writer of a log that is stopped in its turn for longer than others wait for it.
+
+Two hosts publish to one log. `two` is stopped before a call of its publish; meanwhile `one` waits
+for the lock, takes the turn and publishes on, in segments of its own. Then `two` goes on.
+"""
+
+from __future__ import annotations
+
+from tests.nfs.rivals import Remote
+from tests.power.history import Finding
+
+_MANY = [f"of one {number} {'x' * 1000}" for number in range(12)]
+# The mark that it is in, the append, its sync, the mark that it is out.
+_CALLS = (("pwrite", 1), ("pwrite", 2), ("fdatasync", 1), ("pwrite", 3))
+
+
+def check(one: Remote, two: Remote) -> list[Finding]:
+    """What was broken."""
+    findings = []
+    for call, number in _CALLS:
+        told = _attack(one, two, f"stopped-{call}-{number}", call, number)
+        print(f"  stopped before {call} {number}: {told or 'ok'}")
+        if told:
+            findings.append(Finding("a stopped turn", told))
+    return findings
+
+
+def _attack(one: Remote, two: Remote, log: str, call: str, number: int) -> str:
+    one("make_log", log, 4096)
+    one("append", log, "a", "b")
+    before = one("read_log", log)
+    two("append", log, "c")
+    known = {**before, "2": "c"}
+    if not two("stop_at_call", call, number, "append", log, "of two"):
+        return "it made no such call"
+    offsets = one("append", log, *_MANY)
+    known.update(zip(map(str, offsets), _MANY, strict=True))
+    seen = one("read_log", log)
+    if known.items() - seen.items():
+        return f"before it went on one saw {seen}"
+    found = two("go_on")
+    if isinstance(found, list):
+        known[str(found[0])] = "of two"
+    elif found != "Unavailable":
+        return f"two was answered {found}"
+    offsets = one("append", log, "last")
+    known[str(offsets[0])] = "last"
+    for name, host in (("one", one), ("two", two)):
+        got = host("read_log", log)
+        rest = {offset: body for offset, body in got.items() if offset not in known}
+        if known.items() - got.items() or (rest and list(rest.values()) != ["of two"]):
+            return f"{name} sees {got}, and was answered {known}"
+    return ""
