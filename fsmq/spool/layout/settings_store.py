@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from . import documents
-from .names import claims_name, limits_name, sends_name
+from .names import claims_name, limits_name
 from .settings import DEFAULTS, SETTINGS, QueueSettings
 from .transitions import CONFIG
 from .tree import Tree
@@ -139,7 +139,7 @@ class SettingsStore:
     def forget(self, queue: str) -> None:
         """Remove a queue's file. Raises OSError."""
         if self._tree.unlink(self.path(queue)):
-            for name in (limits_name(queue), sends_name(queue), claims_name(queue)):
+            for name in (limits_name(queue), claims_name(queue)):
                 self._tree.unlink(self._tree.folder(CONFIG, name))
             self._tree.sync_folder(self._tree.folder(CONFIG))
 

@@ -13,6 +13,7 @@ from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.dedup_records import forget_records
+from ..durability.send_lines import no_sends
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
@@ -180,7 +181,10 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
     work.folders.add(tree.folder(TOPICS))
     try:
-        with as_unavailable(f"cannot delete queue {queue!r}"):
+        with (
+            as_unavailable(f"cannot delete queue {queue!r}"),
+            no_sends(tree, queue, context.settings) as is_fifo,
+        ):
             work.folders.update(context.topics.folders())
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
@@ -191,9 +195,8 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
             if has_few(tree, queue):
                 purge_ready(context, queue)
             _end_subscriptions(context, queue)
-            settings = context.settings.get(queue)
-            has_index = settings.index
-            if settings.fifo:
+            has_index = context.settings.get(queue).index
+            if is_fifo:
                 forget_records(tree, queue, context.now_ms())
             context.settings.forget(queue)
             if has_index:
