@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -25,7 +25,6 @@ from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .sync import Work
-from .unfinished import exists
 
 # How long an id is known after its message was stored.
 KEPT_MS = 300_000
@@ -164,10 +163,17 @@ class Settled(NamedTuple):
     known: set[str]
 
 
-def settle(tree: Tree, queue: str, now_ms: int, settled: int, left: Container[str]) -> Settled:
+def settle(
+    tree: Tree,
+    queue: str,
+    now_ms: int,
+    settled: int,
+    left: Container[str],
+    stands: Callable[[str], bool],
+) -> Settled:
     """Decide, durably, which records behind a place hold.
 
-    left: messages that will be shown; a record holds, too, if its message is anywhere.
+    left: messages that will be shown; a record holds, too, if its message ``stands`` anywhere.
 
     For who has the lock, while no message of the queue is being shown. Raises OSError.
     """
@@ -182,9 +188,9 @@ def settle(tree: Tree, queue: str, now_ms: int, settled: int, left: Container[st
             for at, record in _records(fd, _BYTES):
                 one, decided = record.message_id, record.decided
                 if decided == _OPEN and (sequence_of(one) or 0) > settled:
-                    holds = one in left or exists(tree, queue, one, gone_too=True)
-                    decided = _HOLDS if holds else _VOID
-                    _write(fd, decided, at)
+                    decided = _HOLDS if one in left or stands(one) else _VOID
+                    # All of it: of what a failed sync has left unwritten the kernel knows no more.
+                    _write(fd, _packed(record._replace(decided=decided)), at)
                 is_sure &= decided == _OPEN
                 if one in left:
                     (done.void if decided == _VOID else done.known).add(one)
@@ -197,12 +203,7 @@ def settle(tree: Tree, queue: str, now_ms: int, settled: int, left: Container[st
 
 def confirm(tree: Tree, queue: str, now_ms: int) -> None:
     """Note, durably, that all records hold whatever the places say that are not void."""
-    settle(tree, queue, now_ms, 0, _Everything())
-
-
-class _Everything(Container[str]):
-    def __contains__(self, one: object) -> bool:
-        return True
+    settle(tree, queue, now_ms, 0, (), lambda one: True)
 
 
 def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: int) -> None:
@@ -285,8 +286,8 @@ def _counts(record: Record, key: bytes, now_ms: int) -> bool:
 
 
 def _packed(record: Record) -> bytes:
-    text = f" {record.key.hex()} {record.moment_ms:013d} {record.message_id:<54} "
-    return f"{text}{zlib.crc32(text[_BODY].encode()):08x}\n".encode()
+    text = f"{record.key.hex()} {record.moment_ms:013d} {record.message_id:<54} ".encode()
+    return record.decided + text + f"{zlib.crc32(text):08x}\n".encode()
 
 
 def _parsed(line: bytes) -> Record | None:

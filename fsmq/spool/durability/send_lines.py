@@ -9,10 +9,11 @@ line as it is; who has the lock next recovers before anything else.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from ..errors import Unavailable
 from ..layout.names import claims_name, is_id, sends_name, sequence_of, split_entry, split_staged
@@ -31,6 +32,8 @@ _BYTES = 64
 PATIENCE_S = 10.0
 # Places so far ahead of the clock are those of a clock that was wrong.
 _AHEAD_S = 60.0
+# How long recovery waits for those who claim.
+_CLAIMS_S = 2.0
 OnFault = Callable[[str, str], None]
 
 
@@ -87,17 +90,24 @@ def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
 
 
 def recover_sends(
-    tree: Tree, stamps: Stamps, queue: str, now: float, on_fault: OnFault = lambda path, why: None
+    tree: Tree,
+    stamps: Stamps,
+    queue: str,
+    now: float,
+    on_fault: OnFault = lambda path, why: None,
+    *,
+    claims: bool = False,
 ) -> Recovered:
     """Show what senders that died left, unless someone sends right now. Raises OSError.
 
-    on_fault: called for what belongs to another user, and is left to him (path, reason).
+    on_fault: called for what belongs to another user, and is left to him (path, reason). claims:
+    the caller has the lock of the claims.
     """
     held = lock_sends(tree, queue)
     if held is None:
         return Recovered()
     try:
-        done = recover_held(tree, stamps, queue, now, held.fd, on_fault)
+        done = recover_held(tree, stamps, queue, now, held.fd, on_fault, claims=claims)
         write_line(held.fd, read_line(held.fd)._replace(is_over=True))
     finally:
         held.unlock()
@@ -111,27 +121,37 @@ def recover_held(
     now: float,
     fd: int,
     on_fault: OnFault = lambda path, why: None,
+    *,
+    claims: bool = False,
 ) -> Recovered:
     """The same for who has the lock: complete dot-names in their order; torn ones go.
 
     fd: the locked file. All that is left has places up to its last one then, and is settled.
     """
     line = read_line(fd)
-    complete, removed = _unfinished(tree, queue, on_fault)
+    complete, removed = _unfinished(tree, queue, line.settled, on_fault)
     if complete or removed or not line.is_over:
         # Whoever ended early may have synced nothing: neither what it wrote nor what it unlinked.
         tree.sync_folder(tree.folder(NEW))
     now_ms = int(now * 1000)
-    settled = settle(tree, queue, now_ms, line.settled, complete)
-    for message_id in settled.void & complete.keys():
-        # It was nowhere when that was decided: a power cut has brought it back.
-        removed += tree.unlink(tree.folder(NEW, complete.pop(message_id)))
-    lacking = complete.keys() - settled.known
-    paths = {one: tree.folder(NEW, complete[one]) for one in sorted(lacking)}
-    restore_records(tree, queue, paths, now_ms)
-    # Before they are shown, and may be acknowledged: then they would seem not to be stored.
-    last = max([line.last, *(sequence_of(one) or 0 for one in complete)])
-    if complete or not line.is_over:
+    with _Standing(tree, queue, claims) as standing:
+        settled = settle(tree, queue, now_ms, line.settled, complete, standing.has)
+        for message_id in settled.void & complete.keys():
+            # It was nowhere when that was decided: a power cut has brought it back.
+            removed += tree.unlink(tree.folder(NEW, complete.pop(message_id)))
+        lacking = complete.keys() - settled.known
+        paths = {one: tree.folder(NEW, complete[one]) for one in sorted(lacking)}
+        restore_records(tree, queue, paths, now_ms)
+        places = [line.last, *(sequence_of(one) or 0 for one in complete)]
+        if not line.last:  # the file is new, or lost
+            places.append(standing.last_place())
+        elif not complete and is_ahead(line.last, now) and standing.last_place() < now_ticks(now):
+            # Go by the clock again. What these places say of records would not be true any more.
+            confirm(tree, queue, now_ms)
+            places = [now_ticks(now)]
+    last = max(places)
+    if complete or not line.is_over or last != line.last:
+        # Before they are shown, and may be acknowledged: then they would seem not to be stored.
         write_line(fd, Line(last, settled=last))
         os.fsync(fd)
         tree.sync_folder(tree.folder(CONFIG))
@@ -143,12 +163,12 @@ def recover_held(
             removed += tree.unlink(path)
         except PermissionError as error:
             on_fault(path, str(error))
-    if is_ahead(last, now):
-        _begin_again(tree, queue, fd, now)
     return Recovered(len(complete), removed)
 
 
-def _unfinished(tree: Tree, queue: str, on_fault: OnFault) -> tuple[dict[str, str], int]:
+def _unfinished(
+    tree: Tree, queue: str, settled: int, on_fault: OnFault
+) -> tuple[dict[str, str], int]:
     """The complete dot-names of a queue by their ids, in order; how many torn ones were removed."""
     names = [n for n in tree.names(tree.folder(NEW)) if n.startswith(f".{queue}:")]
     left = [(own, name) for name in names if (own := _id_of(name, queue)) is not None]
@@ -162,7 +182,10 @@ def _unfinished(tree: Tree, queue: str, on_fault: OnFault) -> tuple[dict[str, st
             else:
                 removed += tree.unlink(path)
         except PermissionError as error:
-            on_fault(path, str(error))
+            if (sequence_of(message_id) or 0) <= settled:
+                complete[message_id] = name  # to show it takes no right to read it
+            else:
+                on_fault(path, str(error))
     return complete, removed
 
 
@@ -171,27 +194,51 @@ def is_ahead(place: int, now: float) -> bool:
     return place > now_ticks(now + _AHEAD_S)
 
 
-def _begin_again(tree: Tree, queue: str, fd: int, now: float) -> None:
-    """Let places go by the clock again, if no message has one that is ahead of it.
+class _Standing:
+    """Which messages of a queue stand, while nobody claims, from the first question on.
 
-    Without claims a message goes from ``delay/`` to the queue, and not back: so who looks there
-    first, and then here, misses none.
+    Then a message goes from ``new/`` to ``delay/`` and the queue, from ``delay/`` to the queue, and
+    from each to ``remove/``, and never back: who looks in this order misses none.
     """
-    claims = lock(tree, tree.folder(CONFIG, claims_name(queue)), os.O_CREAT)
-    if claims is None:
-        return
-    try:
-        hidden = (split_entry(name) for name in tree.names(tree.folder(DELAY)))
-        ids = [parts[1] for parts in hidden if parts is not None and parts[0] == queue]
-        ids += tree.ready_names(queue) or ()
-        clock = now_ticks(now)
-        if all((sequence_of(one) or 0) <= clock for one in ids):
-            # What these places say of their records would not be true any more.
-            confirm(tree, queue, int(now * 1000))
-            write_line(fd, Line(clock, settled=clock))
-            os.fsync(fd)
-    finally:
-        claims.unlock()
+
+    def __init__(self, tree: Tree, queue: str, claims: bool) -> None:
+        self._tree = tree
+        self._queue = queue
+        self._is_sure = claims
+        self._held: Lock | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._held is not None:
+            self._held.unlock()
+
+    def has(self, message_id: str) -> bool:
+        """Whether a message stands anywhere, ``remove/`` included. Raises OSError."""
+        self._let_nobody_claim()
+        states = (State.NEW, State.DELAY, State.READY, State.REMOVE)
+        paths = (self._tree.path(state, self._queue, message_id) for state in states)
+        return any(self._tree.look(path) is not None for path in paths)
+
+    def last_place(self) -> int:
+        """The highest place of a message. Raises OSError."""
+        self._let_nobody_claim()
+        tree, ids = self._tree, []
+        for folder in (NEW, DELAY):
+            entries = (split_entry(name) for name in tree.names(tree.folder(folder)))
+            ids += [parts[1] for parts in entries if parts is not None and parts[0] == self._queue]
+        ids += tree.ready_names(self._queue) or ()
+        return max((sequence_of(one) or 0 for one in ids), default=0)
+
+    def _let_nobody_claim(self) -> None:
+        if self._is_sure:
+            return
+        path = self._tree.folder(CONFIG, claims_name(self._queue))
+        self._held = patiently(lambda: lock(self._tree, path, os.O_CREAT), _CLAIMS_S)
+        if self._held is None:
+            raise BlockingIOError(errno.EAGAIN, "another program claims for long", path)
+        self._is_sure = True
 
 
 def show(tree: Tree, stamps: Stamps, queue: str, message_id: str, path: str, now: float) -> bool:

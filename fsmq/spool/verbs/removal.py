@@ -196,8 +196,6 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
                 purge_ready(context, queue)
             _end_subscriptions(context, queue)
             has_index = context.settings.get(queue).index
-            if is_fifo:
-                forget_records(tree, queue, context.now_ms())
             context.settings.forget(queue)
             if has_index:
                 # No put finds that the queue has an index any more.
@@ -212,6 +210,8 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
             died_ns = found.st_ctime_ns if found is not None else 0
             await_claims(tree, trash)
             context.ready.forget(queue)
+            if is_fifo:
+                forget_records(tree, queue, context.now_ms())
             purge_folder(context, queue, NEW, died_ns)
             purge_folder(context, queue, DELAY, died_ns)
             _end_subscriptions(context, queue, died_ns)
