@@ -88,8 +88,9 @@ def between(at: int, act: Callable[[], object]) -> Iterator[list[str]]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "_LONG_S", 0.0)
-    monkeypatch.setattr(sends, "_PATIENCE_S", 0.0)
-    monkeypatch.setattr(send_lines, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(sends, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(send_lines, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(send_lines, "_CLAIMS_S", 0.0)
 
 
 @pytest.mark.parametrize("other", OTHERS)

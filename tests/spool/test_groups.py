@@ -17,6 +17,7 @@ from fsmq.spool.layout.names import claims_name
 from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import group_bits
 from fsmq.spool.limits.in_flight import Unlisted
+from tests.spool.crashing import begin_sends
 
 QUEUE = "orders"
 
@@ -214,7 +215,7 @@ def test_a_sender_that_died_leaves_no_gap_for_the_next(spool: Spool, queue: Queu
     child = os.fork()
     if not child:
         with Spool(root, sync="none", delivers=False) as dying:
-            dying.unsynced.put(QUEUE, [NewMessage(b"a1", group="a"), NewMessage(b"a2", group="a")])
+            begin_sends(dying, QUEUE, NewMessage(b"a1", group="a"), NewMessage(b"a2", group="a"))
             os._exit(0)
     os.waitpid(child, 0)
     put(queue, "a3")
@@ -230,32 +231,11 @@ def test_what_a_sender_left_comes_out_without_another_send(spool: Spool, queue: 
     child = os.fork()
     if not child:
         with Spool(root, sync="none", delivers=False) as dying:
-            dying.unsynced.put(QUEUE, [NewMessage(b"a1", group="a")])
+            begin_sends(dying, QUEUE, NewMessage(b"a1", group="a"))
             os._exit(0)
     os.waitpid(child, 0)
     with Spool(root, sync="none") as later:
         assert bodies(list(later.queue(QUEUE).claim(10))) == ["a1"]
-
-
-def test_puts_that_become_durable_in_another_order_are_shown_in_theirs(
-    spool: Spool, queue: Queue
-) -> None:
-    first = spool.unsynced.put(QUEUE, [NewMessage(b"a1", group="a")])
-    second = spool.unsynced.put(QUEUE, [NewMessage(b"a2", group="a")])
-    spool.complete(second)
-    assert queue.claim(10) == []
-    spool.complete(first)
-    assert bodies(list(queue.claim(10))) == ["a1"]
-
-
-def test_a_put_that_failed_lets_those_behind_it_go_on(spool: Spool, queue: Queue) -> None:
-    first = spool.unsynced.put(QUEUE, [NewMessage(b"a1", group="a")])
-    second = spool.unsynced.put(QUEUE, [NewMessage(b"a2", group="a")])
-    spool.complete(second)
-    first.work.close()
-    first.abandon()
-    assert bodies(list(queue.claim(10))) == ["a2"]
-    assert os.listdir(spool.tree.root / "new") == []
 
 
 def test_purge_and_deletion_end_what_a_group_waits_for(spool: Spool, queue: Queue) -> None:
