@@ -81,7 +81,8 @@ def leave(root: Path, *messages: NewMessage) -> None:
 
 def begin_sends(spool: Spool, queue: str, *messages: NewMessage) -> Pending[None]:
     """Write messages into a fifo queue, and neither sync nor show them."""
-    group = spool.context.sends.enter((queue,))
+    group = spool.context.sends.group((queue,))
+    group.enter()
     return group.write([spool.unsynced.put(queue, messages)])
 
 

@@ -63,10 +63,11 @@ class SendGroups:
         waiting.append((pending, end))
 
     def _begin(self, key: Key) -> None:
+        group = self._sends.group(key)
         try:
-            group = self._sends.enter(key)
+            group.enter()
         except Unsent:
-            locking = asyncio.ensure_future(self._lock(key))
+            locking = asyncio.ensure_future(self._wait(key, group))
             self._locking.add(locking)
             locking.add_done_callback(self._locking.discard)
         except Exception as error:
@@ -74,9 +75,9 @@ class SendGroups:
         else:
             self._write(key, group)
 
-    async def _lock(self, key: Key) -> None:
+    async def _wait(self, key: Key, group: Group) -> None:
         try:
-            group = await self._threads.run(self._sends.wait_for, key)
+            await self._threads.run(group.wait)
         except Exception as error:
             self._end(key, self._taken(key), _told(error))
         else:

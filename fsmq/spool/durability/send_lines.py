@@ -129,7 +129,7 @@ def recover_held(
     fd: the locked file. All that is left has places up to its last one then, and is settled.
     """
     line = read_line(fd)
-    complete, removed = _unfinished(tree, queue, line.settled, on_fault)
+    complete, removed = _unfinished(tree, queue, on_fault)
     if complete or removed or not line.is_over:
         # Whoever ended early may have synced nothing: neither what it wrote nor what it unlinked.
         tree.sync_folder(tree.folder(NEW))
@@ -166,9 +166,7 @@ def recover_held(
     return Recovered(len(complete), removed)
 
 
-def _unfinished(
-    tree: Tree, queue: str, settled: int, on_fault: OnFault
-) -> tuple[dict[str, str], int]:
+def _unfinished(tree: Tree, queue: str, on_fault: OnFault) -> tuple[dict[str, str], int]:
     """The complete dot-names of a queue by their ids, in order; how many torn ones were removed."""
     names = [n for n in tree.names(tree.folder(NEW)) if n.startswith(f".{queue}:")]
     left = [(own, name) for name in names if (own := _id_of(name, queue)) is not None]
@@ -182,10 +180,7 @@ def _unfinished(
             else:
                 removed += tree.unlink(path)
         except PermissionError as error:
-            if (sequence_of(message_id) or 0) <= settled:
-                complete[message_id] = name  # to show it takes no right to read it
-            else:
-                on_fault(path, str(error))
+            on_fault(path, str(error))
     return complete, removed
 
 

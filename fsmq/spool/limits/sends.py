@@ -76,6 +76,7 @@ class Sends:
         self._scene = scene
         self._queues: dict[str, _Queue] = {}
         self._waiting: dict[Key, tuple[threading.Lock, list[Pending[Any]]]] = {}
+        self._led: dict[Key, Group] = {}
         self._guard = threading.Lock()
 
     def send(self, pending: Pending[Any], syncer: Syncer) -> None:
@@ -94,52 +95,26 @@ class Sends:
         finally:
             end_all(self._taken(key, pending), Unavailable("the put was interrupted"))
 
-    def enter(self, key: Key) -> Group:
-        """Lock queues, all or none, for a group.
-
-        Raises:
-            Unsent: someone has one of them; or it takes a listing, which this thread may not do.
-            Unavailable
-        """
-        turns: list[_Turn] = []
-        try:
-            with as_unavailable(f"cannot send into queue {key[0]!r}"):
-                for name in key:
-                    turn = _Turn.of(self._scene, self._queue(name))
-                    if turn is not None:
-                        turns.append(turn)
-        except BaseException:
-            for turn in turns:
-                turn.leave()
-            raise
-        return Group(turns)
-
-    def wait_for(self, key: Key) -> Group:
-        """The same, with patience, in a thread that may list. Raises as `enter`."""
-        group = patiently(lambda: self._tried(key), PATIENCE_S, _PAUSE_S)
-        if group is None:
-            raise Unsent(key[0])
-        return group
+    def group(self, key: Key) -> Group:
+        """A group that has nothing yet, for these queues."""
+        return Group([_Turn(self._scene, self._queue(name)) for name in key])
 
     def _lead(self, key: Key, syncer: Syncer) -> None:
-        group: list[Pending[Any]] = []
-        error: FsmqError = Unavailable("nothing was sent")
+        if (left := self._led.get(key)) is not None:
+            left.end()  # a signal's handler has ended it in its last step
+        group = self._led[key] = self.group(key)
+        taken: list[Pending[Any]] = []
+        error: FsmqError = Unavailable("the put was interrupted")
         try:
-            locked = self.wait_for(key)
-            group = self._taken(key)
-            locked.run(group, syncer)
+            group.wait()
+            taken = self._taken(key)
+            group.run(taken, syncer)
         except FsmqError as problem:
             error = problem
-        except BaseException:
-            error = Unavailable("the put was interrupted")
-            raise
         finally:
-            end_all(group or self._taken(key), error)
-
-    def _tried(self, key: Key) -> Group | None:
-        with suppress(Unsent):
-            return self.enter(key)
-        return None
+            group.end()
+            del self._led[key]
+            end_all(taken or self._taken(key), error)
 
     def _taken(self, key: Key, one: Pending[Any] | None = None) -> list[Pending[Any]]:
         """Take all that wait; or one, if it does, and forget the queues if that was the last."""
@@ -172,21 +147,44 @@ class _Queue:
 
 
 class Group:
-    """Puts into some queues that are sent together. The locks are held until its end."""
+    """Puts into some queues that are sent together: `enter`, `write`, sync, finish."""
 
     def __init__(self, turns: list[_Turn]) -> None:
         self._turns = turns
         self._pendings: Sequence[Pending[Any]] = ()
 
+    def enter(self) -> None:
+        """Lock the queues, all or none, until the end of the group.
+
+        Raises:
+            Unsent: someone has one of them; or it takes a listing, which this thread may not do.
+            Unavailable
+        """
+        try:
+            for turn in self._turns:
+                with as_unavailable(f"cannot send into queue {turn.queue.name!r}"):
+                    turn.enter()
+        except BaseException:
+            self._leave()
+            raise
+
+    def wait(self) -> None:
+        """The same, with patience, in a thread that may list."""
+        if not patiently(self._is_entered, PATIENCE_S, _PAUSE_S):
+            raise Unsent(self._turns[0].queue.name)
+
+    def _is_entered(self) -> bool:
+        try:
+            self.enter()
+        except Unsent:
+            return False
+        return True
+
     def run(self, pendings: Sequence[Pending[Any]], syncer: Syncer) -> None:
         """Send all of it. Raises Unavailable."""
         sent = self.write(pendings)
-        try:
-            if sent.work.files or sent.work.folders:
-                syncer.sync(sent.work)
-        except BaseException:
-            sent.abandon()
-            raise
+        if sent.work.files or sent.work.folders:
+            syncer.sync(sent.work)
         sent.finish()
 
     def write(self, pendings: Sequence[Pending[Any]]) -> Pending[None]:
@@ -205,9 +203,9 @@ class Group:
                     work.take(pending.work)
         except BaseException:
             work.close()
-            self._end_early()
+            self.end()
             raise
-        return Pending(work, self._finish, self._end_early)
+        return Pending(work, self._finish, self.end)
 
     def _finish(self) -> None:
         try:
@@ -218,10 +216,9 @@ class Group:
                     turn.settle()
                 for turn in self._turns:
                     turn.show()
-            for turn in self._turns:
-                turn.leave()
+            self._leave()
         except BaseException:
-            self._end_early()
+            self.end()
             raise
         for pending in self._pendings:
             for send in pending.sends:
@@ -235,60 +232,66 @@ class Group:
                 send.end(error)
             raise Unavailable("another put of the same group has failed", 1) from error
 
-    def _end_early(self) -> None:
+    def end(self) -> None:
+        """End it where it is, if it has not ended."""
         try:
             for turn in self._turns:
                 turn.take_back()
         finally:
-            for turn in self._turns:
-                turn.leave()
+            self._leave()
+
+    def _leave(self) -> None:
+        for turn in self._turns:
+            turn.leave()
 
 
 class _Turn:
     """The turn of a group in one of its queues."""
 
-    def __init__(self, scene: Scene, queue: _Queue, held: Lock, line: Line, is_fresh: bool) -> None:
+    def __init__(self, scene: Scene, queue: _Queue) -> None:
         self.queue = queue
         self._scene = scene
-        self._held: Lock | None = held
-        self._line = line
-        self._is_fresh = is_fresh
+        self._held: Lock | None = None
+        self._line = Line()
+        self._is_fresh = False
         self._sends: Sequence[Send] = ()
         self._paths: list[str] = []  # of dot-names
         self._is_settled = False
+        self._is_good = False  # it may say that all is over
 
-    @classmethod
-    def of(cls, scene: Scene, queue: _Queue) -> _Turn | None:
-        """Lock a queue, and recover what was left; None if there is no such fifo queue any more."""
-        held = lock_sends(scene.tree, queue.name)
-        if held is None:
+    def enter(self) -> None:
+        """Lock the queue, and recover what was left there; nothing if there is none any more."""
+        scene, queue = self._scene, self.queue
+        self._held = lock_sends(scene.tree, queue.name)
+        if self._held is None:
             raise Unsent(queue.name)
-        try:
-            # Under the lock: who deletes it has that, too.
-            if not scene.tree.has_queue(queue.name) or not scene.settings.get(queue.name).fifo:
-                held.free()
-                return None
-            line, is_fresh = read_line(held.fd), not queue.is_known
-            is_late = is_ahead(line.last, scene.clock()) and time.monotonic() >= queue.looks_at
-            if is_fresh or is_late or not line.is_over:
-                if not listings.are_allowed():
-                    raise Unsent(queue.name)
-                queue.records.forget()
-                recover_held(scene.tree, scene.stamps, queue.name, scene.clock(), held.fd)
-                queue.is_known = True
-                queue.looks_at = time.monotonic() + _LOOK_EVERY_S
-                line = read_line(held.fd)
-            if queue.has_ids:
-                most = None if listings.are_allowed() else _MOST_BYTES
-                if not queue.records.learn(int(scene.clock() * 1000), most):
-                    raise Unsent(queue.name)
-            return cls(scene, queue, held, line, is_fresh)
-        except BaseException:
-            held.unlock()
-            raise
+        # Under the lock: who deletes it has that, too.
+        if not scene.tree.has_queue(queue.name) or not scene.settings.get(queue.name).fifo:
+            self._held.free()
+            self._held = None
+            return
+        fd = self._held.fd
+        self._line, self._is_fresh = read_line(fd), not queue.is_known
+        is_late = is_ahead(self._line.last, scene.clock()) and time.monotonic() >= queue.looks_at
+        if self._is_fresh or is_late or not self._line.is_over:
+            queue.is_known = False
+            if not listings.are_allowed():
+                raise Unsent(queue.name)
+            queue.records.forget()
+            recover_held(scene.tree, scene.stamps, queue.name, scene.clock(), fd)
+            queue.is_known = True
+            queue.looks_at = time.monotonic() + _LOOK_EVERY_S
+            self._line = read_line(fd)
+        self._is_good = True
+        if queue.has_ids:
+            most = None if listings.are_allowed() else _MOST_BYTES
+            if not queue.records.learn(int(scene.clock() * 1000), most):
+                raise Unsent(queue.name)
 
     def write(self, sends: Sequence[Send], work: Work) -> None:
         """Give places, and write what is not known yet, for ``work`` to sync. Raises OSError."""
+        if self._held is None:
+            return
         now = self._scene.clock()
         first = max(self._line.last + 1, now_ticks(now))
         self._sends = sends
@@ -296,7 +299,6 @@ class _Turn:
         number = sum(len(send.stored) for send in sends)
         if not number:
             return
-        assert self._held is not None
         tree = self._scene.tree
         # Open before it is written: so the sync is told of errors, whoever else syncs it.
         work.files.append(tree.open(tree.folder(CONFIG, sends_name(self.queue.name))))
@@ -353,8 +355,7 @@ class _Turn:
 
     def settle(self) -> None:
         """Say that all of it is stored: it is durable, and nobody has seen it yet."""
-        if self._paths:
-            assert self._held is not None
+        if self._held is not None and self._paths:
             # Set first: in doubt nothing is taken back.
             self._is_settled = True
             self._line = Line(self._line.last, settled=self._line.last)
@@ -376,7 +377,10 @@ class _Turn:
 
     def take_back(self) -> None:
         """Remove what is not settled, the last first, as far as that can be done."""
-        self.queue.is_known = False  # let the next one recover, who may be this process
+        if self._held is None:
+            return
+        # Let the next one recover, who may be this process.
+        self._is_good = self.queue.is_known = False
         self.queue.records.forget()
         with suppress(OSError):
             for path in () if self._is_settled else reversed(self._paths):
@@ -384,13 +388,14 @@ class _Turn:
 
     def leave(self) -> None:
         """Let others send; say that all is over if it is."""
-        held, self._held = self._held, None
-        if held is None:
+        if self._held is None:
             return
         try:
-            if self.queue.is_known and not self._line.is_over:
-                write_line(held.fd, Line(self._line.last, True, self._line.last))
+            if self._is_good and not self._line.is_over:
+                self._is_good = False
+                write_line(self._held.fd, Line(self._line.last, True, self._line.last))
         except OSError:
             self.queue.is_known = False
         finally:
-            held.unlock()
+            self._held.unlock()
+            self._held = None

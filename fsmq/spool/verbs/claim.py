@@ -106,26 +106,24 @@ def _claims_of(
     is_wanted: IsWanted,
 ) -> Generator[Claim | None, None, None]:
     deadline_ms = deadline_of(context, settings, visibility)
-    has_waited = True  # the next id may come behind a lock, and the claim counts from there
     faults: dict[str, OSError] = {}
     busy: list[str] = []
     won, room = 0, _MAX_FOREIGN
     try:
         for message_id in _alive(context, settings, queue, ids):
             if message_id is None:
-                has_waited = True
                 yield None
                 continue
-            if has_waited:
-                has_waited = False
-                deadline_ms = deadline_of(context, settings, visibility)
             busy.append(message_id)  # unless it turns out to be something else
             try:
                 claim = claim_one(
                     context,
                     queue,
                     message_id,
-                    deadline_ms,
+                    # By groups it may have waited for a lock, from which on the time counts.
+                    deadline_of(context, settings, visibility)
+                    if settings.in_groups
+                    else deadline_ms,
                     is_wanted,
                     is_checked=True,
                     has_index=settings.index,
