@@ -71,7 +71,7 @@ class SendGroups:
             self._locking.add(locking)
             locking.add_done_callback(self._locking.discard)
         except Exception as error:
-            self._end(key, self._taken(key), _told(error))
+            self._end(key, self._taken(key), _as_ours(error))
         else:
             self._write(key, group)
 
@@ -79,7 +79,7 @@ class SendGroups:
         try:
             await self._threads.run(group.wait)
         except Exception as error:
-            self._end(key, self._taken(key), _told(error))
+            self._end(key, self._taken(key), _as_ours(error))
         else:
             self._write(key, group)
 
@@ -89,7 +89,7 @@ class SendGroups:
         try:
             sent = group.write([pending for pending, _ in some])
         except Exception as error:
-            end(_told(error))
+            end(_as_ours(error))
         else:
             self._commits.then(sent, lambda _: end(None), end)
 
@@ -111,7 +111,7 @@ class SendGroups:
             end()
 
 
-def _told(error: Exception) -> FsmqError:
+def _as_ours(error: Exception) -> FsmqError:
     if isinstance(error, FsmqError):
         return error
     log.exception("a group of sends failed")

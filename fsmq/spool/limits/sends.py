@@ -236,7 +236,7 @@ class Group:
         """End it where it is, if it has not ended."""
         try:
             for turn in self._turns:
-                turn.take_back()
+                turn.undo()
         finally:
             self._leave()
 
@@ -375,7 +375,7 @@ class _Turn:
                     )
             send.end(None)
 
-    def take_back(self) -> None:
+    def undo(self) -> None:
         """Remove what is not settled, the last first, as far as that can be done."""
         if self._held is None:
             return
