@@ -83,10 +83,12 @@ def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
         raise Unavailable(f"puts into queue {queue!r} take too long", 1)
     try:
         yield True
-        if not tree.has_queue(queue):
-            held.free()
     finally:
-        held.unlock()
+        try:
+            if not tree.has_queue(queue):
+                held.free()
+        finally:
+            held.unlock()
 
 
 def recover_sends(
