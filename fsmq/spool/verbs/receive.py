@@ -8,7 +8,7 @@ from contextlib import closing
 from ..context import Context, Pending
 from ..durability.send_lines import Line, read_line, recover_sends
 from ..durability.sync import Work
-from ..errors import FsmqError, NoRoom, unavailable
+from ..errors import FsmqError, NoRoom, is_full, unavailable
 from ..layout.claim_names import claim_name
 from ..layout.message import Message, found_message
 from ..layout.names import Facts, check_queue, facts, sends_name, sequence_of
@@ -138,7 +138,11 @@ class Claims:
             self._line = read_line(self.work.files[-1])
         place = sequence_of(message_id) or 0
         if self._line.settled < min(place, self._line.last):
-            recover_sends(context.tree, context.stamps, queue, context.clock())
+            try:
+                recover_sends(context.tree, context.stamps, queue, context.clock(), claims=True)
+            except OSError as error:
+                if not is_full(error):  # then only what is removed makes room
+                    raise
             self._line = self._line._replace(settled=self._line.last)
 
     def give_out(self) -> list[Message]:
