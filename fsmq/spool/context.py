@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, Unpack
 
+from .durability.put_numbers import PutNumbers
 from .durability.sync import Syncer, Work
 from .errors import FsmqError, NoSuchQueue
 from .index.coming import Coming
@@ -52,16 +53,19 @@ class Context:
     gates: Gates = field(init=False)
     groups: Groups = field(init=False)
     sends: Sends = field(init=False)
+    put_numbers: PutNumbers = field(init=False)
 
     def __post_init__(self) -> None:
         self.gates = Gates(self)
         self.groups = Groups(self)
         self.sends = Sends(self.tree, self.stamps, lambda: self.clock())
+        self.put_numbers = PutNumbers(self.tree)
 
     def close(self) -> None:
-        """Give the descriptors of the journal and the limits back."""
+        """Give the descriptors of the journal, the limits and the puts back."""
         self.journal.close()
         self.gates.close()
+        self.put_numbers.close()
 
     @property
     def max_plain_bytes(self) -> int:

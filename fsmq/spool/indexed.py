@@ -6,12 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .context import Pending
 from .errors import NoSuchMessage
-from .layout.given_ids import check_given
 from .layout.message import Message, NewMessage
 from .verbs import by_id, postpone
-from .verbs.among import reserved_among
 from .views import scan
 
 if TYPE_CHECKING:
@@ -52,19 +49,8 @@ class Indexed:
 
         among: other queues with an index, in which it must not be either.
         """
-        others = [queue for queue in among if queue != self.name]
-        if not others:
-            [is_put] = self.spool.complete(self.spool.unsynced.ensure(self.name, [message]))
-            return is_put
-        context = self.spool.context
-        with reserved_among(context, [self.name, *others], check_given(message.id or "")):
-            standing = by_id.standing_among(context, others, message.id or "")
-            if standing is None:
-                [is_put] = self.spool.complete(self.spool.unsynced.ensure(self.name, [message]))
-                return is_put
-            # What is said to be there must be there after a crash.
-            self.spool.complete(Pending(standing, lambda: None))
-            return False
+        ensuring = self.spool.unsynced.ensure(self.name, [message], among)
+        return self.spool.complete(ensuring)[0]
 
     def find(self, given_id: str) -> Message | None:
         """Look at the message of an id, in whatever state; None if there is none."""

@@ -7,10 +7,8 @@ import os
 import time
 from collections.abc import Callable
 
-from .durability.links import forget_link
-from .errors import Unavailable
+from .durability.ids import forget_links, given_of
 from .index.apart import Apart
-from .layout.given_ids import read_given
 from .layout.names import facts
 from .layout.transitions import IDS, INDEX_TRASH, REMOVE
 from .layout.tree import Tree
@@ -151,8 +149,8 @@ class Reaper:
         return self._tree.remove_folder(path)
 
     def _unlink(self, path: str, queue: str, message_id: str) -> bool:
-        if queue in self._indexed and facts(message_id).headed:
-            self._forget_link(path, queue)
+        if self._indexed and facts(message_id).headed:
+            self._forget_links(path, queue, message_id)
         if not self._tree.unlink(path):
             return False
         self._on_reaped(queue, message_id)
@@ -161,21 +159,26 @@ class Reaper:
             self._is_stopped = self._stop()
         return True
 
-    def _forget_link(self, path: str, queue: str) -> None:
-        """Unlink the other name of a file, first: one that is left would lead to nothing."""
+    def _forget_links(self, path: str, queue: str, message_id: str) -> None:
+        """Unlink the other names of a file, first: one that is left would lead to nothing.
+
+        Most have one, in the index of their queue. Those that have moved may have others.
+        """
         try:
-            fd = self._tree.open(path)
+            given = given_of(self._tree, path, message_id)
         except OSError:
-            return  # it has gone, or is no file
-        try:
-            given, inode = read_given(fd), os.fstat(fd).st_ino
-        finally:
-            os.close(fd)
-        if given is not None:
+            return  # it has gone, is no file, or is another user's
+        for index in sorted(self._indexed, key=lambda name: name != queue):
+            found = self._tree.stat(path)
+            if given is None or found is None or found.st_nlink == 1:
+                return
             try:
-                forget_link(self._tree, queue, given.id, inode)
-            except Unavailable as error:  # another process holds it: it waits apart
-                raise BlockingIOError(errno.EAGAIN, str(error), path) from error
+                is_done = forget_links(self._tree, index, given[0].id, given[1])
+            except FileNotFoundError:
+                continue  # the queue has just been deleted
+            if not is_done:
+                # Another process is changing which message has the id: this one waits apart.
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
 
     def _failed(self, name: str, error: OSError) -> None:
         self.fault = self.fault or error

@@ -123,8 +123,11 @@ class Unsynced:
     ) -> Pending[Stored]:
         return upsert.upsert(self.context, self.depths, queue, messages, instead_of)
 
-    def ensure(self, queue: str, messages: Sequence[NewMessage]) -> Pending[list[bool]]:
-        return upsert.ensure(self.context, self.depths, queue, messages)
+    def ensure(
+        self, queue: str, messages: Sequence[NewMessage], among: Sequence[str] = ()
+    ) -> Pending[list[bool]]:
+        others = [name for name in among if name != queue]
+        return upsert.ensure(self.context, self.depths, queue, messages, others)
 
     def claim_id(
         self, queue: str, given_id: str, visibility: float | None

@@ -14,11 +14,18 @@ from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Pending
-from ..durability.links import show_unfinished, state_of
+from ..durability.ids import (
+    Standing,
+    hold,
+    hold_patiently,
+    link_path,
+    open_link,
+    settle,
+)
 from ..durability.sync import Work
 from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, as_unavailable, is_full
 from ..layout.claim_names import ANY, claim_name, is_claimed, of_next_claim
-from ..layout.given_ids import check_given, link_path, read_given
+from ..layout.given_ids import check_given, link_name
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, check_seconds
@@ -36,12 +43,11 @@ from ..layout.transitions import (
     RENEWED,
     State,
 )
-from ..layout.tree import STRAY
 from ..views.look import look
 from ..views.reading import UNLIMITED, read
 from .claim import claim_one, deadline_of
 from .deliver import deliver_one
-from .latch import Latched, latch_patiently, restamp
+from .latch import is_delayed, latch_patiently, restamp
 from .release import release, release_uncounted
 from .removal import remove_from, remove_one
 from .upsert import check_index
@@ -51,61 +57,31 @@ _STATES = (State.DELAY, State.NEW, State.READY, State.DELAY, State.READY)
 ROUNDS = 20
 
 
-class Standing(NamedTuple):
-    """A message that an id leads to."""
-
-    name: str
-    inode: int
-    state: State
-
-
 def standing(context: Context, queue: str, given_id: str) -> Standing | None:
-    """The message of an id, in whatever state; None if there is none. Raises OSError."""
-    tree = context.tree
-    path = link_path(tree, queue, given_id)
-    for _ in range(ROUNDS):
-        tree.refresh(path.rpartition("/")[0])
-        try:
-            fd = tree.open(path)
-        except OSError as error:
-            if error.errno in STRAY:
-                return None
-            raise
-        try:
-            given, inode = read_given(fd), os.fstat(fd).st_ino
-        finally:
-            os.close(fd)
-        if given is None or given.id != given_id:
-            return None  # it is being written
-        state = state_of(tree, queue, given.name, inode, _STATES)
-        if state is not None:
-            return Standing(given.name, inode, state)
-        now = tree.look(path)
-        if now is None:
-            return None
-        if now.st_ino != inode:
-            continue  # another message has the id by now
-        if state_of(tree, queue, given.name, inode, (State.REMOVE,)) is not None:
-            return None
-        # A put has the id, and has not shown its message yet; or the link is stale.
-        if not show_unfinished(tree, queue, given_id):
-            return None
-    return None
+    """The message of an id, in whatever state; None if there is none. Raises OSError, Unavailable.
 
-
-def standing_among(context: Context, queues: Sequence[str], given_id: str) -> Work | None:
-    """What makes durable that a message of the id is in one of some queues; None if none has it.
-
-    Raises:
-        InvalidValue, NoSuchQueue, Unavailable
+    Where an upsert is under way, or has died, the answer waits for its end, or makes it.
     """
-    tree = context.tree
-    for queue in queues:
-        with at_index(context, queue, given_id, "look into"):
-            if standing(context, queue, given_id) is not None:
-                folders = {tree.folder(QUEUES, queue), tree.folder(IDS, queue)}
-                return Work(folders=folders | {tree.folder(NEW), tree.folder(DELAY)})
-    return None
+    tree, link = context.tree, link_name(given_id)
+    at = link_path(tree, queue, link)
+    tree.refresh(tree.folder(IDS, queue))
+    opened = open_link(tree, queue, at)
+    if opened is not None:
+        with opened:
+            found = opened.look(_STATES)
+            if found is not None:
+                return found
+    # A put whose id was free, and which is not over, has stored nothing yet.
+    is_coming = tree.stat(link_path(tree, queue, link, coming=True)) is not None
+    if opened is None and not is_coming:
+        return None
+    held = hold(tree, {queue: [link]}, 0.0)
+    if held is None and is_coming:
+        held = hold_patiently(tree, {queue: [link]})
+    if held is None:
+        return None
+    with held:
+        return settle(tree, queue, link)
 
 
 def find_id(context: Context, queue: str, given_id: str) -> Message | None:
@@ -366,11 +342,6 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
         return True
 
     return Pending(work, finish_renewal)
-
-
-def is_delayed(context: Context, name: str, latched: Latched) -> bool:
-    stamp = context.stamps.decode(name, latched.found.st_mtime_ns)
-    return stamp is None or not stamp.is_claim
 
 
 def _work(context: Context, queue: str) -> Work:

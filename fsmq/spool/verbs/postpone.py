@@ -7,13 +7,14 @@ First it is hidden where it is, then it is put anew with the other delay
 from __future__ import annotations
 
 from ..context import Context
+from ..durability.ids import Standing
 from ..errors import Unavailable
 from ..layout.message import Message
 from ..layout.settings import MAX_DELAY_S, check_seconds
 from ..layout.transitions import DEFER, POSTPONE, State
 from ..views.look import look
-from .by_id import ROUNDS, Standing, at_index, is_delayed, standing
-from .latch import Latched, latch_patiently
+from .by_id import ROUNDS, at_index, standing
+from .latch import Latched, is_delayed, latch_patiently
 
 # So long a message that is put anew with another delay stays hidden at least, if the put fails.
 _LEAST_HIDDEN_S = 30.0
