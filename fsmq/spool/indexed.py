@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .errors import NoSuchMessage
+from .context import Pending
 from .layout.message import Message, NewMessage
-from .verbs import by_id, postpone
+from .verbs import by_id
+from .verbs.upsert import Stored
 from .views import scan
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ class Indexed:
         Returns their names in the queue, which claims show as ``id``. Of an ``id`` that comes
         twice the last message counts. Raises MessageTooLarge, QueueFull.
         """
-        return self._upsert(messages)
+        return self._complete(self.spool.unsynced.upsert(self.name, messages)).names
 
-    def _upsert(self, messages: Sequence[NewMessage], instead_of: str | None = None) -> list[str]:
-        stored = self.spool.complete(self.spool.unsynced.upsert(self.name, messages, instead_of))
+    def _complete(self, storing: Pending[Stored]) -> Stored:
+        stored = self.spool.complete(storing)
         while stored.rest is not None:
             stored = self.spool.complete(stored.rest)
-        return stored.names
+        return stored
 
     def ensure(self, message: NewMessage, *, among: Sequence[str] = ()) -> bool:
         """Put a message unless one has its ``id``; of many callers at once one is told True.
@@ -85,14 +85,10 @@ class Indexed:
         those that are due then, and its count of deliveries starts again.
         attributes: what is changed of its attributes.
         """
-        found = postpone.hide_id(self.spool.context, self.name, given_id, delay)
-        if found is None:
+        storing = self.spool.unsynced.postpone(self.name, given_id, delay, attributes or {})
+        if storing is None:
             return False
-        message = _again(found, given_id, delay, {**found.attributes, **(attributes or {})})
-        try:
-            self._upsert([message], instead_of=found.id)
-        except NoSuchMessage:
-            return False  # it was claimed, or removed, just now
+        self._complete(storing)
         return True
 
     def scan(
@@ -113,12 +109,3 @@ class Indexed:
             sorted_by_name=sorted_by_name,
             is_over=is_over,
         )
-
-
-def _again(
-    found: Message, given_id: str, delay: float, attributes: Mapping[str, str]
-) -> NewMessage:
-    ttl = None if found.expires_at is None else max(0.0, found.expires_at - time.time())
-    return NewMessage(
-        found.body, delay, found.priority, ttl, given_id, found.content_type, attributes
-    )

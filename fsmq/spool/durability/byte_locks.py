@@ -17,8 +17,6 @@ from typing import ClassVar
 from ..layout.tree import Tree
 
 HAS_BYTES = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
-# Offsets are positive in a signed number of 64 bits.
-OFFSET_BITS = 62
 _ALL = 0  # as a length: to the end, wherever that is
 _IS_HELD = (errno.EAGAIN, errno.EACCES)
 _flock = struct.Struct("hhqqi0q")  # type, whence, start, length, process

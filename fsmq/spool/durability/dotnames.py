@@ -1,15 +1,14 @@
 """Recovery: what happens to dot-names that a crash left in ``new/``.
 
 A complete one is promoted, a torn one is removed, once its writer is dead: when its lock is free,
-which recovery holds meanwhile. That of an own id is the reservation, that of a given id the lock of
-the id, and that of any other the number of the put at the end of the dot-name. Only of what has none
-of these (its program took no lock, or there are none) the age decides.
+which recovery holds meanwhile. That of an own id is the reservation, that of any other the number
+at the end of the dot-name. Only of what has neither (its program took no lock, or there are none)
+the age decides.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +17,10 @@ from functools import partial
 from ..layout.names import is_scratch, number_of, reservation
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
-from .ids import forget_inode, recover_given
+from .ids import finish_given
 from .locks import is_reservation, reserve, settle
 from .put_numbers import left_by_dead
-from .unfinished import Recovered, finish, is_complete, own_id, promote
+from .unfinished import Recovered, finish, is_complete, own_id
 
 # Writing one message takes milliseconds. A writer that was stopped for longer finds its file gone
 # and answers 503.
@@ -76,7 +75,7 @@ def _works(
     reserved = [name for name in names if is_reservation(name)]
     for at in range(0, len(reserved), _MAX_LOCKS):
         yield partial(settle, tree, reserved[at : at + _MAX_LOCKS])
-    numbered: dict[int, list[str]] = defaultdict(list)
+    numbered: dict[tuple[str, int], list[str]] = defaultdict(list)
     done: dict[str, Recovered | None] = {}
 
     def recover_all(queue: str) -> Recovered | None:
@@ -86,17 +85,16 @@ def _works(
     for name in names:
         if is_reservation(name):
             continue
-        number = number_of(name)
-        if number is not None:
-            numbered[number].append(name)
+        own, number = own_id(name), number_of(name)
+        if own is not None and number is not None:
+            numbered[own[0], number].append(name)
             continue
-        own = own_id(name)
         if own is not None and own[0] not in done:
             yield partial(recover_all, own[0])
         if own is None or done[own[0]] is None:
             yield partial(recover_one, tree, name, now, at_start=at_start)
-    for number, some in numbered.items():
-        yield partial(_recover_put, tree, number, some)
+    for (queue, number), some in numbered.items():
+        yield partial(_recover_put, tree, queue, number, some)
 
 
 def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) -> Recovered:
@@ -106,45 +104,35 @@ def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) ->
         return Recovered()
     if is_reservation(name):
         return settle(tree, [name]) or Recovered()
-    number = number_of(name)
-    if number is not None:
-        return _recover_put(tree, number, [name])
-    own = own_id(name)
+    own, number = own_id(name), number_of(name)
     age = now - found.st_ctime
     if own is None:
         is_left = is_scratch(name) and age >= TORN_AFTER_S
         return Recovered(removed=int(is_left and tree.unlink(tree.folder(NEW, name))))
-    given = recover_given(tree, name, own[0])
-    if given is not None:
-        return given
-    if (at_start or age >= COMPLETE_AFTER_S) and is_complete(tree, name, durably=True):
-        return _unless_reserved(tree, *own, partial(promote, tree, name))
-    if age >= TORN_AFTER_S:
-        return _unless_reserved(tree, *own, partial(_remove_torn, tree, name, own[0], found))
+    if number is not None:
+        return _recover_put(tree, own[0], number, [name])
+    is_due = at_start or age >= COMPLETE_AFTER_S
+    if (is_due and is_complete(tree, name, durably=True)) or age >= TORN_AFTER_S:
+        return _unless_reserved(tree, *own, lambda: finish(tree, name))
     return Recovered()
 
 
 def is_being_written(tree: Tree, name: str) -> bool:
     """Whether the writer of a dot-name is alive, as far as its number tells. Raises OSError."""
-    number = number_of(name)
-    if number is None:
+    own, number = own_id(name), number_of(name)
+    if own is None or number is None:
         return False
-    with left_by_dead(tree, number) as is_dead:
+    with left_by_dead(tree, own[0], number) as is_dead:
         return not is_dead
 
 
-def _recover_put(tree: Tree, number: int, names: Sequence[str]) -> Recovered:
+def _recover_put(tree: Tree, queue: str, number: int, names: Sequence[str]) -> Recovered:
     """Finish what a put has left, if it is over, or its process dead."""
-    with left_by_dead(tree, number) as is_dead:
-        done = [finish(tree, name) for name in names] if is_dead else []
+    done: list[Recovered] = []
+    with left_by_dead(tree, queue, number) as is_dead:
+        for name in names if is_dead else ():
+            done.append(finish_given(tree, name, queue, number) or finish(tree, name))
     return Recovered(sum(one.promoted for one in done), sum(one.removed for one in done))
-
-
-def _remove_torn(tree: Tree, name: str, queue: str, found: os.stat_result) -> Recovered:
-    if found.st_nlink > 1:
-        # Its link was on the disk, and its bytes were not, when the power failed.
-        forget_inode(tree, queue, found.st_ino)
-    return Recovered(removed=int(tree.unlink(tree.folder(NEW, name))))
 
 
 def _unless_reserved(tree: Tree, queue: str, own: str, act: Callable[[], Recovered]) -> Recovered:

@@ -20,7 +20,7 @@ from ..layout.given_ids import Given, link_name, read_given
 from ..layout.names import is_id, seal_of, staged_entry
 from ..layout.transitions import DELAY, IDS, NEW, QUEUES, REMOVE, State
 from ..layout.tree import STRAY, Tree
-from .byte_locks import OFFSET_BITS, ByteLocks
+from .byte_locks import ByteLocks
 from .locks import lock, patiently
 from .unfinished import Recovered, is_complete, message_of
 
@@ -67,11 +67,12 @@ class Held:
     def take(self, tree: Tree, queue: str, links: Iterable[str]) -> bool:
         """Lock ids of one more queue; False if one is held, or the index has just gone."""
         file = self._files[queue] = ByteLocks(tree, f"{tree.folder(IDS, queue)}/{LOCK}")
-        return all(map(file.take, sorted(set(map(_offset, links))))) and file.stands()
+        return all(map(file.take, sorted(set(map(number_of_id, links))))) and file.stands()
 
 
-def _offset(link: str) -> int:
-    return int.from_bytes(sha256(link.encode())[:8]) >> (64 - OFFSET_BITS)
+def number_of_id(link: str) -> int:
+    """The byte that is locked for an id, in which the dot-names of its puts end."""
+    return int.from_bytes(sha256(link.encode())[:4])
 
 
 def hold(
@@ -124,7 +125,10 @@ def state_of(
 
 @contextmanager
 def latched(tree: Tree, path: str) -> Iterator[None]:
-    """Latch the file of a link, so that nobody claims or releases it. Raises Unavailable, OSError."""
+    """Latch the file of a link, so that nobody claims or releases it.
+
+    Raises Unavailable, OSError.
+    """
     try:
         held = patiently(lambda: lock(tree, path, 0), _LATCH_PATIENCE_S)
     except FileNotFoundError:
@@ -142,7 +146,8 @@ class Link:
     """What a link leads to: an open file, which keeps its inode number as long as it is open."""
 
     def __init__(self, tree: Tree, queue: str, path: str) -> None:
-        self.path = path
+        self._path = path
+        self._link = path.rpartition("/")[2].removeprefix(NEXT)
         self._tree, self._queue = tree, queue
         self._fd = tree.open(path)
         self.inode = os.fstat(self._fd).st_ino
@@ -168,7 +173,7 @@ class Link:
         found = self.look((*_STATES, State.REMOVE))
         if found is None and self.given is not None:
             # It may be claimed and released in such a way that each look came too early or late.
-            with latched(self._tree, self.path):
+            with latched(self._tree, self._path):
                 found = self.look()
         return None if found is None or found.state is State.REMOVE else found
 
@@ -176,16 +181,18 @@ class Link:
         """The dot-name of a put that has written all of it, and has not shown it."""
         if self.given is None:
             return None
-        name = staged_entry(self._queue, self.given.name, self._seal())
+        name = staged_name(self._queue, self._link, self.given.name, self._fd)
         found = self._tree.look(self._tree.folder(NEW, name))
         return name if found is not None and found.st_ino == self.inode else None
 
-    def _seal(self) -> int:
-        seal = offset = 0
-        while chunk := os.pread(self._fd, _CHUNK_BYTES, offset):
-            seal = seal_of(chunk, seal)
-            offset += len(chunk)
-        return seal
+
+def staged_name(queue: str, link: str, name: str, fd: int) -> str:
+    """The dot-name in ``new/`` of an open message, as its put has written it. Raises OSError."""
+    seal = offset = 0
+    while chunk := os.pread(fd, _CHUNK_BYTES, offset):
+        seal = seal_of(chunk, seal)
+        offset += len(chunk)
+    return staged_entry(queue, name, seal, number_of_id(link))
 
 
 def open_link(tree: Tree, queue: str, path: str) -> Link | None:
@@ -198,10 +205,14 @@ def open_link(tree: Tree, queue: str, path: str) -> Link | None:
         raise
 
 
-def settle(tree: Tree, queue: str, link: str) -> Standing | None:
+def settle(tree: Tree, queue: str, link: str, unsynced: set[str] | None = None) -> Standing | None:
     """The message that has an id which the caller has locked; None if the id is free.
 
-    What a put that died has left is finished, or removed: nobody is at work on it. Raises OSError.
+    What a put that died has left is finished, or removed: nobody is at work on it.
+    unsynced: gets the folders to sync before the id is given to another message: the one that had
+        it has left them, and might be back after a crash.
+
+    Raises Unavailable, OSError.
     """
     at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
     for path in (at, coming):
@@ -212,6 +223,8 @@ def settle(tree: Tree, queue: str, link: str) -> Standing | None:
             found = opened.standing() or _show(tree, queue, opened)
         if found is None:
             tree.unlink(path)
+            if unsynced is not None:
+                unsynced |= _where(tree, queue)
         elif path == coming:
             tree.rename(coming, at, replace=True)
             return found
@@ -221,15 +234,19 @@ def settle(tree: Tree, queue: str, link: str) -> Standing | None:
     return None
 
 
+def _where(tree: Tree, queue: str) -> set[str]:
+    """The folders in which a message of a queue may be, and that to which it leaves."""
+    return {tree.folder(QUEUES, queue), *map(tree.folder, (NEW, DELAY, REMOVE))}
+
+
 def _show(tree: Tree, queue: str, opened: Link) -> Standing | None:
     """Show a message that is whole, and was not shown."""
     staged = opened.staged()
     if staged is None or not is_complete(tree, staged, durably=True):
         return None
     # What it replaces went before it, and must not be back after a crash.
-    for folder in (tree.folder(QUEUES, queue), *map(tree.folder, (NEW, DELAY, REMOVE))):
+    for folder in (*_where(tree, queue), tree.folder(IDS, queue)):
         tree.sync_folder(folder)
-    tree.sync_folder(tree.folder(IDS, queue))
     assert opened.given is not None
     name = opened.given.name
     tree.rename(tree.folder(NEW, staged), tree.path(State.NEW, queue, name))
@@ -237,7 +254,10 @@ def _show(tree: Tree, queue: str, opened: Link) -> Standing | None:
 
 
 def _forget_coming(tree: Tree, queue: str, path: str) -> None:
-    """Remove what was to have the id next, and has not been shown: nobody was told of it."""
+    """Remove, durably, what was to have an id next and was never answered.
+
+    After a crash it would be back, perhaps when the message that has the id is done.
+    """
     opened = open_link(tree, queue, path)
     if opened is None:
         return
@@ -246,51 +266,53 @@ def _forget_coming(tree: Tree, queue: str, path: str) -> None:
         tree.unlink(path)
         if staged is not None:
             tree.unlink(tree.folder(NEW, staged))
+    tree.sync_folder(tree.folder(IDS, queue))
+    tree.sync_folder(tree.folder(NEW))
 
 
-def recover_given(tree: Tree, staged: str, queue: str) -> Recovered | None:
-    """Finish or remove a dot-name of a message with a given id, if its writer is dead.
+def finish_given(tree: Tree, staged: str, queue: str, number: int) -> Recovered | None:
+    """Finish or remove the dot-name of a message with a given id; the caller has locked the number.
 
-    None if it is of no such message, or its queue has no index. Raises Unavailable, OSError.
+    None if no id is known of it. Raises Unavailable, OSError.
     """
     path = tree.folder(NEW, staged)
     try:
         found = given_of(tree, path, message_of(staged))
-        held = found and hold(tree, {queue: [link_name(found[0].id)]}, 0.0)
     except FileNotFoundError:
-        return None  # it has gone, or the queue has no index
-    if found is None:
+        return Recovered()
+    if found is None or number_of_id(link_name(found[0].id)) != number:
+        _forget_inode(tree, queue, path, number)
         return None
-    if held is None:
-        return Recovered()  # its writer is alive
-    with held:
-        had = settle(tree, queue, link_name(found[0].id))
-        if had is not None and had.inode == found[1]:
-            return Recovered(promoted=1)
-        # Nobody was told of one that another message was to make place for, or that has no link.
-        tree.unlink(path)
-        return Recovered(removed=1)
+    had = settle(tree, queue, link_name(found[0].id))
+    if had is not None and had.inode == found[1]:
+        return Recovered(promoted=1)
+    # It has no link, or another message was to make place for it: nobody was told of it.
+    tree.unlink(path)
+    return Recovered(removed=1)
 
 
-def forget_inode(tree: Tree, queue: str, inode: int) -> None:
-    """Unlink all links that lead to a file which says no id. Raises OSError."""
+def _forget_inode(tree: Tree, queue: str, path: str, number: int) -> None:
+    """Unlink the links of a file that does not say its id: its bytes went when the power failed."""
+    found = tree.stat(path)
+    if found is None or found.st_nlink == 1:
+        return
     for entry in tree.walk(tree.folder(IDS, queue)):
-        if entry.inode() == inode:
-            link = entry.name.removeprefix(NEXT)
-            held = hold(tree, {queue: [link]}, 0.0)
-            if held is not None:
-                with held:
-                    settle(tree, queue, link)
+        is_ours = number_of_id(entry.name.removeprefix(NEXT)) == number
+        if is_ours and entry.inode() == found.st_ino:
+            tree.unlink(f"{tree.folder(IDS, queue)}/{entry.name}")
 
 
 def give_id(tree: Tree, queue: str, link: str, path: str, inode: int) -> bool | None:
     """Link a message's file, whose id is locked; False if another message that stands has the id.
 
-    path: where the file is now; None if it has left there. Raises OSError.
+    path: where the file is now; None if it has left there. Raises Unavailable, OSError.
     """
-    found = settle(tree, queue, link)
+    unsynced: set[str] = set()
+    found = settle(tree, queue, link, unsynced)
     if found is not None:
         return found.inode == inode
+    for folder in unsynced:
+        tree.sync_folder(folder)
     try:
         tree.link(path, link_path(tree, queue, link))
     except FileNotFoundError:
@@ -298,26 +320,31 @@ def give_id(tree: Tree, queue: str, link: str, path: str, inode: int) -> bool | 
     return True
 
 
-def remove_standing(tree: Tree, queue: str, at: str, old: Standing) -> None:
+def remove_standing(
+    tree: Tree, queue: str, at: str, old: Standing, *, taken_out: str | None = None
+) -> None:
     """Remove a message whose id another one is to have, wherever it stands by now.
 
-    at: its link. Raises Unavailable, OSError.
+    at: its link. taken_out: its dot-name, if it was brought there. Raises Unavailable, OSError.
     """
     states = (*_STATES, State.REMOVE)
+    path = taken_out
     while True:
-        state = state_of(tree, queue, old.name, old.inode, states)
-        if state is None:
-            with latched(tree, at):  # as in `Link.standing`
-                state = state_of(tree, queue, old.name, old.inode, states)
-        if state is None or state is State.REMOVE:
-            return
-        path = tree.path(state, queue, old.name)
+        if path is None:
+            state = state_of(tree, queue, old.name, old.inode, states)
+            if state is None:
+                with latched(tree, at):  # as in `Link.standing`
+                    state = state_of(tree, queue, old.name, old.inode, states)
+            if state is None or state is State.REMOVE:
+                return
+            path = tree.path(state, queue, old.name)
         try:
             tree.rename(path, tree.path(State.REMOVE, queue, old.name), replace=True)
         except OSError as error:
             if not is_full(error):
                 raise
             tree.unlink(path)
+        path = None
 
 
 def forget_links(tree: Tree, queue: str, given_id: str, inode: int) -> bool:

@@ -1,23 +1,31 @@
 """Numbers of puts: a dot-name that ends in one is left alone while the number is locked.
 
 A number is a byte of ``config/.puts``. A process draws it, and keeps it for its next put: so most
-puts make no call for it. The lock ends with the process. Recovery takes it then, and with it what
-the dead put has left: docs/decisions/0018-one-lock-an-id.md.
+puts make no call for it. Of a put by a given id it is that of the id, in its queue's index. The
+lock ends with the process. Recovery takes it then, and with it what the dead put has left:
+docs/decisions/0018-one-lock-an-id.md.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
-from ..layout.transitions import CONFIG
+from ..layout.transitions import CONFIG, IDS
 from ..layout.tree import Tree
 from .byte_locks import HAS_BYTES, ByteLocks
+from .ids import LOCK
 
 PUTS = ".puts"
 _DRAWS = 8
+# The file is another user's, or there are no such locks: then ages decide.
+_CANNOT = (
+    *(errno.EACCES, errno.EPERM, errno.EINVAL),
+    *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
+)
 
 
 class PutNumbers:
@@ -28,7 +36,7 @@ class PutNumbers:
         self._forget()
 
     def take(self) -> int | None:
-        """A number that no other put has; None where it cannot be locked."""
+        """A number that no other put has; None where none can be locked. Raises OSError."""
         if self._pid != os.getpid():
             self._forget()
         try:
@@ -68,19 +76,23 @@ class PutNumbers:
                     if number not in self._drawn and self._file.take(number):
                         self._drawn.add(number)
                         return number
-            except OSError:
-                pass  # no room for the file, another user's, or no locks: then ages decide
+            except OSError as error:
+                if error.errno not in _CANNOT:
+                    raise
         return None
 
 
 @contextmanager
-def left_by_dead(tree: Tree, number: int) -> Iterator[bool]:
-    """Whether the put of a number is over, or its process dead; it does not begin meanwhile.
+def left_by_dead(tree: Tree, queue: str, number: int) -> Iterator[bool]:
+    """Whether the put of a number into a queue is over, or its process dead.
 
-    Raises OSError.
+    No other one begins meanwhile. It may have been one by a given id. Raises OSError.
     """
-    file = ByteLocks(tree, tree.folder(CONFIG, PUTS))
-    try:
-        yield file.take(number)
-    finally:
-        file.close()
+    with ExitStack() as files:
+        is_free = True
+        for path in (tree.folder(CONFIG, PUTS), f"{tree.folder(IDS, queue)}/{LOCK}"):
+            with suppress(FileNotFoundError):  # the queue has no index
+                file = ByteLocks(tree, path)
+                files.callback(file.close)
+                is_free = is_free and file.take(number) and file.stands()
+        yield is_free

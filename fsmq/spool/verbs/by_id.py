@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.ids import (
+    PATIENCE_S,
     Standing,
     hold,
-    hold_patiently,
+    leads_to,
     link_path,
     open_link,
     settle,
@@ -57,31 +58,43 @@ _STATES = (State.DELAY, State.NEW, State.READY, State.DELAY, State.READY)
 ROUNDS = 20
 
 
-def standing(context: Context, queue: str, given_id: str) -> Standing | None:
-    """The message of an id, in whatever state; None if there is none. Raises OSError, Unavailable.
+def standing(
+    context: Context, queue: str, given_id: str, *, to_remove: bool = False
+) -> Standing | None:
+    """The message of an id, in whatever state; None if there is none.
 
     Where an upsert is under way, or has died, the answer waits for its end, or makes it.
+    to_remove: also if there is a message: what an upsert that died has left of it goes first.
+
+    Raises OSError, Unavailable.
     """
     tree, link = context.tree, link_name(given_id)
-    at = link_path(tree, queue, link)
-    tree.refresh(tree.folder(IDS, queue))
-    opened = open_link(tree, queue, at)
-    if opened is not None:
-        with opened:
-            found = opened.look(_STATES)
-            if found is not None:
-                return found
-    # A put whose id was free, and which is not over, has stored nothing yet.
-    is_coming = tree.stat(link_path(tree, queue, link, coming=True)) is not None
-    if opened is None and not is_coming:
-        return None
-    held = hold(tree, {queue: [link]}, 0.0)
-    if held is None and is_coming:
-        held = hold_patiently(tree, {queue: [link]})
-    if held is None:
-        return None
-    with held:
-        return settle(tree, queue, link)
+    at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
+    for _ in range(ROUNDS):
+        tree.refresh(tree.folder(IDS, queue))
+        opened = open_link(tree, queue, at)
+        if opened is not None:
+            with opened:
+                found = opened.look(_STATES)
+                if found is not None and not (to_remove and tree.stat(coming)):
+                    return found
+                is_coming = tree.stat(coming) is not None
+                is_same = leads_to(tree, at, opened.inode)
+        else:
+            is_coming, is_same = tree.stat(coming) is not None, tree.stat(at) is None
+        if opened is None and is_same and not is_coming:
+            return None
+        if not is_same:
+            continue  # an upsert has just ended
+        # A put whose id is free has stored nothing yet: only one that replaces is waited for.
+        held = hold(tree, {queue: [link]}, PATIENCE_S if is_coming else 0.0)
+        if held is None and is_coming:
+            raise Unavailable("another process is replacing the message of this id right now")
+        if held is None:
+            return None
+        with held:
+            return settle(tree, queue, link)
+    raise Unavailable(f"the message of the id {given_id!r} keeps being replaced")
 
 
 def find_id(context: Context, queue: str, given_id: str) -> Message | None:
@@ -296,7 +309,7 @@ def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pendin
     removed: list[str] = []
     with at_index(context, queue, given_ids, "remove from"):
         for given_id in given_ids:
-            message = standing(context, queue, given_id)
+            message = standing(context, queue, given_id, to_remove=True)
             found.append(message is not None and remove_one(context, queue, message.name))
             if message is not None and found[-1]:
                 removed.append(message.name)

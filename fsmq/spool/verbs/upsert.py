@@ -18,13 +18,15 @@ from ..durability.ids import (
     Held,
     Standing,
     hold_patiently,
+    leads_to,
     link_path,
+    number_of_id,
     remove_standing,
     settle,
     state_of,
 )
 from ..durability.sync import Work
-from ..errors import FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue, Unavailable, unavailable
+from ..errors import FsmqError, InvalidValue, NoSuchQueue, Unavailable, unavailable
 from ..layout.given_ids import link_name
 from ..layout.message import NewMessage
 from ..layout.names import check_queue
@@ -33,7 +35,6 @@ from ..layout.transitions import ACCEPTED, DELAY, IDS, NEW, QUEUES, REMOVE, Stat
 from ..records.journal import Details
 from ..views.counts import Depths
 from .draft import Draft, draft
-from .latch import is_delayed, latch_patiently
 from .put import MAX_BATCH, max_open
 from .removal import remove_known
 
@@ -54,18 +55,15 @@ def upsert(
     depths: Depths,
     queue: str,
     messages: Sequence[NewMessage],
-    instead_of: str | None = None,
 ) -> Pending[Stored]:
     """Put messages, all or none; each takes the place of the one that has its id, if there is one.
 
     The ``id`` of a message may be any text. Of an id that comes twice the last one counts.
-    instead_of: the name of a delayed message, which alone may be replaced.
 
     Raises:
-        NoSuchMessage: also from ``finish``: that message is not delayed any more; nothing was put.
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
-    staging = _Staging(context, queue, instead_of)
+    staging = Staging(context, queue)
     _write(context, depths, staging, messages)
     return Pending(staging.work, staging.stored, staging.abandon)
 
@@ -85,7 +83,7 @@ def ensure(
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
-    staging = _Staging(context, queue, among=among, only_new=True)
+    staging = Staging(context, queue, among=among, only_new=True)
     _write(context, depths, staging, messages)
 
     def finish() -> list[bool]:
@@ -96,7 +94,7 @@ def ensure(
 
 
 def _write(
-    context: Context, depths: Depths, staging: _Staging, messages: Sequence[NewMessage]
+    context: Context, depths: Depths, staging: Staging, messages: Sequence[NewMessage]
 ) -> None:
     """Write messages, once all of them are checked."""
     if len(messages) > MAX_BATCH:
@@ -131,14 +129,13 @@ class _Written(NamedTuple):
     replaced: Standing | None  # the message that has the id
 
 
-class _Staging:
+class Staging:
     """Messages written under their dot-names, whose ids are locked until they are shown."""
 
     def __init__(
         self,
         context: Context,
         queue: str,
-        instead_of: str | None = None,
         among: Sequence[str] = (),
         only_new: bool = False,
     ) -> None:
@@ -147,13 +144,14 @@ class _Staging:
         self.queues = [queue, *among]
         self.work = Work(folders={tree.folder(NEW), tree.folder(IDS, queue)})
         self.is_put: list[bool] = []
-        self._instead_of = instead_of
         self._context = context
         self._tree = tree
         self._only_new = only_new
         self._held: Held | None = None
         self._written: list[_Written] = []
         self._leaving: set[str] = set()  # whose messages we have begun to remove
+        # Where a message is that nobody may claim any more, though it may yet come back.
+        self._taken_out: str | None = None
 
     def write_all(self, given_ids: list[str], drafts: list[Draft]) -> None:
         links = [link_name(given_id) for given_id in given_ids]
@@ -162,22 +160,26 @@ class _Staging:
         order = reversed(numbers) if self._only_new else numbers
         chosen = set({links[at]: at for at in order}.values())
         try:
-            self._held = hold_patiently(self._tree, dict.fromkeys(self.queues, links))
+            self.hold(*links)
             for at, (link, one) in enumerate(zip(links, drafts, strict=True)):
-                self.is_put.append(at in chosen and self._write(link, one))
+                found = self.standing(link) if at in chosen else None
+                is_put = at in chosen and not (self._only_new and found)
+                if is_put:
+                    self.write(link, one, found)
+                self.is_put.append(is_put)
         except FileNotFoundError:
             for queue in self.queues:
                 self._context.settings_of(queue)  # raises NoSuchQueue if it was deleted just now
             raise
 
-    def _write(self, link: str, draft: Draft) -> bool:
-        found = self._standing(link)
-        if found is not None and self._only_new:
-            return False
-        if self._instead_of is not None and (found is None or found.name != self._instead_of):
-            raise NoSuchMessage(self.queue, self._instead_of, "that is delayed")
+    def hold(self, *links: str) -> None:
+        """Lock the ids. Raises FileNotFoundError, Unavailable, OSError."""
+        self._held = hold_patiently(self._tree, dict.fromkeys(self.queues, links))
+
+    def write(self, link: str, draft: Draft, replaced: Standing | None) -> None:
+        """Write one message. replaced: that which has the id."""
         tree = self._tree
-        path = tree.folder(NEW, draft.staged(self.queue))
+        path = tree.folder(NEW, draft.staged(self.queue, number_of_id(link)))
         fd = tree.create(path)
         is_kept = len(self.work.files) < max_open()
         if is_kept:
@@ -185,7 +187,7 @@ class _Staging:
         else:
             self.work.written.append(path)
         try:
-            self._written.append(_Written(draft, link, path, os.fstat(fd).st_ino, found))
+            self._written.append(_Written(draft, link, path, os.fstat(fd).st_ino, replaced))
             draft.write(fd)
             if draft.delay_ms is not None:
                 deadline_ms = self._context.now_ms() + draft.delay_ms
@@ -195,14 +197,20 @@ class _Staging:
             if not is_kept:
                 os.close(fd)
         # Behind the last byte: what has a link is whole, unless the power was cut.
-        tree.link(path, link_path(tree, self.queue, link, coming=found is not None))
+        tree.link(path, link_path(tree, self.queue, link, coming=replaced is not None))
+
+    def take_out(self, path: str, staged: str) -> bool:
+        """Bring what is to be replaced where nobody claims it; False if it is not there."""
+        if not self._tree.rename(path, staged):
+            return False
+        self._taken_out = staged
         return True
 
-    def _standing(self, link: str) -> Standing | None:
+    def standing(self, link: str) -> Standing | None:
         """The message that has the id, of the first queue that has one."""
         tree = self._tree
         for queue in self.queues:
-            found = settle(tree, queue, link)
+            found = settle(tree, queue, link, self.work.folders)
             if found is not None:
                 if self._only_new:
                     # What is said to stand must stand after a crash: nobody may have synced it.
@@ -232,26 +240,17 @@ class _Staging:
         return Stored([], Pending(work, lambda: Stored(self.publish()), self.abandon))
 
     def _remove(self, link: str, old: Standing) -> None:
-        latched = None
-        if self._instead_of is not None:
-            path = self._tree.path(State.DELAY, self.queue, old.name)
-            latched = latch_patiently(self._context, path)
-            if latched is None or not is_delayed(self._context, old.name, latched):
-                if latched is not None:
-                    latched.close()
-                raise NoSuchMessage(self.queue, old.name, "that is delayed")
+        tree = self._tree
         self._leaving.add(link)
-        try:
-            remove_standing(self._tree, self.queue, link_path(self._tree, self.queue, link), old)
-        finally:
-            if latched is not None:
-                latched.close()
+        at = link_path(tree, self.queue, link)
+        remove_standing(tree, self.queue, at, old, taken_out=self._taken_out)
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""
         try:
-            for written in self._written:
-                self._show(written)
+            if self._is_current():
+                for written in self._written:
+                    self._show(written)
             if not self._is_current():
                 raise NoSuchQueue(self.queue)
         except OSError as error:
@@ -287,11 +286,11 @@ class _Staging:
             at, coming = (
                 link_path(tree, self.queue, written.link, coming=after) for after in (False, True)
             )
-            tree.rename(coming, at, replace=True)
+            if leads_to(tree, coming, written.inode):  # else our lock was lost with a network
+                tree.rename(coming, at, replace=True)
 
     def abandon(self) -> None:
-        """Remove what was written, unless what it replaces has gone. What cannot be done now,
-        recovery does."""
+        """Remove what was written. What cannot be done now, recovery does."""
         self.work.close()
         for written in self._written:
             with suppress(OSError, FsmqError):
@@ -300,14 +299,18 @@ class _Staging:
 
     def _abandon(self, written: _Written) -> None:
         tree, queue, old = self._tree, self.queue, written.replaced
-        if old is not None and written.link in self._leaving and self._is_current():
-            if state_of(tree, queue, old.name, old.inode) is None:
-                settle(tree, queue, written.link)  # the id must have one of the two
-                return
+        if self._taken_out is not None and tree.stat(self._taken_out) is not None:
+            settle(tree, queue, written.link)  # it comes back
+        elif (
+            old is not None
+            and written.link in self._leaving
+            and state_of(tree, queue, old.name, old.inode) is None
+            and self._is_current()
+        ):
+            return  # the id must have one of the two: whoever looks for it next shows this one
         for coming in (False, True):
             at = link_path(tree, queue, written.link, coming=coming)
-            found = tree.look(at)
-            if found is not None and found.st_ino == written.inode:
+            if leads_to(tree, at, written.inode):
                 tree.unlink(at)
         if not tree.unlink(written.path):
             remove_known(
