@@ -27,11 +27,12 @@ def reap(
 ) -> int:
     """Unlink what is in ``remove/``, once; how many messages. For the parameters see `Reaper`.
 
-    Raises OSError if one of them cannot be unlinked, after all others.
+    What another process acts on is left. Raises OSError if any other cannot be unlinked, after all
+    that can.
     """
     reaper = Reaper(tree, stop=stop, step=step, on_reaped=on_reaped)
     reaped = reaper.run()
-    if reaper.fault is not None:
+    if reaper.fault is not None and not isinstance(reaper.fault, BlockingIOError):
         raise reaper.fault
     return reaped
 

@@ -18,7 +18,7 @@ from ..layout.names import is_scratch, number_of, reservation
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
 from .ids import finish_given
-from .locks import is_reservation, reserve, settle
+from .locks import is_held, is_reservation, reserve, settle
 from .put_numbers import left_by_dead
 from .unfinished import Recovered, finish, is_complete, own_id
 
@@ -118,10 +118,12 @@ def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) ->
 
 
 def is_being_written(tree: Tree, name: str) -> bool:
-    """Whether the writer of a dot-name is alive, as far as its number tells. Raises OSError."""
+    """Whether the writer of a dot-name is alive, as far as a lock tells. Raises OSError."""
     own, number = own_id(name), number_of(name)
-    if own is None or number is None:
+    if own is None:
         return False
+    if number is None:
+        return is_held(tree, tree.folder(NEW, reservation(*own)))
     with left_by_dead(tree, own[0], number) as is_dead:
         return not is_dead
 
