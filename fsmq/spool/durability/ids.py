@@ -26,7 +26,7 @@ from .unfinished import Recovered, is_complete, message_of
 
 LOCK = ".lock"
 NEXT = ".next-"
-PATIENCE_S = 5.0
+_PATIENCE_S = 5.0
 # In the direction in which messages move, and again where they can move back.
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY, State.DELAY)
 _LATCH_PATIENCE_S = 2.0
@@ -75,9 +75,7 @@ def number_of_id(link: str) -> int:
     return int.from_bytes(sha256(link.encode())[:4])
 
 
-def hold(
-    tree: Tree, wanted: Mapping[str, Iterable[str]], patience_s: float = PATIENCE_S
-) -> Held | None:
+def hold(tree: Tree, wanted: Mapping[str, Iterable[str]], patience_s: float = 0.0) -> Held | None:
     """Lock ids: links of queues. All or none; None if one is still held when the time is over.
 
     Raises FileNotFoundError if a queue has no index (any more), and OSError.
@@ -100,8 +98,8 @@ def hold(
 
 
 def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
-    """The same; raises Unavailable where `hold` gives None."""
-    held = hold(tree, wanted)
+    """The same; raises Unavailable if one is held for too long."""
+    held = hold(tree, wanted, _PATIENCE_S)
     if held is None:
         raise Unavailable("another process is changing which message has this id right now")
     return held
@@ -357,7 +355,7 @@ def forget_links(tree: Tree, queue: str, given_id: str, inode: int) -> bool:
     ours = [path for path in paths if leads_to(tree, path, inode)]
     if not ours:
         return True
-    held = hold(tree, {queue: [link]}, 0.0)
+    held = hold(tree, {queue: [link]})
     if held is None:
         return False
     with held:

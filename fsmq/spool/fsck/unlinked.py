@@ -103,7 +103,7 @@ class LinkRules:
         """The link of a message that is to have an id next."""
         if not self._scene.is_late(found):
             return None
-        held = hold(self._tree, {queue: [link]}, 0.0)
+        held = hold(self._tree, {queue: [link]})
         if held is None:
             return None  # its put is stopped, and alive
         held.free()

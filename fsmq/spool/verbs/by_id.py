@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.ids import (
-    PATIENCE_S,
     Standing,
     hold,
-    leads_to,
+    hold_patiently,
     link_path,
     open_link,
     settle,
@@ -72,27 +71,24 @@ def standing(
     at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
     for _ in range(ROUNDS):
         tree.refresh(tree.folder(IDS, queue))
+        inode = None
         opened = open_link(tree, queue, at)
         if opened is not None:
             with opened:
-                found = opened.look(_STATES)
-                if found is not None and not (to_remove and tree.stat(coming)):
-                    return found
-                is_coming = tree.stat(coming) is not None
-                is_same = leads_to(tree, at, opened.inode)
-        else:
-            is_coming, is_same = tree.stat(coming) is not None, tree.stat(at) is None
-        if opened is None and is_same and not is_coming:
+                inode, found = opened.inode, opened.look(_STATES)
+            if found is not None and not (to_remove and tree.stat(coming)):
+                return found
+        # In this order: one that replaces has the one or the other, until it has become the link.
+        is_coming, now = tree.stat(coming) is not None, tree.stat(at)
+        if not is_coming and (now and now.st_ino) != inode:
+            continue
+        if not is_coming and now is None:
             return None
-        if not is_same:
-            continue  # an upsert has just ended
         # A put whose id is free has stored nothing yet: only one that replaces is waited for.
-        held = hold(tree, {queue: [link]}, PATIENCE_S if is_coming else 0.0)
-        if held is None and is_coming:
-            raise Unavailable("another process is replacing the message of this id right now")
-        if held is None:
+        held = hold(tree, {queue: [link]})
+        if held is None and not is_coming:
             return None
-        with held:
+        with held or hold_patiently(tree, {queue: [link]}):
             return settle(tree, queue, link)
     raise Unavailable(f"the message of the id {given_id!r} keeps being replaced")
 
