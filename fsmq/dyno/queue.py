@@ -233,8 +233,11 @@ class DynoQueue:
     # -- by id -----------------------------------------------------------------------------------
 
     def ack(self, message_id: str) -> bool:
-        """Acknowledge a message; True only if it was unacked."""
-        shards = self._reader.order_for(message_id)
+        """Acknowledge a message; True only if it was unacked.
+
+        Of what was popped here that message is meant, and no newer one of its id.
+        """
+        shards = self._reader.popped_from(message_id) or self._reader.order_for(message_id)
         return any(not self._reader.ack(shard, [message_id]) for shard in shards)
 
     def ack_all(self, messages: Iterable[Message]) -> None:

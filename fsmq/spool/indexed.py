@@ -64,7 +64,8 @@ class Indexed:
     def ack(self, *given_ids: str, names: Mapping[str, str] | None = None) -> list[bool]:
         """Acknowledge messages; for each id whether its message was in flight. No others go.
 
-        names: what some of them are called in the queue, which saves a look for each.
+        names: which messages of some ids are meant, by their names in the queue, as claims show
+        them; a newer one of the id stays.
         """
         return self.spool.complete(self.spool.unsynced.ack_ids(self.name, given_ids, names))
 

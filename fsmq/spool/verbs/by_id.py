@@ -255,7 +255,8 @@ def ack_ids(
 ) -> Pending[list[bool]]:
     """Remove messages that are in flight; for each id whether its message was.
 
-    names: what the messages of some ids are called, as far as the caller knows. It saves a look.
+    names: which messages of some ids are meant, by their names in the queue. One that has taken
+        the id since stays.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -267,12 +268,12 @@ def ack_ids(
     removed: list[str] = []
     with at_index(context, queue, given_ids, "acknowledge in"):
         for given_id in given_ids:
-            known = names.get(given_id)
-            name = known if known is not None and _ack(context, queue, known) else None
+            name = names.get(given_id)
             if name is None:
                 found = standing(context, queue, given_id)
-                if found is not None and found.state is State.DELAY and found.name != known:
-                    name = found.name if _ack(context, queue, found.name) else None
+                name = None if found is None else found.name
+            if name is not None and not _ack(context, queue, name):
+                name = None
             acked.append(name is not None)
             if name is not None:
                 removed.append(name)
