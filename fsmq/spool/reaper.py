@@ -166,20 +166,26 @@ class Reaper:
         Most have one, in the index of their queue. Those that have moved may have others.
         """
         try:
-            given = given_of(self._tree, path, message_id)
+            found = given_of(self._tree, path, message_id)
         except OSError:
             return  # it has gone, is no file, or is another user's
-        for index in sorted(self._indexed, key=lambda name: name != queue):
-            found = self._tree.stat(path)
-            if given is None or found is None or found.st_nlink == 1:
-                return
-            try:
-                is_done = forget_links(self._tree, index, given[0].id, given[1])
-            except FileNotFoundError:
-                continue  # the queue has just been deleted
-            if not is_done:
-                # Another process is changing which message has the id: this one waits apart.
-                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        if found is None:
+            return
+        given, file = found
+        left = file.st_nlink - 1
+        for index in (queue, *(self._indexed - {queue})):
+            if left and index in self._indexed:
+                left -= self._forget(index, given.id, file.st_ino)
+
+    def _forget(self, queue: str, given_id: str, inode: int) -> int:
+        try:
+            forgotten = forget_links(self._tree, queue, given_id, inode)
+        except FileNotFoundError:
+            return 0  # the queue has just been deleted
+        if forgotten is None:
+            # Another process is changing which message has the id: this one waits apart.
+            raise BlockingIOError(errno.EAGAIN, f"the id {given_id!r} is locked", queue)
+        return forgotten
 
     def _failed(self, name: str, error: OSError) -> None:
         self.fault = self.fault or error

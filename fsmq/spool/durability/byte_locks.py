@@ -17,7 +17,6 @@ from typing import ClassVar
 from ..layout.tree import Tree
 
 HAS_BYTES = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
-_ALL = 0  # as a length: to the end, wherever that is
 _IS_HELD = (errno.EAGAIN, errno.EACCES)
 _flock = struct.Struct("hhqqi0q")  # type, whence, start, length, process
 
@@ -34,13 +33,14 @@ class ByteLocks:
         self._tree = tree
         self._path = path
         self._fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
+        self._inode = os.fstat(self._fd).st_ino
         self._opened.add(self)
 
     def take(self, offset: int) -> bool:
         """Lock a byte, also one of ours; False if it is held by another file of this path."""
         try:
             if HAS_BYTES:
-                self._set(self._fd, fcntl.F_WRLCK, offset, 1)
+                self._set(fcntl.F_WRLCK, offset)
             else:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -51,33 +51,23 @@ class ByteLocks:
 
     def give(self, offset: int) -> None:
         """Unlock a byte."""
-        self._set(self._fd, fcntl.F_UNLCK, offset, 1)
+        self._set(fcntl.F_UNLCK, offset)
 
-    @staticmethod
-    def _set(fd: int, kind: int, offset: int, length: int) -> None:
-        how = _flock.pack(kind, os.SEEK_SET, offset, length, 0)
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, how)
+    def _set(self, kind: int, offset: int) -> None:
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock.pack(kind, os.SEEK_SET, offset, 1, 0))
 
     def stands(self) -> bool:
         """Whether the file is still the one at its path."""
         if self._fd < 0:
             return False  # it is our parent's
         here = self._tree.look(self._path)
-        return here is not None and os.path.samestat(here, os.fstat(self._fd))
+        return here is not None and here.st_ino == self._inode
 
     def close(self) -> None:
         """Unlock all."""
         fd, self._fd = self._fd, -1
         self._opened.discard(self)
-        if fd < 0:
-            return
-        try:
-            # Unlock first: a child may have a copy of the descriptor until it runs another program.
-            if HAS_BYTES:
-                self._set(fd, fcntl.F_UNLCK, 0, _ALL)
-            else:
-                fcntl.flock(fd, fcntl.LOCK_UN)
-        finally:
+        if fd >= 0:
             os.close(fd)
 
     @classmethod

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..errors import Unavailable, is_full
-from ..layout.digests import sha256
 from ..layout.given_ids import Given, link_name, read_given
 from ..layout.names import is_id, seal_of, staged_entry
 from ..layout.transitions import DELAY, IDS, NEW, QUEUES, REMOVE, State
@@ -67,12 +67,14 @@ class Held:
     def take(self, tree: Tree, queue: str, links: Iterable[str]) -> bool:
         """Lock ids of one more queue; False if one is held, or the index has just gone."""
         file = self._files[queue] = ByteLocks(tree, f"{tree.folder(IDS, queue)}/{LOCK}")
-        return all(map(file.take, sorted(set(map(number_of_id, links))))) and file.stands()
+        # From the last one: the kernel keeps them sorted, and puts each in front of all others.
+        numbers = sorted(set(map(number_of_id, links)), reverse=True)
+        return all(map(file.take, numbers)) and file.stands()
 
 
 def number_of_id(link: str) -> int:
     """The byte that is locked for an id, in which the dot-names of its puts end."""
-    return int.from_bytes(sha256(link.encode())[:4])
+    return zlib.crc32(link.encode())
 
 
 def hold(tree: Tree, wanted: Mapping[str, Iterable[str]], patience_s: float = 0.0) -> Held | None:
@@ -212,9 +214,10 @@ def settle(tree: Tree, queue: str, link: str, unsynced: set[str] | None = None) 
 
     Raises Unavailable, OSError.
     """
-    at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
+    at = link_path(tree, queue, link)
+    coming = link_path(tree, queue, link, coming=True)
     for path in (at, coming):
-        opened = open_link(tree, queue, path)
+        opened = open_link(tree, queue, path) if tree.has(path) else None
         if opened is None:
             continue
         with opened:
@@ -282,7 +285,7 @@ def finish_given(tree: Tree, staged: str, queue: str, number: int) -> Recovered 
         _forget_inode(tree, queue, path, number)
         return None
     had = settle(tree, queue, link_name(found[0].id))
-    if had is not None and had.inode == found[1]:
+    if had is not None and had.inode == found[1].st_ino:
         return Recovered(promoted=1)
     # It has no link, or another message was to make place for it: nobody was told of it.
     tree.unlink(path)
@@ -345,24 +348,21 @@ def remove_standing(
         path = None
 
 
-def forget_links(tree: Tree, queue: str, given_id: str, inode: int) -> bool:
-    """Unlink the links of an id that lead to a file; False if another process has locked the id.
+def forget_links(tree: Tree, queue: str, given_id: str, inode: int) -> int | None:
+    """Unlink the links of an id that lead to a file, how many; None if its lock is held.
 
-    Raises OSError.
+    Raises FileNotFoundError if the queue has no index (any more), and OSError.
     """
-    link = link_name(given_id)
-    paths = [link_path(tree, queue, link, coming=after) for after in (False, True)]
-    ours = [path for path in paths if leads_to(tree, path, inode)]
-    if not ours:
-        return True
+    link, forgotten = link_name(given_id), 0
     held = hold(tree, {queue: [link]})
     if held is None:
-        return False
+        return None
     with held:
-        for path in ours:
-            if leads_to(tree, path, inode):
-                tree.unlink(path)
-    return True
+        for after in (False, True):
+            path = link_path(tree, queue, link, coming=after)
+            if tree.has(path) and leads_to(tree, path, inode):
+                forgotten += tree.unlink(path)
+    return forgotten
 
 
 def leads_to(tree: Tree, path: str, inode: int) -> bool:
@@ -371,14 +371,14 @@ def leads_to(tree: Tree, path: str, inode: int) -> bool:
     return found is not None and found.st_ino == inode
 
 
-def given_of(tree: Tree, path: str, name: str) -> tuple[Given, int] | None:
-    """The id that a message's file says it was given, and its inode.
+def given_of(tree: Tree, path: str, name: str) -> tuple[Given, os.stat_result] | None:
+    """The id that a message's file says it was given, and the file's stat.
 
     None if it says none, or another name than its own. Raises OSError.
     """
     fd = tree.open(path)
     try:
         given = read_given(fd)
-        return (given, os.fstat(fd).st_ino) if given is not None and given.name == name else None
+        return (given, os.fstat(fd)) if given is not None and given.name == name else None
     finally:
         os.close(fd)

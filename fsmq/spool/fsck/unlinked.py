@@ -121,10 +121,10 @@ class LinkRules:
         found = given_of(self._tree, path, name)
         if found is None:
             return False
-        given, inode = found
+        given, file = found
         link = link_name(given.id)
         with hold_patiently(self._tree, {queue: [link]}):
-            is_linked = give_id(self._tree, queue, link, path, inode)
+            is_linked = give_id(self._tree, queue, link, path, file.st_ino)
             self._tree.sync_folder(self._tree.folder(IDS, queue))
         return bool(is_linked)
 

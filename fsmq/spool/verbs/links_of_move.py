@@ -6,6 +6,7 @@ stale from then on. So it is found by its id wherever a crash leaves it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from ..context import Context
@@ -61,14 +62,14 @@ class LinksOfMove:
     def _give(self, name: str, link: str) -> bool:
         """Link a message in the target; False if one that stands there has its id."""
         while (found := self._find(name)) is not None:
-            _, inode, path = found
-            is_linked = give_id(self._tree, self._target, link, path, inode)
+            _, file, path = found
+            is_linked = give_id(self._tree, self._target, link, path, file.st_ino)
             if is_linked is not None:
                 return is_linked
         return True  # it has gone
 
-    def _find(self, name: str) -> tuple[Given, int, str] | None:
-        """What a message says of its id, its inode, and where it is; None if it has no id."""
+    def _find(self, name: str) -> tuple[Given, os.stat_result, str] | None:
+        """What a message says of its id, its file, and where it is; None if it has no id."""
         for state in _STATES:
             path = self._tree.path(state, self._source, name)
             try:

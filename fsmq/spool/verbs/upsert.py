@@ -248,7 +248,7 @@ class Staging:
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""
         try:
-            if self._is_current():
+            if self._held is not None and self._held.stands(self.queue):
                 for written in self._written:
                     self._show(written)
             if not self._is_current():
