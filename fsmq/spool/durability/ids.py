@@ -197,6 +197,8 @@ def staged_name(queue: str, link: str, name: str, fd: int) -> str:
 
 def open_link(tree: Tree, queue: str, path: str) -> Link | None:
     """Open what a link leads to; None if there is no such link. Raises OSError."""
+    if not tree.has(path):  # which costs less than an error, and is the rule
+        return None
     try:
         return Link(tree, queue, path)
     except OSError as error:
@@ -205,34 +207,45 @@ def open_link(tree: Tree, queue: str, path: str) -> Link | None:
         raise
 
 
-def settle(tree: Tree, queue: str, link: str, unsynced: set[str] | None = None) -> Standing | None:
-    """The message that has an id which the caller has locked; None if the id is free.
+def settle(
+    tree: Tree, queue: str, links: Iterable[str], *, only_looks: bool = False
+) -> dict[str, Standing]:
+    """The messages that have ids which the caller has locked; the other ids are free.
 
     What a put that died has left is finished, or removed: nobody is at work on it.
-    unsynced: gets the folders to sync before the id is given to another message: the one that had
-        it has left them, and might be back after a crash.
+    only_looks: stale links are left.
 
     Raises Unavailable, OSError.
     """
-    at = link_path(tree, queue, link)
-    coming = link_path(tree, queue, link, coming=True)
-    for path in (at, coming):
-        opened = open_link(tree, queue, path) if tree.has(path) else None
-        if opened is None:
-            continue
-        with opened:
-            found = opened.standing() or _show(tree, queue, opened)
-        if found is None:
-            tree.unlink(path)
-            if unsynced is not None:
-                unsynced |= _where(tree, queue)
-        elif path == coming:
-            tree.rename(coming, at, replace=True)
-            return found
-        else:
+    had: dict[str, Standing] = {}
+    stale: list[str] = []
+    for link in links:
+        at, coming = link_path(tree, queue, link), link_path(tree, queue, link, coming=True)
+        found = _standing(tree, queue, at)
+        if found is not None:
             _forget_coming(tree, queue, coming)
-            return found
-    return None
+        elif (found := _standing(tree, queue, coming)) is not None:
+            tree.rename(coming, at, replace=True)
+        else:
+            stale += [path for path in (at, coming) if tree.has(path)]
+        if found is not None:
+            had[link] = found
+    if stale and not only_looks:
+        # What has just left must not be back after a crash, and have no id, or a successor.
+        for folder in _where(tree, queue):
+            tree.sync_folder(folder)
+        for path in stale:
+            tree.unlink(path)
+    return had
+
+
+def _standing(tree: Tree, queue: str, path: str) -> Standing | None:
+    """The message to which a link leads, shown if it is whole and its put has died."""
+    opened = open_link(tree, queue, path)
+    if opened is None:
+        return None
+    with opened:
+        return opened.standing() or _show(tree, queue, opened)
 
 
 def _where(tree: Tree, queue: str) -> set[str]:
@@ -284,7 +297,8 @@ def finish_given(tree: Tree, staged: str, queue: str, number: int) -> Recovered 
     if found is None or number_of_id(link_name(found[0].id)) != number:
         _forget_inode(tree, queue, path, number)
         return None
-    had = settle(tree, queue, link_name(found[0].id))
+    link = link_name(found[0].id)
+    had = settle(tree, queue, [link]).get(link)
     if had is not None and had.inode == found[1].st_ino:
         return Recovered(promoted=1)
     # It has no link, or another message was to make place for it: nobody was told of it.
@@ -301,24 +315,6 @@ def _forget_inode(tree: Tree, queue: str, path: str, number: int) -> None:
         is_ours = number_of_id(entry.name.removeprefix(NEXT)) == number
         if is_ours and entry.inode() == found.st_ino:
             tree.unlink(f"{tree.folder(IDS, queue)}/{entry.name}")
-
-
-def give_id(tree: Tree, queue: str, link: str, path: str, inode: int) -> bool | None:
-    """Link a message's file, whose id is locked; False if another message that stands has the id.
-
-    path: where the file is now; None if it has left there. Raises Unavailable, OSError.
-    """
-    unsynced: set[str] = set()
-    found = settle(tree, queue, link, unsynced)
-    if found is not None:
-        return found.inode == inode
-    for folder in unsynced:
-        tree.sync_folder(folder)
-    try:
-        tree.link(path, link_path(tree, queue, link))
-    except FileNotFoundError:
-        return None
-    return True
 
 
 def remove_standing(

@@ -8,7 +8,6 @@ import stat
 from ..durability.ids import (
     LOCK,
     NEXT,
-    give_id,
     given_of,
     hold,
     hold_patiently,
@@ -113,7 +112,7 @@ class LinkRules:
 
     def _settle(self, queue: str, link: str) -> bool:
         with hold_patiently(self._tree, {queue: [link]}):
-            settle(self._tree, queue, link)
+            settle(self._tree, queue, [link])
         return True
 
     def _link(self, path: str, queue: str, name: str) -> bool:
@@ -124,9 +123,11 @@ class LinkRules:
         given, file = found
         link = link_name(given.id)
         with hold_patiently(self._tree, {queue: [link]}):
-            is_linked = give_id(self._tree, queue, link, path, file.st_ino)
+            had = settle(self._tree, queue, [link]).get(link)
+            if had is None:
+                self._tree.link(path, link_path(self._tree, queue, link))
             self._tree.sync_folder(self._tree.folder(IDS, queue))
-        return bool(is_linked)
+        return had is None or had.inode == file.st_ino
 
     def _given(self, path: str, name: str) -> str | None:
         """The id that a message says it was given."""

@@ -71,25 +71,26 @@ def standing(
     at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
     for _ in range(ROUNDS):
         tree.refresh(tree.folder(IDS, queue))
-        inode = None
+        inode, found = None, None
         opened = open_link(tree, queue, at)
         if opened is not None:
             with opened:
-                inode, found = opened.inode, opened.look(_STATES)
-            if found is not None and not (to_remove and tree.stat(coming)):
-                return found
+                inode, found = opened.inode, opened.look((*_STATES, State.REMOVE))
+        is_removed = found is not None and found.state is State.REMOVE
+        if found is not None and not is_removed and not (to_remove and tree.has(coming)):
+            return found
         # In this order: one that replaces has the one or the other, until it has become the link.
-        is_coming, now = tree.stat(coming) is not None, tree.stat(at)
+        is_coming, now = tree.has(coming), tree.stat(at)
         if not is_coming and (now and now.st_ino) != inode:
             continue
-        if not is_coming and now is None:
+        if not is_coming and (now is None or is_removed):
             return None
         # A put whose id is free has stored nothing yet: only one that replaces is waited for.
         held = hold(tree, {queue: [link]})
         if held is None and not is_coming:
             return None
         with held or hold_patiently(tree, {queue: [link]}):
-            return settle(tree, queue, link)
+            return settle(tree, queue, [link], only_looks=True).get(link)
     raise Unavailable(f"the message of the id {given_id!r} keeps being replaced")
 
 

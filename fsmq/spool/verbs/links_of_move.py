@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 from ..context import Context
-from ..durability.ids import Held, give_id, given_of, hold_patiently
+from ..durability.ids import Held, given_of, hold_patiently, link_path, settle
 from ..layout.given_ids import Given, link_name
 from ..layout.transitions import IDS, State
 from ..layout.tree import STRAY
@@ -44,11 +44,10 @@ class LinksOfMove:
             return self
         self._held = hold_patiently(self._tree, {self._target: links.values()})
         try:
-            given: set[str] = set()
+            had = settle(self._tree, self._target, links.values())
             for name, link in links.items():
-                if link in given or not self._give(name, link):
+                if link in had or not self._give(name, link):
                     self.conflicts.add(name)
-                given.add(link)
             self._tree.sync_folder(self._tree.folder(IDS, self._target))
         except BaseException:
             self._held.free()
@@ -60,12 +59,15 @@ class LinksOfMove:
             self._held.free()
 
     def _give(self, name: str, link: str) -> bool:
-        """Link a message in the target; False if one that stands there has its id."""
+        """Link a message in the target; False if another one that moves has been given its id."""
         while (found := self._find(name)) is not None:
-            _, file, path = found
-            is_linked = give_id(self._tree, self._target, link, path, file.st_ino)
-            if is_linked is not None:
-                return is_linked
+            try:
+                self._tree.link(found[2], link_path(self._tree, self._target, link))
+                return True
+            except FileExistsError:
+                return False
+            except FileNotFoundError:
+                continue  # it has moved on
         return True  # it has gone
 
     def _find(self, name: str) -> tuple[Given, os.stat_result, str] | None:

@@ -75,7 +75,7 @@ class _Postponement:
         postponed, False if it has moved meanwhile."""
         context, queue = self._context, self._queue
         self.staging.hold(self._link)
-        found = self.staging.standing(self._link)
+        found = self.staging.standing([self._link]).get(self._link)
         if found is None:
             return None
         path = context.tree.path(found.state, queue, found.name)

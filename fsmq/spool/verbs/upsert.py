@@ -161,11 +161,11 @@ class Staging:
         chosen = set({links[at]: at for at in order}.values())
         try:
             self.hold(*links)
+            had = self.standing(links)
             for at, (link, one) in enumerate(zip(links, drafts, strict=True)):
-                found = self.standing(link) if at in chosen else None
-                is_put = at in chosen and not (self._only_new and found)
+                is_put = at in chosen and not (self._only_new and link in had)
                 if is_put:
-                    self.write(link, one, found)
+                    self.write(link, one, had.get(link))
                 self.is_put.append(is_put)
         except FileNotFoundError:
             for queue in self.queues:
@@ -206,18 +206,18 @@ class Staging:
         self._taken_out = staged
         return True
 
-    def standing(self, link: str) -> Standing | None:
-        """The message that has the id, of the first queue that has one."""
+    def standing(self, links: list[str]) -> dict[str, Standing]:
+        """The messages that have ids which are locked."""
         tree = self._tree
+        had: dict[str, Standing] = {}
         for queue in self.queues:
-            found = settle(tree, queue, link, self.work.folders)
-            if found is not None:
-                if self._only_new:
-                    # What is said to stand must stand after a crash: nobody may have synced it.
-                    folders = (tree.folder(name, queue) for name in (QUEUES, IDS))
-                    self.work.folders |= {*folders, tree.folder(DELAY)}
-                return found
-        return None
+            found = settle(tree, queue, [link for link in dict.fromkeys(links) if link not in had])
+            if found and self._only_new:
+                # What is said to stand must stand after a crash: nobody may have synced it.
+                folders = (tree.folder(name, queue) for name in (QUEUES, IDS))
+                self.work.folders |= {*folders, tree.folder(DELAY)}
+            had |= found
+        return had
 
     def stored(self) -> Stored:
         """Go on when the messages are durable: show them, or remove first what they replace."""
@@ -300,7 +300,7 @@ class Staging:
     def _abandon(self, written: _Written) -> None:
         tree, queue, old = self._tree, self.queue, written.replaced
         if self._taken_out is not None and tree.stat(self._taken_out) is not None:
-            settle(tree, queue, written.link)  # it comes back
+            settle(tree, queue, [written.link])  # it comes back
         elif (
             old is not None
             and written.link in self._leaving
