@@ -268,6 +268,10 @@ ADVICE = {
 _PASSING = ADVICE.keys() - {errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
+# Only a person can put a file right that cannot be understood: no client should try again at once.
+BY_HAND_S = 60
+
+
 def is_passing(error: BaseException | None) -> bool:
     """Whether a failed system call may succeed later without a change of the configuration."""
     if isinstance(error, Unavailable):
@@ -301,3 +305,8 @@ def unavailable(error: OSError, doing: str) -> Unavailable:
     code = error.errno or 0
     advice, retry_after = ADVICE.get(code, (error.strerror or str(error), 2))
     return Unavailable(f"{doing}: {advice} ({errno.errorcode.get(code, code)})", retry_after)
+
+
+def cannot_be_understood(path: str, error: ValueError) -> Unavailable:
+    """The error of a change of a file that does not parse: who has edited it knows what it says."""
+    return Unavailable(f"{path} cannot be understood, put it right first: {error}", BY_HAND_S)

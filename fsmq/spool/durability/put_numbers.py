@@ -44,7 +44,7 @@ class PutNumbers:
         except IndexError:
             return self._draw() if HAS_BYTES else None
 
-    def give_back(self, number: int | None, *, is_over: bool) -> None:
+    def end(self, number: int | None, *, is_over: bool) -> None:
         """End a put. is_over: none of its dot-names is left, so that another put may have it."""
         if number is None or self._file is None or self._pid != os.getpid():
             return

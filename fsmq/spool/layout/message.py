@@ -29,6 +29,9 @@ MAX_GROUP_BYTES = 256
 DEDUP = "fsmq.dedup"
 # The line that has the id that its producer gave, in a queue with an index.
 GIVEN_ID = "fsmq.id"
+# The line that has the moment of the put, in Unix milliseconds, where the id tells an earlier one.
+ARRIVED = "fsmq.arrived"
+_arrived = re.compile(rb"(?:^|\n)fsmq\.arrived: ([0-9]{1,15})\n")
 MAX_DEDUP_BYTES = 256
 MAX_HEADER_BYTES = 64 * 1024
 _attribute_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -238,3 +241,9 @@ def header(raw: bytes) -> Header:
     given = values.get(GIVEN_ID)
     own = OwnLines(values.get(GROUP), values.get(DEDUP), given and unquote(given))
     return Header(end + 2, content_type, {n: v for n, v in values.items() if not is_own(n)}, own)
+
+
+def arrived_ms(raw: bytes) -> int | None:
+    """When a message was put whose id tells an earlier moment, in Unix milliseconds; else None."""
+    found = _arrived.search(raw[: header(raw).end])
+    return None if found is None else int(found[1])

@@ -25,7 +25,6 @@ T = TypeVar("T")
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # errno values of open() when the path holds no regular file.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
-_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class Tree:
@@ -118,7 +117,7 @@ class Tree:
             return None
 
     def has(self, path: str) -> bool:
-        """Whether anything is there; where mostly nothing is, this costs less than `stat`."""
+        """Whether anything is there; costs less than `stat` where mostly nothing is."""
         return os.access(path, os.F_OK, dir_fd=self.fd, follow_symlinks=False)
 
     def look(self, path: str) -> os.stat_result | None:
@@ -262,7 +261,7 @@ class Tree:
 
     def create(self, path: str) -> int:
         """Open a new private file for writing; FileExistsError if there is one."""
-        return self.create_with(path, _WRITE_FLAGS)
+        return self.create_with(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     def create_with(self, path: str, flags: int) -> int:
         """Open a file with flags that may create it."""
@@ -331,9 +330,9 @@ class Tree:
         try:
             os.rmdir(path, dir_fd=self.fd)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
-                return False
-            raise
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
         return True
 
     # -- transitions -----------------------------------------------------------------------------
@@ -381,7 +380,7 @@ class Tree:
                     return False
                 return self.rename(source, target, replace=replace)
             return True
-        code = self._rename2(source, target, NOREPLACE)
+        code = renameat2(self.fd, source, target, NOREPLACE)
         if code == 0:
             return True
         if code in (errno.ENOENT, errno.ENOTDIR):  # a stray file may have a queue's name
@@ -395,10 +394,7 @@ class Tree:
 
     def exchange(self, one: str, other: str) -> bool:
         """Swap two names atomically; False where the filesystem cannot."""
-        code = self._rename2(one, other, EXCHANGE)
+        code = renameat2(self.fd, one, other, EXCHANGE)
         if code and code not in (errno.EINVAL, errno.ENOSYS):
             raise OSError(code, os.strerror(code), one, None, other)
         return code == 0
-
-    def _rename2(self, source: str, target: str, flags: int) -> int:
-        return renameat2(self.fd, source, target, flags)

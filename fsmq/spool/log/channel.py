@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import (
@@ -15,11 +15,13 @@ from ..errors import (
     NoSuchChannel,
     NotInFlight,
     as_unavailable,
+    cannot_be_understood,
 )
 from ..layout.dead_letter import check_reason
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
+from ..verbs import creation
 from .burial import bury
-from .channel_files import Channels, check_channel
+from .channel_files import CHANNEL_FILE, Channels, check_channel
 from .channels import ChannelStore
 from .handed import ChannelMessage, Given, Handed, generation_of, offset_of
 from .handing import Asked
@@ -81,16 +83,16 @@ class Channel:
         from_: where it begins: "first", "last", an offset, or a moment with a time zone.
         """
         checked = ChannelSettings().changed(settings)
-        store = self.log._store
-        known = store.known(True)
-        start = min(max(self.log.offset_of(from_), known.first), known.end)
-        self._make_dead_letter_queue(checked)
-        with as_unavailable(f"cannot create channel {self.name!r}"):
+        with as_unavailable(f"cannot create channel {self.name!r}"), self._held():
+            store = self.log._store
+            known = store.known(True)
+            start = min(max(self.log.offset_of(from_), known.first), known.end)
+            self._make_dead_letter_queue(checked)
             return Channels(store.disk).create(self.name, start, checked)
 
     def delete(self) -> None:
         """Delete the channel durably; what only it kept may go then."""
-        with as_unavailable(f"cannot delete channel {self.name!r}"):
+        with as_unavailable(f"cannot delete channel {self.name!r}"), self._held():
             if not Channels(self.log._store.disk).delete(self.name):
                 raise NoSuchChannel(self.log.name, self.name)
 
@@ -101,8 +103,13 @@ class Channel:
 
     def configure(self, **changes: Any) -> ChannelSettings:
         """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
-        with self._doing("store the settings of"):
-            settings = self._store.settings().changed(changes)
+        return self.change(lambda _: changes)
+
+    def change(self, change: Callable[[ChannelSettings], Mapping[str, Any]]) -> ChannelSettings:
+        """The same, where ``change`` gives the changes, called with what stands, or raises."""
+        with self._doing("store the settings of"), self._held():
+            before = self._standing()
+            settings = before.changed(change(before))
             self._make_dead_letter_queue(settings)
             self._store.replace_settings(settings)
             return settings
@@ -115,10 +122,22 @@ class Channel:
         """End a pause."""
         self.configure(paused=False)
 
+    def _standing(self) -> ChannelSettings:
+        try:
+            return self._store.read_settings()
+        except ValueError as error:
+            path = f"{self._store.folder}/{CHANNEL_FILE}"
+            raise cannot_be_understood(path, error) from None
+        except FileNotFoundError:
+            return self._store.settings()  # none, or those of a channel without a file
+
+    def _held(self) -> AbstractContextManager[None]:
+        """Keep others out who create, change or delete it."""
+        return self.log._logs.held(self.log.name)
+
     def _make_dead_letter_queue(self, settings: ChannelSettings) -> None:
         if settings.dead_letter_queue is not None:
-            with as_unavailable(f"cannot create queue {settings.dead_letter_queue!r}"):
-                self.log.spool.context.tree.make_queue(settings.dead_letter_queue)
+            creation.create(self.log.spool.context, settings.dead_letter_queue)
 
     # -- claim and done --------------------------------------------------------------------------
 

@@ -6,11 +6,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from ..context import OpenSpool
-from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable
+from ..durability.settings_lock import LOG, settings_held
+from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable, cannot_be_understood
 from ..layout.names import check_queue, is_queue
 from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
@@ -133,7 +135,7 @@ class Logs:
             uuid7(), LogSettings().changed(given), host_name(), self.context.clock()
         )
         path, draft = tree.folder(LOGS, name), tree.folder(LOGS, f".{uuid7()}")
-        with as_unavailable(f"cannot create log {name!r}"):
+        with as_unavailable(f"cannot create log {name!r}"), self.held(name):
             if tree.is_folder(path):
                 tree.sync_folder(tree.folder(LOGS))
                 return False
@@ -157,12 +159,28 @@ class Logs:
             tree.rename(draft, tree.folder(REMOVE, f".{uuid7()}"))
             return False
 
-    def configure(self, name: str, changes: Mapping[str, Any]) -> LogSettings:
-        """Change settings of a log durably. Raises InvalidValue, NoSuchLog, Unavailable."""
-        store = self.store(name)
-        before = store.settings
-        after = before.changed(changes)
-        with as_unavailable(f"cannot store the settings of log {name!r}"):
+    def held(self, name: str) -> AbstractContextManager[None]:
+        """Keep others out who create, change or delete a log, or a channel of it."""
+        return settings_held(self.context.tree, LOG + name)
+
+    def configure(
+        self, name: str, change: Callable[[LogSettings], Mapping[str, Any]]
+    ) -> LogSettings:
+        """Change settings of a log durably; all of them then.
+
+        change: called with the settings as they stand, it gives those that are to be others, or
+            raises.
+
+        Raises InvalidValue, NoSuchLog, Unavailable, and what it raises.
+        """
+        check_log(name)
+        with as_unavailable(f"cannot store the settings of log {name!r}"), self.held(name):
+            store = self.store(name)
+            try:
+                before = store.read_document().settings
+            except ValueError as error:
+                raise cannot_be_understood(f"{store.disk.folder}/{LOG_FILE}", error) from None
+            after = before.changed(change(before))
             if after.writers == before.writers:
                 self._replace(store, after)
                 store.about()
@@ -187,7 +205,7 @@ class Logs:
     def delete(self, name: str) -> None:
         """Delete a log with all its channels, durably. Raises NoSuchLog, Unavailable."""
         disk = self.disk(name)
-        with as_unavailable(f"cannot delete log {name!r}"):
+        with as_unavailable(f"cannot delete log {name!r}"), self.held(name):
             if not disk.trash_durably(disk.folder):
                 raise NoSuchLog(name)
             for path in self.context.topics.entries_of(subscriber_of(name)):

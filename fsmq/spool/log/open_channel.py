@@ -65,15 +65,18 @@ class OpenChannel:
         version = (found.st_mtime_ns, found.st_ino, found.st_size)
         if version != self._version:
             with suppress(ValueError, FileNotFoundError):
-                known = ChannelSettings().as_dict()
-                read = documents.read(self._tree, path, MAX_FILE_BYTES)
-                given = {name: value for name, value in read.items() if name in known}
                 order = self._settings.order
-                self._settings = ChannelSettings().changed(given)
+                self._settings = self.read_settings()
                 if order != self._settings.order:
                     self._counter = -1
             self._version = version
         return self._settings
+
+    def read_settings(self) -> ChannelSettings:
+        """What the file says. Raises ValueError, OSError."""
+        known = ChannelSettings().as_dict()
+        read = documents.read(self._tree, f"{self.folder}/{CHANNEL_FILE}", MAX_FILE_BYTES)
+        return ChannelSettings().changed({n: value for n, value in read.items() if n in known})
 
     def replace_settings(self, settings: ChannelSettings) -> None:
         with self.locked():

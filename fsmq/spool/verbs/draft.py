@@ -13,6 +13,7 @@ from ..layout.digests import sha256
 from ..layout.files import write_all
 from ..layout.given_ids import check_given, given_lines
 from ..layout.message import (
+    ARRIVED,
     CONTENT_TYPE,
     DEDUP,
     GROUP,
@@ -35,6 +36,9 @@ from ..layout.names import (
 )
 from ..layout.settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 from ..layout.uuids import group_bits, sequenced_uuid7
+
+# An id that is given may be older, without a line that says so: such is one of a client's own.
+_LATE_MS = 1000
 
 
 class Draft(NamedTuple):
@@ -111,6 +115,8 @@ def draft(
     group, own_lines, key = message.group, None, None
     if group is not None or message.dedup_id is not None or settings.fifo:
         own_lines, key = _own_lines(message, settings)
+    if own is not None and settings.retention is not None:
+        own_lines = {**(own_lines or {}), **_late_line(own, context.now_ms())}
     header = pack_header(message.content_type, message.attributes, own_lines)
     body, packed = message.body, False
     if settings.compression is not None and body and can_carry(own):
@@ -134,6 +140,13 @@ def draft(
             raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes with the id")
     seal = seal_of(body, seal_of(header))
     return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group, key)
+
+
+def _late_line(own: str, now_ms: int) -> dict[str, str]:
+    """The line of a message whose given id tells an old moment: retention counts from now."""
+    made_ms = facts(own).created_ms
+    is_late = made_ms is not None and made_ms < now_ms - _LATE_MS
+    return {ARRIVED: str(now_ms)} if is_late else {}
 
 
 def _own_lines(message: NewMessage, settings: QueueSettings) -> tuple[dict[str, str], bytes | None]:

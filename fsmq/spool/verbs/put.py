@@ -202,7 +202,7 @@ class Staging:
 
     def _end_number(self, *, is_over: bool) -> None:
         number, self._number = self._number, None
-        self._context.put_numbers.give_back(number, is_over=is_over)
+        self._context.put_numbers.end(number, is_over=is_over)
 
     def _undo(self, draft: Draft, inode: int) -> None:
         """Remove a message that is visible, through us or a mover that thought we had crashed.

@@ -13,11 +13,25 @@ from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.dedup_records import forget_records
+from ..durability.locks import free_lock
+from ..durability.settings_lock import settings_held
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
-from ..layout.names import check_id, check_queue, entry, fits, is_id, split_entry, split_staged
+from ..layout.names import (
+    check_id,
+    check_queue,
+    claims_name,
+    entry,
+    fits,
+    is_id,
+    limits_name,
+    sends_name,
+    split_entry,
+    split_staged,
+)
 from ..layout.transitions import (
+    CONFIG,
     DELAY,
     IDS,
     INDEX_TRASH,
@@ -171,8 +185,12 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
 def delete_queue(context: Context, queue: str) -> Pending[None]:
     """Delete a queue, its settings and all its messages, wherever they are.
 
+    All of it under the lock of its name: who is stopped in the middle meets no later queue when he
+    goes on.
+
     Raises:
-        InvalidValue, NoSuchQueue, Unavailable
+        InvalidValue, NoSuchQueue: there is none; what one that died has left of it is removed then
+        Unavailable
     """
     check_queue(queue)
     tree = context.tree
@@ -180,44 +198,69 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
     work.folders.add(tree.folder(TOPICS))
     try:
-        with as_unavailable(f"cannot delete queue {queue!r}"):
+        with as_unavailable(f"cannot delete queue {queue!r}"), settings_held(tree, queue):
             work.folders.update(context.topics.folders())
-            if not tree.has_queue(queue):
+            was_there = tree.has_queue(queue)
+            if was_there:
+                # The folder goes behind the messages: after a crash in between a retry finds it.
+                _empty(context, queue, None)
+                died_ns = _discard(context, queue, work)
+                _empty(context, queue, died_ns)
+                _end_subscriptions(context, queue, died_ns)
+            forget(context, queue)
+            if not was_there:
                 raise NoSuchQueue(queue)
-            # The folder of the queue goes last. After a crash in the middle the queue is still
-            # there, so a retry finishes the work, and a later queue of its name gets nothing.
-            purge_folder(context, queue, NEW)
-            purge_folder(context, queue, DELAY)
-            if has_few(tree, queue):
-                purge_ready(context, queue)
-            _end_subscriptions(context, queue)
-            settings = context.settings.get(queue)
-            has_index = settings.index
-            if settings.fifo:
-                forget_records(tree, queue, context.now_ms())
-            context.settings.forget(queue)
-            if has_index:
-                # No put finds that the queue has an index any more.
-                tree.rename(tree.folder(IDS, queue), tree.folder(REMOVE, INDEX_TRASH + uuid7()))
-                work.folders.add(tree.folder(IDS))
-            trash = tree.folder(REMOVE, entry(queue, uuid7()))
-            sync_afterwards(tree, queue, work)
-            if not _discard_folder(context, queue, trash):
-                raise NoSuchQueue(queue)
-            # Now no put and no delivery finds the queue, so one pass sees all that is left.
-            found = tree.stat(trash)
-            died_ns = found.st_ctime_ns if found is not None else 0
-            await_claims(tree, trash)
-            context.ready.forget(queue)
-            purge_folder(context, queue, NEW, died_ns)
-            purge_folder(context, queue, DELAY, died_ns)
-            _end_subscriptions(context, queue, died_ns)
-            if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
-                context.settings.forget(queue)
     except BaseException:
         work.close()
         raise
     return Pending(work, partial(context.metrics.count, ("delete_queue",)))
+
+
+def forget(context: Context, queue: str) -> None:
+    """Remove, durably, what tells what a queue was like that is gone; the caller has its lock.
+
+    Raises OSError.
+    """
+    tree, settings = context.tree, context.settings.path(queue)
+    if tree.look(settings) is None and tree.look(tree.folder(IDS, queue)) is None:
+        return
+    # Before all else: who renamed the folder may have died, and a power cut bring that back.
+    for folder in (QUEUES, REMOVE):
+        tree.sync_folder(tree.folder(folder))
+    forget_records(tree, queue, context.now_ms())
+    if tree.rename(tree.folder(IDS, queue), tree.folder(REMOVE, INDEX_TRASH + uuid7())):
+        tree.sync_folder(tree.folder(IDS))
+    for name in (limits_name(queue), sends_name(queue), claims_name(queue)):
+        try:
+            free_lock(tree, tree.folder(CONFIG, name))  # one that is held stays, for its holder
+        except OSError:
+            tree.unlink(tree.folder(CONFIG, name))  # another user's, or there are no locks
+    tree.unlink(settings)
+    tree.sync_folder(tree.folder(CONFIG))
+
+
+def _empty(context: Context, queue: str, died_ns: int | None) -> None:
+    """Remove a queue's messages; of a queue that has gone, those of a later one stay."""
+    purge_folder(context, queue, NEW, died_ns)
+    purge_folder(context, queue, DELAY, died_ns)
+    if died_ns is None and has_few(context.tree, queue):
+        purge_ready(context, queue)
+
+
+def _discard(context: Context, queue: str, work: Work) -> int:
+    """Let a queue's folder go; the ctime that it has by that. From here on it is gone.
+
+    Now no put and no delivery finds the queue, so one pass sees all that is left.
+    """
+    tree = context.tree
+    trash = tree.folder(REMOVE, entry(queue, uuid7()))
+    sync_afterwards(tree, queue, work)
+    if not _discard_folder(context, queue, trash):
+        raise NoSuchQueue(queue)
+    found = tree.stat(trash)
+    await_claims(tree, trash)
+    context.ready.forget(queue)
+    return found.st_ctime_ns if found is not None else 0
 
 
 def _discard_folder(context: Context, queue: str, trash: str) -> bool:
@@ -316,16 +359,16 @@ def purge_folder(
     return purged
 
 
-def _end_subscriptions(context: Context, queue: str, died_ns: int | None = None) -> None:
+def _end_subscriptions(context: Context, queue: str, died_ns: int) -> None:
     tree = context.tree
     for path in context.topics.entries_of(queue):
-        if died_ns is None or not _is_successors(tree, queue, path, died_ns):
+        if not _is_successors(tree, queue, path, died_ns):
             tree.unlink(path)
             tree.sync_folder(path.rpartition("/")[0])
 
 
 def _is_successors(tree: Tree, queue: str, path: str, died_ns: int) -> bool:
-    """Whether a file belongs to a later queue of the name of a deleted one.
+    """Whether a file belongs to a later queue of the name of a deleted one, made by hand.
 
     Then its ctime is not older than the rename of the deleted queue. In doubt the answer is yes: to
     keep a deleted message is a nuisance, to remove an acknowledged one is a loss.
