@@ -116,10 +116,6 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def has(self, path: str) -> bool:
-        """Whether anything is there; costs less than `stat` where mostly nothing is."""
-        return os.access(path, os.F_OK, dir_fd=self.fd, follow_symlinks=False)
-
     def look(self, path: str) -> os.stat_result | None:
         """The same, as it is now: where other hosts change it, too."""
         if self.network:
@@ -380,7 +376,7 @@ class Tree:
                     return False
                 return self.rename(source, target, replace=replace)
             return True
-        code = renameat2(self.fd, source, target, NOREPLACE)
+        code = self._rename2(source, target, NOREPLACE)
         if code == 0:
             return True
         if code in (errno.ENOENT, errno.ENOTDIR):  # a stray file may have a queue's name
@@ -394,7 +390,10 @@ class Tree:
 
     def exchange(self, one: str, other: str) -> bool:
         """Swap two names atomically; False where the filesystem cannot."""
-        code = renameat2(self.fd, one, other, EXCHANGE)
+        code = self._rename2(one, other, EXCHANGE)
         if code and code not in (errno.EINVAL, errno.ENOSYS):
             raise OSError(code, os.strerror(code), one, None, other)
         return code == 0
+
+    def _rename2(self, source: str, target: str, flags: int) -> int:
+        return renameat2(self.fd, source, target, flags)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..context import Context, Pending
 from ..durability.ids import (
     Standing,
+    has,
     hold,
     hold_patiently,
     link_path,
@@ -77,10 +78,10 @@ def standing(
             with opened:
                 inode, found = opened.inode, opened.look((*_STATES, State.REMOVE))
         is_removed = found is not None and found.state is State.REMOVE
-        if found is not None and not is_removed and not (to_remove and tree.has(coming)):
+        if found is not None and not is_removed and not (to_remove and has(tree, coming)):
             return found
         # In this order: one that replaces has the one or the other, until it has become the link.
-        is_coming, now = tree.has(coming), tree.stat(at)
+        is_coming, now = has(tree, coming), tree.stat(at)
         if not is_coming and (now and now.st_ino) != inode:
             continue
         if not is_coming and (now is None or is_removed):
