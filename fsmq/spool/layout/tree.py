@@ -25,6 +25,7 @@ T = TypeVar("T")
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # errno values of open() when the path holds no regular file.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class Tree:
@@ -257,7 +258,7 @@ class Tree:
 
     def create(self, path: str) -> int:
         """Open a new private file for writing; FileExistsError if there is one."""
-        return self.create_with(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        return self.create_with(path, _WRITE_FLAGS)
 
     def create_with(self, path: str, flags: int) -> int:
         """Open a file with flags that may create it."""
@@ -326,9 +327,9 @@ class Tree:
         try:
             os.rmdir(path, dir_fd=self.fd)
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            return False
+            if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
         return True
 
     # -- transitions -----------------------------------------------------------------------------
