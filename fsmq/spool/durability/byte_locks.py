@@ -70,6 +70,11 @@ class ByteLocks:
         if fd >= 0:
             os.close(fd)
 
+    def __del__(self) -> None:
+        # What an exception of the caller (Ctrl-C) has left unfinished locks nobody out.
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+
     @classmethod
     def _leave_to_parent(cls) -> None:
         """Close a child's copies: they would keep the locks of a parent that is killed."""

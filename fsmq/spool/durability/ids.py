@@ -219,6 +219,7 @@ def settle(
     """
     had: dict[str, Standing] = {}
     stale: list[str] = []
+    tree.refresh(tree.folder(IDS, queue))
     for link in links:
         at, coming = link_path(tree, queue, link), link_path(tree, queue, link, coming=True)
         found = _standing(tree, queue, at)

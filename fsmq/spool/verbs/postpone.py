@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..context import Context, Pending
-from ..durability.ids import Standing, staged_name
+from ..durability.ids import staged_name
 from ..errors import Unavailable
 from ..layout.given_ids import link_name
 from ..layout.message import NewMessage
@@ -22,7 +23,7 @@ from ..layout.transitions import NEW, State
 from ..views.reading import UNLIMITED, read
 from .by_id import ROUNDS, at_index
 from .draft import draft
-from .latch import Latched, is_delayed, latch_patiently
+from .latch import is_delayed, latch_patiently
 from .upsert import Staging, Stored
 
 
@@ -37,74 +38,60 @@ def postpone(
         InvalidValue, MessageTooLarge, NoSuchQueue, Unavailable
     """
     check_seconds("delay", delay, MAX_DELAY_S)
+    changed = NewMessage(b"", delay, id=given_id, attributes=attributes)
     with at_index(context, queue, given_id, "postpone in"):
         for _ in range(ROUNDS):
-            one = _Postponement(context, queue, given_id, delay, attributes)
+            staging = Staging(context, queue)
             try:
-                is_done = one.begin()
+                is_done = _begin(context, staging, link_name(given_id), changed)
             except BaseException:
-                one.staging.abandon()
+                staging.abandon()
                 raise
             if is_done:
-                return Pending(one.staging.work, one.staging.stored, one.staging.abandon)
-            one.staging.abandon()
+                return Pending(staging.work, staging.stored, staging.abandon)
+            staging.abandon()
             if is_done is None:
                 return None
     raise Unavailable(f"the message of the id {given_id!r} keeps moving from folder to folder")
 
 
-class _Postponement:
-    def __init__(
-        self,
-        context: Context,
-        queue: str,
-        given_id: str,
-        delay: float,
-        attributes: Mapping[str, str],
-    ) -> None:
-        self.staging = Staging(context, queue)
-        self._context = context
-        self._queue = queue
-        self._id = given_id
-        self._link = link_name(given_id)
-        self._delay = delay
-        self._attributes = attributes
+def _begin(context: Context, staging: Staging, link: str, changed: NewMessage) -> bool | None:
+    """Write a message anew, and take out the old one.
 
-    def begin(self) -> bool | None:
-        """Write the message anew, and take out the old one; None if there is none that may be
-        postponed, False if it has moved meanwhile."""
-        context, queue = self._context, self._queue
-        self.staging.hold(self._link)
-        found = self.staging.standing([self._link]).get(self._link)
-        if found is None:
+    None if there is none that may be postponed; False if it has moved meanwhile.
+    """
+    queue = staging.queue
+    staging.hold(link)
+    found = staging.standing([link]).get(link)
+    if found is None:
+        return None
+    path = context.tree.path(found.state, queue, found.name)
+    latched = latch_patiently(context, path)
+    if latched is None:
+        return False
+    try:
+        if found.state is State.DELAY and not is_delayed(context, found.name, latched):
             return None
-        path = context.tree.path(found.state, queue, found.name)
-        latched = latch_patiently(context, path)
-        if latched is None:
-            return False
-        try:
-            if found.state is State.DELAY and not is_delayed(context, found.name, latched):
-                return None
-            again = draft(
-                context, self._again(found, latched), context.settings_of(queue), is_indexed=True
-            )
-            self.staging.write(self._link, again, found)
-            staged = staged_name(queue, self._link, found.name, latched.fd)
-            return self.staging.take_out(path, context.tree.folder(NEW, staged))
-        finally:
-            latched.close()
+        message = _again(context, found.name, latched.fd, changed)
+        again = draft(context, message, context.settings_of(queue), is_indexed=True)
+        staging.write(link, again, found)
+        staged = staged_name(queue, link, found.name, latched.fd)
+        return staging.take_out(path, context.tree.folder(NEW, staged))
+    finally:
+        latched.close()
 
-    def _again(self, found: Standing, latched: Latched) -> NewMessage:
-        context, known = self._context, facts(found.name)
-        size = os.fstat(latched.fd).st_size
-        content = finish(read(context, latched.fd, size, known, UNLIMITED))
-        ttl = None if known.expires_s is None else max(0.0, known.expires_s - context.clock())
-        return NewMessage(
-            content.body,
-            self._delay,
-            known.priority,
-            ttl,
-            self._id,
-            content.content_type,
-            {**content.attributes, **self._attributes},
-        )
+
+def _again(context: Context, name: str, fd: int, changed: NewMessage) -> NewMessage:
+    """What an open message says, but for what is changed of it."""
+    known = facts(name)
+    content = finish(read(context, fd, os.fstat(fd).st_size, known, UNLIMITED))
+    ttl = None if known.expires_s is None else max(0.0, known.expires_s - context.clock())
+    return replace(
+        changed,
+        body=content.body,
+        priority=known.priority,
+        ttl=ttl,
+        content_type=content.content_type,
+        attributes={**content.attributes, **changed.attributes},
+        group=content.own.group,
+    )
