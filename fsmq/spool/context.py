@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar, Unpack
 
 from .durability.pending import Pending as Pending
 from .durability.pending import join as join
+from .durability.put_numbers import PutNumbers
 from .durability.sync import Syncer
 from .errors import NoSuchQueue
 from .index.coming import Coming
@@ -56,15 +57,18 @@ class Context:
     gates: Gates = field(init=False)
     groups: Groups = field(init=False)
     sends: Sends = field(init=False)
+    put_numbers: PutNumbers = field(init=False)
 
     def __post_init__(self) -> None:
         self.gates = Gates(self)
         self.groups = Groups(self)
         self.sends = Sends(self)
+        self.put_numbers = PutNumbers(self.tree)
 
     def close(self) -> None:
-        """Give the descriptor of the journal back."""
+        """Give the descriptors of the journal and the puts back."""
         self.journal.close()
+        self.put_numbers.close()
 
     @property
     def max_plain_bytes(self) -> int:

@@ -18,7 +18,6 @@ from fsmq.spool import FsmqError, NewMessage, Spool
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
-from fsmq.spool.layout.given_ids import given_id
 from tests.harness.suite import eventually
 from tests.power.disk import CannotMount, Cut, Disk
 
@@ -93,10 +92,10 @@ def inspect(root: Path, state: dict[str, set[str | None]]) -> dict[str, set[str 
             body = None if message is None else message.body.decode()
             assert body in state[one], (one, body, state[one])
         claimed = spool.queue("jobs").claim(1000, visibility=0)
-        bodies = [given_id(dict(message.attributes)) for message in claimed]
+        bodies = [message.given_id for message in claimed]
         assert len(bodies) == len(set(bodies)), "two messages of one id"
         for message in claimed:
-            one = given_id(dict(message.attributes))
+            one = message.given_id
             standing = found[one or ""]
             assert standing is not None
             assert standing.body == message.body

@@ -105,7 +105,11 @@ class _Written(NamedTuple):
 
 
 class Staging:
-    """Messages of one put, written under their dot-names."""
+    """Messages of one put, written under their dot-names.
+
+    Whoever recovers what dead puts have left keeps off while a lock is held: for own ids their
+    reservation, for the others the number of the put.
+    """
 
     def __init__(self, context: Context, queue: str, collapse: bool, batch: Batch) -> None:
         self.work = batch.work
@@ -116,9 +120,12 @@ class Staging:
         self._queue = queue
         self._written: list[_Written] = []
         self._reserved: set[str] = set()
+        self._number: int | None = None
 
     def write_all(self, drafts: list[Draft]) -> None:
         self._reserve({_bare(draft) for draft in drafts if draft.own})
+        if not all(draft.own for draft in drafts):
+            self._number = self._context.put_numbers.take()
         self.work.folders.add(self._tree.folder(NEW))
         seen: set[str] = set()
         for index, draft in enumerate(drafts):
@@ -164,6 +171,7 @@ class Staging:
             self.abandon()
             raise
         self._free()
+        self._end_number(is_over=True)
         accepted: list[tuple[str, Details]] = [
             (draft.message_id, {"size": draft.size}) for draft, _, _ in self._written
         ]
@@ -190,6 +198,11 @@ class Staging:
             except OSError:
                 unfinished.add(_bare(draft))
         self._free(unfinished)
+        self._end_number(is_over=not unfinished)
+
+    def _end_number(self, *, is_over: bool) -> None:
+        number, self._number = self._number, None
+        self._context.put_numbers.end(number, is_over=is_over)
 
     def _undo(self, draft: Draft, inode: int) -> None:
         """Remove a message that is visible, through us or a mover that thought we had crashed.
@@ -263,7 +276,8 @@ class Staging:
             return  # a name is left without a lock: recovery removes it
 
     def _staged_path(self, draft: Draft) -> str:
-        return self._tree.folder(NEW, draft.staged(self._queue))
+        number = None if draft.own else self._number
+        return self._tree.folder(NEW, draft.staged(self._queue, number))
 
 
 def _was_removed(draft: Draft) -> Unavailable:
