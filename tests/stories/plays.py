@@ -1,0 +1,162 @@
+"""The plays of a story: what happens to a program at each of its calls, and how things go on.
+
+- A program *starts* while another is stopped at a call, or behind one that was killed there.
+- Each call of each deed *fails* once; then another program, or the same, tries again.
+- A program is *stopped* at a call for longer than any limit, and others act meanwhile; in some of
+  the plays clocks are wrong.
+- *Pairs*: while one is stopped at a call, another does something of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from tests.harness.calls import ERRORS
+from tests.stories.stage import STARTS, Happening, Program, Stage, staged
+from tests.stories.story import Story
+
+# Longer than every limit of the design: claims, moments of patience, a day's clean-up.
+LONG_S = 2 * 86_400.0
+YEAR_S = 365 * 86_400.0
+
+
+@dataclass(frozen=True)
+class Play:
+    """What happens to whom: all but the call at which it does.
+
+    deed: what the first program does. what: happens to it. meanwhile, then: what is done while it
+    is stopped, and when it has come to its end, by the second program, the first one again
+    ("= deed"), or one that starts. passes_s: so much time passes while it is stopped. clock: how
+    far that of the first is off: "ahead", "behind" by a year, or "still" while it is stopped.
+    """
+
+    deed: str
+    what: str
+    meanwhile: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
+    which: int = 0
+    is_done: bool = False
+    passes_s: float = 0.0
+    clock: str = ""
+
+    def __str__(self) -> str:
+        told = [f"{self.deed}: {self.what}"]
+        if self.what == "fail":
+            told[0] += f" with error {self.which}{', though it is done' if self.is_done else ''}"
+        told += [f"clock {self.clock}"] if self.clock else []
+        told += [f"meanwhile {', '.join(self.meanwhile)}"] if self.meanwhile else []
+        told += [f"then {', '.join(self.then)}"] if self.then else []
+        return "; ".join(told)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A promise that a play breaks, and what was said in it."""
+
+    story: str
+    play: Play
+    at: int
+    what: str
+    told: tuple[str, ...]
+
+    def __str__(self) -> str:
+        told = "\n    ".join(self.told)
+        return f"{self.story}: {self.play}; at call {self.at}:\n    {told}\n  => {self.what}"
+
+
+def starts(story: Story) -> Iterator[Play]:
+    for deed in story.acts:
+        for kind in STARTS:
+            yield Play(deed, "stop", (kind,))
+            yield Play(deed, "kill", then=(kind, deed))
+
+
+def failures(story: Story) -> Iterator[Play]:
+    for deed in story.acts:
+        again = story.retries.get(deed, deed)
+        for which in range(max(map(len, ERRORS.values()))):
+            yield Play(deed, "fail", then=(again,), which=which)
+        yield Play(deed, "fail", then=(f"= {again}",))
+        yield Play(deed, "fail", then=("a mover starts", again))
+        yield Play(deed, "fail", then=(again,), is_done=True)
+        if story.anew is not None:
+            yield Play(deed, "fail", then=(story.anew, again))
+            yield Play(deed, "kill", then=(story.anew, again))
+
+
+def stops(story: Story) -> Iterator[Play]:
+    for deed in story.acts:
+        for other in story.others:
+            yield Play(deed, "stop", ("a mover starts", other), passes_s=LONG_S)
+        yield Play(deed, "stop", (deed,), passes_s=LONG_S, clock="still")
+        yield Play(deed, "stop", (deed,), (deed,), clock="ahead")
+        yield Play(deed, "stop", (deed,), (deed,), clock="behind")
+
+
+def pairs(story: Story) -> Iterator[Play]:
+    for deed in story.acts:
+        for other in story.others:
+            yield Play(deed, "stop", (other,))
+        if story.anew is not None:
+            yield Play(deed, "stop", (story.anew, deed))
+
+
+KINDS = {"starts": starts, "failures": failures, "stops": stops, "pairs": pairs}
+
+
+def explore(story: Story, play: Play, folder: Path, step: int = 1, first: int = 0) -> Iterator[
+    Finding | None
+]:
+    """Play it at each call of the deed, or at each ``step``-th; None where nothing is broken."""
+    for at in count(first, step):
+        found, is_over = run(story, play, at, folder)
+        yield found
+        if is_over:
+            return
+
+
+def run(story: Story, play: Play, at: int, folder: Path) -> tuple[Finding | None, bool]:
+    """Play it with a happening at one call; and whether the deed has no such call."""
+    with staged(story, folder / "mq") as stage:
+        stage.log.told = told = []
+        is_over = _play(stage, play, at)
+        what = stage.end()
+    return Finding(story.name, play, at, what, tuple(told)) if what else None, is_over
+
+
+def _play(stage: Stage, play: Play, at: int) -> bool:
+    one, other = stage.program("a"), stage.program("b")
+    if "warm" in stage.story.deeds:
+        for program in (one, other):
+            stage.do(program, "warm", must_work=True)
+    if play.clock in ("ahead", "behind"):
+        stage.times.set_wall(one.number, YEAR_S if play.clock == "ahead" else -YEAR_S)
+    one.begin(play.deed, Happening(at, play.what, play.which, play.is_done))
+    one.wait()
+    is_over = one.is_alive and not one.is_stopped and len(one.calls) <= at
+    if one.is_stopped:
+        if play.passes_s:
+            stage.pass_time(play.passes_s)
+            if play.clock == "still":
+                stage.times.add_boot(one.number, -play.passes_s)
+        for deed in play.meanwhile:
+            _act(stage, one, other, deed, must_work=False)
+        one.go_on()
+        one.wait()
+    stage.take(one, play.deed)
+    stage.times.set_wall(one.number, 0.0)
+    for deed in play.then:
+        _act(stage, one, other, deed, must_work=True)
+    return is_over
+
+
+def _act(stage: Stage, one: Program, other: Program, deed: str, *, must_work: bool) -> None:
+    if deed in STARTS:
+        stage.start(deed)
+    elif not deed.startswith("= "):
+        stage.do(other, deed, must_work=must_work)
+    elif one.is_alive:
+        stage.do(one, deed[2:], must_work=must_work)

@@ -1,0 +1,405 @@
+"""Where a story is played: programs of their own, each with a spool, and what they were told.
+
+Each program is a process. It does what it is told to do, one deed after the other, and writes down
+what it asks and is answered. At a call of a number something may happen to it: it is killed, it is
+stopped as by SIGSTOP, or the call fails. Time passes when the stage says so, for files, too; and the
+clocks of one program may be wrong.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from fsmq.spool import FsmqError, Spool
+from fsmq.spool.fsck import Severity, check
+from tests.harness.calls import See, Trap, failing, seen
+from tests.interleave.judge import Log, judge
+from tests.interleave.model import Operation
+from tests.stories.story import UNKNOWN, Story, World, explain
+
+_FORK = multiprocessing.get_context("fork")
+PATIENCE_S = 60.0
+# Whoever waits for a lock that a stopped program has gives up soon by these clocks.
+_BLOCKED_S = 20.0
+_PROGRAMS = 12
+
+
+class Times:
+    """The clocks, in memory that all programs share. All are seconds beside the true time."""
+
+    def __init__(self) -> None:
+        self._all: Any = _FORK.RawArray("d", 1 + 2 * _PROGRAMS)
+
+    @property
+    def passed(self) -> float:
+        """How long it has been by the files' clock."""
+        return float(self._all[0])
+
+    def let_pass(self, seconds: float) -> None:
+        self._all[0] += seconds
+
+    def wall(self, program: int) -> float:
+        return self.passed + float(self._all[1 + program])
+
+    def boot(self, program: int) -> float:
+        """Of the clocks that only go forward."""
+        return self.passed + float(self._all[1 + _PROGRAMS + program])
+
+    def set_wall(self, program: int, seconds: float) -> None:
+        self._all[1 + program] = seconds
+
+    def add_boot(self, program: int, seconds: float) -> None:
+        self._all[1 + _PROGRAMS + program] += seconds
+
+
+@dataclass(frozen=True)
+class Happening:
+    """What happens to a program at one of its calls: "kill", "stop" or "fail".
+
+    which: of the errors that the call may have. is_done: it fails though it was made.
+    """
+
+    at: int
+    what: str
+    which: int = 0
+    is_done: bool = False
+
+    def __str__(self) -> str:
+        how = f" with error {self.which}{', though it is done' if self.is_done else ''}"
+        return f"{self.what} at call {self.at}{how if self.what == 'fail' else ''}"
+
+
+class Program:
+    """A program that is in a process of its own. number: whose clocks it has."""
+
+    def __init__(self, stage: Stage, name: str, number: int, delivers: bool) -> None:
+        self.name = name
+        self.number = number
+        self.is_refused = False  # one of the verbs of its last deed
+        self.calls: list[str] = []  # those of the last deed, once it is over
+        self.error = ""
+        self.is_alive = True
+        self.is_stopped = False
+        self.must_work = False
+        self._stage = stage
+        self._pending: dict[int, Operation] = {}
+        self._pipe, far = _FORK.Pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                _Inside(stage, name, number, far).live(delivers)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)  # else a second pytest would go on from here
+        far.close()
+
+    def begin(self, deed: str, happening: Happening | None = None) -> None:
+        self.is_refused, self.error = False, ""
+        self._pipe.send((deed, happening))
+
+    def go_on(self) -> None:
+        self.is_stopped = False
+        os.kill(self._pid, signal.SIGCONT)
+
+    def wait(self, seconds: float = PATIENCE_S) -> bool:
+        """Take what it says until its deed is over, or it is stopped or dead; False if time is."""
+        end = time.monotonic() + seconds
+        while self.is_alive:
+            if not self._pipe.poll(max(0.0, end - time.monotonic())):
+                return False
+            try:
+                what, *told = self._pipe.recv()
+            except (EOFError, ConnectionError):
+                self._die()
+                return True
+            if what == "over":
+                self.calls, self.error = told
+                return True
+            if what == "stopped":
+                _, status = os.waitpid(self._pid, os.WUNTRACED)
+                assert os.WIFSTOPPED(status)
+                self.is_stopped = True
+                return True
+            self._hear(what, *told)
+        return True
+
+    def end(self) -> None:
+        if self.is_alive:
+            os.kill(self._pid, signal.SIGKILL)
+            self._die()
+        self._pipe.close()
+
+    def _die(self) -> None:
+        os.waitpid(self._pid, 0)
+        self.is_alive = False
+        for op in self._pending.values():
+            self._stage.log.answer(op)
+        self._pending.clear()
+
+    def _hear(self, what: str, number: int, *told: Any) -> None:
+        log, verbs = self._stage.log, self._stage.story.verbs
+        if what == "ask":
+            verb, given = told
+            op = Operation(len(log.entries) + 1, f"{self.name}: {verb}{given}")
+            op.error = "no answer"
+            explain(op, verbs[verb], given, UNKNOWN)
+            self._pending[number] = op
+            log.ask(op)
+            return
+        op = self._pending.pop(number)
+        if what == "refused":
+            self.is_refused = True
+            [op.error] = told
+            if self.must_work:
+                self.error = f"{op} though nothing stands in its way"
+        else:
+            verb, given, answer = told
+            op.error, op.answer = "", repr(answer)
+            op.once, op.lingers = [], False
+            explain(op, verbs[verb], given, answer)
+        log.answer(op)
+
+
+class _Inside:
+    """A program, within its process."""
+
+    def __init__(self, stage: Stage, name: str, number: int, pipe: Connection) -> None:
+        self.name = name
+        self._stage = stage
+        self._number = number
+        self._pipe = pipe
+        self._asked = self._written = 0
+        gc.disable()
+
+    def live(self, delivers: bool) -> None:
+        with ExitStack() as stack:
+            stack.enter_context(self._timed())
+            self.spool = self.open(delivers)
+            while True:
+                deed, happening = self._pipe.recv()
+                self._do(deed, happening)
+
+    def open(self, delivers: bool) -> Spool:
+        return Spool(
+            self._stage.root,
+            sync="fsync",
+            workers=1,
+            delivers=delivers,
+            watch="poll",
+            poll_interval=0.0,
+            clock=time.time,
+        )
+
+    def ask(self, verb: str, *given: Any) -> Any:
+        self._asked += 1
+        number = self._asked
+        self._pipe.send(("ask", number, verb, given))
+        try:
+            answer = self._stage.story.verbs[verb].call(self.spool, *given)
+        except FsmqError as error:
+            self._pipe.send(("refused", number, f"{type(error).__name__}: {error}"[:200]))
+            raise
+        self._pipe.send(("answer", number, verb, given, answer))
+        return answer
+
+    def new(self) -> str:
+        self._written += 1
+        return f"{self.name}{self._written}"
+
+    def _do(self, deed: str, happening: Happening | None) -> None:
+        trap = Trap(-1 if happening is None else happening.at, self._deed(happening))
+        told = ""
+        try:
+            with seen(trap, looks=happening is not None and happening.what == "stop"):
+                if deed in STARTS:
+                    STARTS[deed](self)
+                else:
+                    self._stage.deed(deed)(self)
+        except FsmqError:
+            pass  # the verb was refused, which is noted
+        except BaseException as error:
+            told = f"{error!r} in {_places(error)}"
+        self._pipe.send(("over", trap.calls, told))
+
+    def _deed(self, happening: Happening | None) -> See:
+        if happening is None:
+            return lambda name, arguments: None
+        if happening.what == "fail":
+            return failing(happening.which, is_done=happening.is_done)
+
+        def kill(name: str, arguments: tuple[Any, ...]) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def stop(name: str, arguments: tuple[Any, ...]) -> None:
+            self._pipe.send(("stopped",))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+        return kill if happening.what == "kill" else stop
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Let this process have its clocks, and files the time of the stage."""
+        times, me = self._stage.times, self._number
+        wall, monotonic, clock = time.time, time.monotonic, time.clock_gettime
+        wall_ns = time.time_ns
+        time.time = lambda: wall() + times.wall(me)
+        time.time_ns = lambda: wall_ns() + round(times.wall(me) * 1e9)
+        time.monotonic = lambda: monotonic() + times.boot(me)
+        time.clock_gettime = lambda which: clock(which) + times.boot(me)
+        # Who waits does so by its own clock alone.
+        time.sleep = lambda seconds: times.add_boot(me, max(seconds, 0.005))
+        create, utime, fstat = os.open, os.utime, os.fstat
+
+        def now_of_files() -> tuple[int, int]:
+            now_ns = wall_ns() + round(times.passed * 1e9)
+            return now_ns, now_ns
+
+        def timed_open(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+            fd = create(path, flags, *rest, **named)
+            if flags & os.O_CREAT and times.passed and fstat(fd).st_size == 0:
+                utime(fd, ns=now_of_files())
+            return fd
+
+        def timed_utime(path: Any, times_: Any = None, **named: Any) -> None:
+            if times_ is None and "ns" not in named and times.passed:
+                named["ns"] = now_of_files()
+            utime(path, times_, **named) if times_ is not None else utime(path, **named)
+
+        os.open, os.utime = timed_open, timed_utime
+        yield
+
+
+def _places(error: BaseException) -> str:
+    """The last steps of the project that led to an error."""
+    steps = traceback.extract_tb(error.__traceback__)
+    ours = [f"{s.filename.split('/fsmq/')[-1]}:{s.lineno}" for s in steps if "/fsmq/" in s.filename]
+    return " > ".join(ours[-4:]) or str(steps[-1])
+
+
+def _deliver(program: _Inside) -> None:
+    """A mover begins: it takes all that was left for a dead program's."""
+    with program.open(True) as spool:
+        spool.deliver()
+        spool.make_moves()
+        spool.run_schedules()
+        spool.tend_logs()
+
+
+def _look_around(program: _Inside) -> None:
+    """The command line: it opens the spool, looks at all there is, and ends."""
+    with program.open(False) as spool:
+        spool.survey()
+        for queue in spool.queues():
+            spool.settings(queue)
+            spool.queue(queue).peek(9)
+        for log in spool.logs():
+            spool.log(log).stats()
+
+
+def _consume_nothing(program: _Inside) -> None:
+    """A program with the library, which delivers whenever it claims."""
+    with program.open(True) as spool:
+        spool.deliver()
+        spool.reap()
+        spool.deliver()
+
+
+STARTS: dict[str, Callable[[_Inside], None]] = {
+    "a mover starts": _deliver,
+    "a command starts": _look_around,
+    "a library starts": _consume_nothing,
+}
+
+
+class Stage:
+    """One play of a story: who is on it, and what was said."""
+
+    def __init__(self, story: Story, root: Path) -> None:
+        self.story = story
+        self.root = root
+        self.times = Times()
+        self.log = Log()
+        self.problems: list[str] = []
+        self._programs: list[Program] = []
+        laying = _FORK.Process(target=_lay, args=(story, root))
+        laying.start()
+        laying.join()
+        assert laying.exitcode == 0, "the story has no beginning"
+
+    def deed(self, name: str) -> Callable[[Any], object]:
+        return self.story.look if name == "look" else self.story.deeds[name]
+
+    def program(self, name: str, *, delivers: bool = False) -> Program:
+        self._programs.append(Program(self, name, len(self._programs), delivers))
+        return self._programs[-1]
+
+    def do(self, program: Program, deed: str, *, must_work: bool = False) -> None:
+        """Let it do something now, and to the end."""
+        program.must_work = must_work
+        program.begin(deed)
+        if not program.wait():
+            self.problems.append(f"{program.name}: {deed} does not come to an end")
+            program.end()
+        self.take(program, deed)
+
+    def take(self, program: Program, deed: str) -> None:
+        """What came of its deed, apart from answers."""
+        if program.error:
+            self.problems.append(f"{program.name}: {deed}: {program.error}")
+            program.error = ""
+
+    def start(self, kind: str) -> None:
+        """Another program starts, and does what it does at first."""
+        self.do(self.program(kind, delivers=False), kind)
+
+    def pass_time(self, seconds: float) -> None:
+        self.times.let_pass(seconds)
+
+    def end(self) -> str | None:
+        """Look at what is left; what is wrong."""
+        for seconds in self.story.passes_s:
+            self.pass_time(seconds)
+            self.start("a mover starts")
+        self.do(self.program("last"), "look", must_work=True)
+        if self.problems:
+            return "; ".join(self.problems)
+        told = judge(self.log, World(self.story.first))  # type: ignore[arg-type]
+        return told or self._check()
+
+    def _check(self) -> str | None:
+        found = check(self.root, offline=True).findings
+        errors = [f"{f.path}: {f.reason}" for f in found if f.severity is Severity.ERROR]
+        return f"fsck: {errors}" if errors else None
+
+    def close(self) -> None:
+        for program in self._programs:
+            program.end()
+        shutil.rmtree(self.root)
+
+
+def _lay(story: Story, root: Path) -> None:
+    with Spool(root, sync="none", watch="poll") as spool:
+        story.lay(spool)
+        spool.deliver()
+
+
+@contextmanager
+def staged(story: Story, root: Path) -> Iterator[Stage]:
+    stage = Stage(story, root)
+    try:
+        yield stage
+    finally:
+        stage.close()

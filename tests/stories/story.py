@@ -1,0 +1,116 @@
+"""A story: what programs do with one mechanism, and what each answer says of how things stand.
+
+A verb is what a program asks of the library. What it means is a function from how things stood, and
+the answer, to how they may stand then: none if the answer cannot be true. Where no answer came, or
+an error, it gives all that may have become of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol
+
+from fsmq.spool import Spool
+from tests.interleave.model import Operation
+
+
+class Unknown:
+    """In place of an answer: there was none, or an error."""
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True)
+class World:
+    """How things may stand, and what the operations that are under way have still to do."""
+
+    stands: Hashable
+    states: tuple[tuple[int, Any], ...] = ()
+
+    def state(self, number: int) -> Any:
+        return next(state for of, state in self.states if of == number)
+
+    def with_state(self, number: int, state: Any) -> World:
+        others = self.without_state(number).states
+        return replace(self, states=tuple(sorted((*others, (number, state)), key=lambda s: s[0])))
+
+    def without_state(self, number: int) -> World:
+        return replace(self, states=tuple(s for s in self.states if s[0] != number))
+
+    def __str__(self) -> str:
+        return repr(self.stands)
+
+
+class Asking(Protocol):
+    """A program of a story, as its deeds see it."""
+
+    spool: Spool
+    name: str
+
+    def ask(self, verb: str, *given: Any) -> Any:
+        """Ask for a verb of the story; its answer. Raises FsmqError."""
+
+    def new(self) -> str:
+        """A body that no other message has."""
+
+
+Deed = Callable[[Asking], object]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """call: with a spool and what is given. means: with how things stood, the answer, the same.
+
+    lingers: what may have become of it without an answer may still become of it later.
+    """
+
+    call: Callable[..., Any]
+    means: Callable[..., Iterable[Any]]
+    lingers: bool = True
+
+
+@dataclass
+class Story:
+    """One mechanism.
+
+    lay: makes what is there at first. deeds: what its programs do; those that ``acts`` names are
+    stopped, fail and die at each call, while others do those of ``others``. retry: what tries the
+    same again, by deed. anew: deletes what the story is about and makes it again. look: what a
+    program that starts last of all finds; nobody may be refused then.
+    """
+
+    name: ClassVar[str]
+    first: ClassVar[Hashable]
+    verbs: ClassVar[dict[str, Verb]]
+    deeds: ClassVar[dict[str, Deed]]
+    acts: ClassVar[tuple[str, ...]]
+    others: ClassVar[tuple[str, ...]]
+    anew: ClassVar[str | None] = None
+    passes_s: ClassVar[tuple[float, ...]] = (100.0,)
+
+    retries: dict[str, str] = field(default_factory=dict)
+
+    def lay(self, spool: Spool) -> None:
+        raise NotImplementedError
+
+    def look(self, program: Asking) -> None:
+        raise NotImplementedError
+
+
+def explain(op: Operation, verb: Verb, given: tuple[Any, ...], answer: Any) -> None:
+    """Say of an operation what its answer means."""
+
+    def effect(world: World, now: int) -> Iterable[World]:
+        for stands in verb.means(world.stands, answer, *given):
+            yield replace(world, stands=stands)
+
+    if answer is UNKNOWN:
+        op.once = [effect]  # type: ignore[list-item]
+        op.lingers = verb.lingers
+    else:
+        op.must = [effect]  # type: ignore[list-item]
