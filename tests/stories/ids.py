@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from fsmq.spool import NewMessage, NoSuchMessage, Spool
@@ -11,6 +12,7 @@ from tests.stories.story import UNKNOWN, Asking, Story, Verb
 
 JOBS, MORE, DEAD = "jobs", "more", "dead"
 QUEUES = (JOBS, MORE, DEAD)
+IDS = ("x", "y", "z", "new")
 HOLD_S = 60.0
 # What stands under each id of each queue: (queue, id, body). All of a queue that is gone are gone.
 Stands = frozenset[tuple[str, str, str]]
@@ -128,7 +130,8 @@ def means_moves(stands: Stands, answer: Any, source: str, target: str) -> Iterat
 
 
 def create_anew(spool: Spool) -> None:
-    spool.delete_queue(JOBS)
+    with suppress(NoSuchQueue):
+        spool.delete_queue(JOBS)
     spool.create_queue(JOBS, index=True)
 
 
@@ -138,16 +141,18 @@ def means_create_anew(stands: Stands, answer: Any) -> Iterator[Stands]:
     yield frozenset(s for s in stands if s[0] != JOBS)
 
 
-def find(spool: Spool, queue: str, one: str) -> str | None:
-    try:
-        found = spool.indexed(queue).find(one)
-    except NoSuchQueue:
-        return None
-    return None if found is None else found.body.decode()
+def find(spool: Spool) -> Stands:
+    """What stands under each id. A dead letter has none until it comes back."""
+    found = set()
+    for queue in (JOBS, MORE):
+        for one in IDS:
+            if (message := spool.indexed(queue).find(one)) is not None:
+                found.add((queue, one, message.body.decode()))
+    return frozenset(found)
 
 
-def means_find(stands: Stands, answer: Any, queue: str, one: str) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer == _body(stands, queue, one):
+def means_find(stands: Stands, answer: Any) -> Iterator[Stands]:
+    if answer is UNKNOWN or answer == {s for s in stands if s[0] != DEAD}:
         yield stands
 
 
@@ -227,7 +232,5 @@ class Ids(Story):
         jobs.upsert([NewMessage(b"first", id="x"), NewMessage(b"second", id="y")])
 
     def look(self, program: Asking) -> None:
-        for queue in QUEUES:
-            for one in ("x", "y", "z", "new"):
-                program.ask("find", queue, one)
+        program.ask("find")
         program.ask("drain")

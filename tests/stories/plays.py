@@ -81,6 +81,9 @@ def failures(story: Story) -> Iterator[Play]:
             yield Play(deed, "fail", then=(again,), which=which)
         yield Play(deed, "fail", then=(f"= {again}",))
         yield Play(deed, "fail", then=("a mover starts", again))
+        yield Play(deed, "interrupt", then=(again, f"= {again}"))
+        if story.behind is not None:
+            yield Play(deed, "fail", then=(story.behind, f"= {again}"))
         yield Play(deed, "fail", then=(again,), is_done=True)
         if story.anew is not None:
             yield Play(deed, "fail", then=(story.anew, again))

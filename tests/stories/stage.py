@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -66,7 +67,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Happening:
-    """What happens to a program at one of its calls: "kill", "stop" or "fail".
+    """What happens to a program at one of its calls: "kill", "stop", "interrupt" or "fail".
 
     which: of the errors that the call may have. is_done: it fails though it was made.
     """
@@ -127,6 +128,7 @@ class Program:
                 return True
             if what == "over":
                 self.calls, self.error = told
+                self._leave_unanswered()
                 return True
             if what == "stopped":
                 _, status = os.waitpid(self._pid, os.WUNTRACED)
@@ -145,6 +147,9 @@ class Program:
     def _die(self) -> None:
         os.waitpid(self._pid, 0)
         self.is_alive = False
+        self._leave_unanswered()
+
+    def _leave_unanswered(self) -> None:
         for op in self._pending.values():
             self._stage.log.answer(op)
         self._pending.clear()
@@ -228,8 +233,8 @@ class _Inside:
                     STARTS[deed](self)
                 else:
                     self._stage.deed(deed)(self)
-        except FsmqError:
-            pass  # the verb was refused, which is noted
+        except (FsmqError, KeyboardInterrupt):
+            pass  # what it asked for last was refused, which is noted, or has no answer
         except BaseException as error:
             told = f"{error!r} in {_places(error)}"
         self._pipe.send(("over", trap.calls, told))
@@ -243,11 +248,15 @@ class _Inside:
         def kill(name: str, arguments: tuple[Any, ...]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
+        def interrupt(name: str, arguments: tuple[Any, ...]) -> None:
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+
         def stop(name: str, arguments: tuple[Any, ...]) -> None:
             self._pipe.send(("stopped",))
             os.kill(os.getpid(), signal.SIGSTOP)
 
-        return kill if happening.what == "kill" else stop
+        return {"kill": kill, "interrupt": interrupt, "stop": stop}[happening.what]
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
