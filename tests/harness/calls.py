@@ -86,24 +86,24 @@ def _watched(name: str, call: Callable[..., Any], see: See, looks: bool) -> Call
 
 
 class Trap:
-    """Lets something happen at the call of a number, once; ``calls`` are those that were made."""
+    """Lets something happen at the call of a number, or at the first of a name, once.
 
-    def __init__(self, at: int, deed: See) -> None:
+    ``calls`` are those that were made.
+    """
+
+    def __init__(self, at: int | str, deed: See) -> None:
         self.calls: list[str] = []
         self._at = at
         self._deed = deed
         self._is_inside = False
 
-    @property
-    def is_sprung(self) -> bool:
-        return len(self.calls) > self._at
-
     def __call__(self, name: str, arguments: tuple[Any, ...]) -> OSError | None:
         if self._is_inside:
             return None  # of the deed itself
         self.calls.append(name)
-        if len(self.calls) != self._at + 1:
+        if self._at not in (name, len(self.calls) - 1):
             return None
+        self._at = -1
         self._is_inside = True
         try:
             return self._deed(name, arguments)

@@ -86,6 +86,15 @@ def purge(spool: Spool) -> None:
 
 
 def means_purge(stands: Stands, answer: Any) -> Iterator[Stands]:
+    """Of what is put meanwhile the message may go, too, and its id stay known."""
+    (_, known), copies = stands
+    if answer is UNKNOWN:
+        yield stands
+    yield ((), known), copies
+    yield _EMPTY, copies
+
+
+def means_create_anew(stands: Stands, answer: Any) -> Iterator[Stands]:
     if answer is UNKNOWN:
         yield stands
     yield _EMPTY, stands[1]
@@ -135,7 +144,7 @@ class Fifo(Story):
         "take": Verb(take, means_take),
         "acknowledge": Verb(acknowledge, means_acknowledge),
         "purge": Verb(purge, means_purge),
-        "create anew": Verb(create_anew, means_purge),
+        "create anew": Verb(create_anew, means_create_anew),
         "drain": Verb(drain, means_drain),
     }
     deeds = {
@@ -152,7 +161,7 @@ class Fifo(Story):
     acts = ("put", "put two", "publish", "consume", "purge", "create anew")
     others = ("put", "put another", "publish", "publish another", "consume", "create anew")
     anew = "create anew"
-    behind = "put another"
+    behind = ("put another",)
 
     def lay(self, spool: Spool) -> None:
         for queue in (ORDERS, COPIES):

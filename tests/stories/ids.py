@@ -217,6 +217,7 @@ class Ids(Story):
         *("upsert", "upsert a new one", "upsert two", "ensure", "consume", "bury", "remove"),
         *("postpone", "move", "redrive", "create anew"),
     )
+    behind = ("upsert",)
     others = ("upsert", "ensure", "ensure again", "consume", "bury", "remove", "move", "redrive")
     anew = "create anew"
 

@@ -13,6 +13,7 @@ from tests.stories.story import UNKNOWN, Asking, Story, Verb
 
 LOG, CHANNEL = "users", "mailer"
 HOLD_S = 20.0
+SEGMENT = 4096
 
 
 class Stands(NamedTuple):
@@ -121,6 +122,12 @@ def _consume(program: Asking) -> None:
         program.ask("finish", *(offset for offset, _ in found))
 
 
+def _publish_much(program: Asking) -> None:
+    """So much that a new segment begins."""
+    for _ in range(3):
+        program.ask("publish", program.new().ljust(SEGMENT // 2, "."))
+
+
 def _release(program: Asking) -> None:
     if found := program.ask("take", 2):
         program.ask("release", *(offset for offset, _ in found[:1]))
@@ -152,6 +159,7 @@ class Logs(Story):
         "publish two": lambda p: p.ask("publish", p.new(), p.new()),
         "publish once": lambda p: p.ask("publish once", "once"),
         "publish another": lambda p: p.ask("publish once", p.new()),
+        "publish much": _publish_much,
         "read": lambda p: p.ask("read"),
         "consume": _consume,
         "release": _release,
@@ -161,12 +169,13 @@ class Logs(Story):
     acts = ("publish", "publish two", "publish once", "consume", "release", "tend", "create anew")
     others = ("publish", "publish two", "publish once", "publish another", "read", "consume", "tend")
     anew = "create anew"
-    behind = "publish another"
+    behind = ("publish another", "publish much", "consume")
+    sync = "fdatasync"
     passes_s = (100.0, 100.0)
 
     def lay(self, spool: Spool) -> None:
         log = spool.log(LOG)
-        log.create(writers=self.writers, segment_bytes=4096, dedupe_window=10 * 86_400)
+        log.create(writers=self.writers, segment_bytes=SEGMENT, dedupe_window=7 * 86_400)
         log.publish_many(["m0", "m1", "m2"])
         log.publish_many(["m3", "m4", "m5"])
         channel = log.channel(CHANNEL)
@@ -186,7 +195,7 @@ class Logs(Story):
 def create_anew(spool: Spool, writers: str) -> None:
     with suppress(NoSuchLog):
         spool.log(LOG).delete()
-    spool.log(LOG).create(writers=writers, segment_bytes=4096, dedupe_window=10 * 86_400)
+    spool.log(LOG).create(writers=writers, segment_bytes=SEGMENT, dedupe_window=7 * 86_400)
     spool.log(LOG).channel(CHANNEL).create("first", order="none")
 
 

@@ -166,6 +166,7 @@ class Plain(Story):
         "redrive": lambda p: p.ask("redrive"),
     }
     acts = ("put", "put two", "put own", "consume", "bury", "release", "move", "redrive")
+    behind = ("put own",)
     others = ("put own", "consume", "bury", "move", "move back", "redrive")
 
     def lay(self, spool: Spool) -> None:

@@ -28,8 +28,8 @@ class Play:
     """What happens to whom: all but the call at which it does.
 
     deed: what the first program does. what: happens to it. meanwhile, then: what is done while it
-    is stopped, and when it has come to its end, by the second program, the first one again
-    ("= deed"), or one that starts. passes_s: so much time passes while it is stopped. clock: how
+    is stopped, and when it has come to its end, by the second program (if its first sync fails:
+    "! deed"), the first one again ("= deed"), or one that starts. passes_s: so much time passes while it is stopped. clock: how
     far that of the first is off: "ahead", "behind" by a year, or "still" while it is stopped.
     """
 
@@ -82,9 +82,12 @@ def failures(story: Story) -> Iterator[Play]:
         yield Play(deed, "fail", then=(f"= {again}",))
         yield Play(deed, "fail", then=("a mover starts", again))
         yield Play(deed, "interrupt", then=(again, f"= {again}"))
-        if story.behind is not None:
-            yield Play(deed, "fail", then=(story.behind, f"= {again}"))
+        yield from (Play(deed, "fail", then=(o, f"= {again}")) for o in story.behind)
         yield Play(deed, "fail", then=(again,), is_done=True)
+        for other in story.behind:
+            yield Play(deed, "stop and fail", (other,), (again, f"= {again}"))
+            yield Play(deed, "stop and fail", (f"! {other}", other), (again, f"= {again}"))
+            yield Play(deed, "stop", (f"! {other}", other), (again,))
         if story.anew is not None:
             yield Play(deed, "fail", then=(story.anew, again))
             yield Play(deed, "kill", then=(story.anew, again))
@@ -159,6 +162,8 @@ def _play(stage: Stage, play: Play, at: int) -> bool:
 def _act(stage: Stage, one: Program, other: Program, deed: str, *, must_work: bool) -> None:
     if deed in STARTS:
         stage.start(deed)
+    elif deed.startswith("! "):
+        stage.do(other, deed[2:], happening=Happening(stage.story.sync, "fail"))
     elif not deed.startswith("= "):
         stage.do(other, deed, must_work=must_work)
     elif one.is_alive:

@@ -67,12 +67,13 @@ class Times:
 
 @dataclass(frozen=True)
 class Happening:
-    """What happens to a program at one of its calls: "kill", "stop", "interrupt" or "fail".
+    """What happens to a program at one of its calls, which is told by its number or its name.
 
-    which: of the errors that the call may have. is_done: it fails though it was made.
+    what: "kill", "stop", "interrupt", "fail", or "stop and fail": it fails when the program goes
+    on. which: of the errors that the call may have. is_done: it fails though it was made.
     """
 
-    at: int
+    at: int | str
     what: str
     which: int = 0
     is_done: bool = False
@@ -256,7 +257,12 @@ class _Inside:
             self._pipe.send(("stopped",))
             os.kill(os.getpid(), signal.SIGSTOP)
 
-        return {"kill": kill, "interrupt": interrupt, "stop": stop}[happening.what]
+        def stop_and_fail(name: str, arguments: tuple[Any, ...]) -> OSError | None:
+            stop(name, arguments)
+            return failing(happening.which, is_done=happening.is_done)(name, arguments)
+
+        deeds: dict[str, See] = {"kill": kill, "interrupt": interrupt, "stop": stop}
+        return deeds.get(happening.what, stop_and_fail)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -355,10 +361,17 @@ class Stage:
         self._programs.append(Program(self, name, len(self._programs), delivers))
         return self._programs[-1]
 
-    def do(self, program: Program, deed: str, *, must_work: bool = False) -> None:
+    def do(
+        self,
+        program: Program,
+        deed: str,
+        *,
+        must_work: bool = False,
+        happening: Happening | None = None,
+    ) -> None:
         """Let it do something now, and to the end."""
         program.must_work = must_work
-        program.begin(deed)
+        program.begin(deed, happening)
         if not program.wait():
             self.problems.append(f"{program.name}: {deed} does not come to an end")
             program.end()
@@ -400,7 +413,7 @@ class Stage:
 
 
 def _lay(story: Story, root: Path) -> None:
-    with Spool(root, sync="none", watch="poll") as spool:
+    with Spool(root, sync="fsync", watch="poll") as spool:
         story.lay(spool)
         spool.deliver()
 

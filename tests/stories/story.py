@@ -80,7 +80,7 @@ class Story:
 
     lay: makes what is there at first. deeds: what its programs do; those that ``acts`` names are
     stopped, fail and die at each call, while others do those of ``others``. retry: what tries the
-    same again, by deed. behind: what another does before that. anew: deletes what the story is about and makes it again. look: what a
+    same again, by deed. behind: what another does before that. sync: the call that makes it durable. anew: deletes what the story is about and makes it again. look: what a
     program that starts last of all finds; nobody may be refused then.
     """
 
@@ -91,7 +91,8 @@ class Story:
     acts: ClassVar[tuple[str, ...]]
     others: ClassVar[tuple[str, ...]]
     anew: ClassVar[str | None] = None
-    behind: ClassVar[str | None] = None
+    behind: ClassVar[tuple[str, ...]] = ()
+    sync: ClassVar[str] = "fsync"
     passes_s: ClassVar[tuple[float, ...]] = (100.0,)
 
     retries: dict[str, str] = field(default_factory=dict)
