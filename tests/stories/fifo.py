@@ -135,10 +135,27 @@ def _consume(program: Asking) -> None:
         program.ask("acknowledge", *found)
 
 
-class Fifo(Story):
-    name = "fifo queues"
-    first = ((("first", "second"), frozenset({"first", "second"})), _EMPTY)
-    verbs = {
+def lay(spool: Spool) -> None:
+    for queue in (ORDERS, COPIES):
+        spool.create_queue(queue, fifo=True)
+    topic = spool.topic(TOPIC, create=True)
+    put(spool, "first", "second")
+    for queue in (ORDERS, COPIES):
+        topic.subscribe(queue)
+
+
+def look(program: Asking) -> None:
+    program.ask("drain", ORDERS)
+    program.ask("drain", COPIES)
+    # What was acknowledged is known, and nothing else.
+    program.ask("put", "x")
+    program.ask("drain", ORDERS)
+
+
+FIFO = Story(
+    name="fifo queues",
+    first=((("first", "second"), frozenset({"first", "second"})), _EMPTY),
+    verbs={
         "put": Verb(put, means_put, lingers=False),
         "publish": Verb(publish, means_publish, lingers=False),
         "take": Verb(take, means_take),
@@ -146,8 +163,8 @@ class Fifo(Story):
         "purge": Verb(purge, means_purge),
         "create anew": Verb(create_anew, means_create_anew),
         "drain": Verb(drain, means_drain),
-    }
-    deeds = {
+    },
+    deeds={
         "warm": lambda p: p.ask("put", "first"),
         "put": lambda p: p.ask("put", "x"),
         "put two": lambda p: p.ask("put", "x", "y"),
@@ -157,23 +174,12 @@ class Fifo(Story):
         "consume": _consume,
         "purge": lambda p: p.ask("purge"),
         "create anew": lambda p: p.ask("create anew"),
-    }
-    acts = ("put", "put two", "publish", "consume", "purge", "create anew")
-    others = ("put", "put another", "publish", "publish another", "consume", "create anew")
-    anew = "create anew"
-    behind = ("put another",)
-
-    def lay(self, spool: Spool) -> None:
-        for queue in (ORDERS, COPIES):
-            spool.create_queue(queue, fifo=True)
-        topic = spool.topic(TOPIC, create=True)
-        put(spool, "first", "second")
-        for queue in (ORDERS, COPIES):
-            topic.subscribe(queue)
-
-    def look(self, program: Asking) -> None:
-        program.ask("drain", ORDERS)
-        program.ask("drain", COPIES)
-        # What was acknowledged is known, and nothing else.
-        program.ask("put", "x")
-        program.ask("drain", ORDERS)
+    },
+    acts=("put", "put two", "publish", "consume", "purge", "create anew"),
+    others=("put", "put another", "publish", "publish another", "consume", "create anew"),
+    anew="create anew",
+    clocks=False,  # a deduplication id is remembered for minutes
+    behind=("put another",),
+    lay=lay,
+    look=look,
+)

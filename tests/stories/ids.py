@@ -181,10 +181,27 @@ def _bury(program: Asking) -> None:
         program.ask("bury", "x", *found)
 
 
-class Ids(Story):
-    name = "given ids"
-    first = frozenset({(JOBS, "x", "first"), (JOBS, "y", "second"), (DEAD, "z", "buried")})
-    verbs = {
+def lay(spool: Spool) -> None:
+    for queue in QUEUES:
+        spool.create_queue(queue, index=True)
+    jobs = spool.indexed(JOBS)
+    spool.queue(JOBS).configure(max_deliveries=50, dead_letter_queue=DEAD)
+    jobs.upsert([NewMessage(b"buried", id="z")])
+    found = jobs.claim("z")
+    assert found is not None
+    spool.queue(JOBS).bury(found.id, claim=found.claim)
+    jobs.upsert([NewMessage(b"first", id="x"), NewMessage(b"second", id="y")])
+
+
+def look(program: Asking) -> None:
+    program.ask("find")
+    program.ask("drain")
+
+
+GIVEN_IDS = Story(
+    name="given ids",
+    first=frozenset({(JOBS, "x", "first"), (JOBS, "y", "second"), (DEAD, "z", "buried")}),
+    verbs={
         "upsert": Verb(upsert, means_upsert),
         "ensure": Verb(ensure, means_ensure),
         "claim": Verb(claim, means_claim),
@@ -197,8 +214,8 @@ class Ids(Story):
         "create anew": Verb(create_anew, means_create_anew),
         "find": Verb(find, means_find),
         "drain": Verb(drain, means_drain),
-    }
-    deeds = {
+    },
+    deeds={
         "upsert": lambda p: p.ask("upsert", ("x", p.new())),
         "upsert a new one": lambda p: p.ask("upsert", ("new", p.new())),
         "upsert two": lambda p: p.ask("upsert", ("x", p.new()), ("new", p.new())),
@@ -212,26 +229,14 @@ class Ids(Story):
         "move back": lambda p: p.ask("move", MORE, JOBS),
         "redrive": lambda p: p.ask("redrive"),
         "create anew": lambda p: p.ask("create anew"),
-    }
-    acts = (
+    },
+    acts=(
         *("upsert", "upsert a new one", "upsert two", "ensure", "consume", "bury", "remove"),
         *("postpone", "move", "redrive", "create anew"),
-    )
-    behind = ("upsert",)
-    others = ("upsert", "ensure", "ensure again", "consume", "bury", "remove", "move", "redrive")
-    anew = "create anew"
-
-    def lay(self, spool: Spool) -> None:
-        for queue in QUEUES:
-            spool.create_queue(queue, index=True)
-        jobs = spool.indexed(JOBS)
-        spool.queue(JOBS).configure(max_deliveries=50, dead_letter_queue=DEAD)
-        jobs.upsert([NewMessage(b"buried", id="z")])
-        found = jobs.claim("z")
-        assert found is not None
-        spool.queue(JOBS).bury(found.id, claim=found.claim)
-        jobs.upsert([NewMessage(b"first", id="x"), NewMessage(b"second", id="y")])
-
-    def look(self, program: Asking) -> None:
-        program.ask("find")
-        program.ask("drain")
+    ),
+    behind=("upsert",),
+    others=("upsert", "ensure", "ensure again", "consume", "bury", "remove", "move", "redrive"),
+    anew="create anew",
+    lay=lay,
+    look=look,
+)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from fsmq.spool import Spool
 from fsmq.spool.errors import ClaimVoid, NoSuchLog, NotInFlight
+from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.log import LogEntry
+from fsmq.spool.log.record import LogMessage
 from tests.stories.story import UNKNOWN, Asking, Story, Verb
 
 LOG, CHANNEL = "users", "mailer"
 HOLD_S = 20.0
 SEGMENT = 4096
+_KEPT_S = 10 * 366 * 86_400.0
+_REMEMBERED_S = 7 * 86_400.0  # an id: longer than any story takes
 
 
 class Stands(NamedTuple):
@@ -26,6 +32,14 @@ class Stands(NamedTuple):
 
 def publish(spool: Spool, *bodies: str) -> int:
     return spool.log(LOG).publish_many(bodies).start
+
+
+def publish_long(spool: Spool, body: str) -> int:
+    return publish(spool, body.ljust(SEGMENT // 2, "."))
+
+
+def _body(message: LogMessage | ChannelMessage) -> str:
+    return message.body.decode().rstrip(".")
 
 
 def means_publish(stands: Stands, answer: Any, *bodies: str) -> Iterator[Stands]:
@@ -50,7 +64,7 @@ def means_publish_once(stands: Stands, answer: Any, one: str) -> Iterator[Stands
 
 
 def read(spool: Spool) -> tuple[tuple[int, str], ...]:
-    return tuple((m.offset, m.body.decode()) for m in spool.log(LOG).read("first"))
+    return tuple((m.offset, _body(m)) for m in spool.log(LOG).read("first"))
 
 
 def means_read(stands: Stands, answer: Any) -> Iterator[Stands]:
@@ -60,7 +74,7 @@ def means_read(stands: Stands, answer: Any) -> Iterator[Stands]:
 
 def take(spool: Spool, most: int) -> tuple[tuple[int, str], ...]:
     claimed = spool.log(LOG).channel(CHANNEL).claim(most, visibility=HOLD_S)
-    return tuple((m.offset, m.body.decode()) for m in claimed)
+    return tuple((m.offset, _body(m)) for m in claimed)
 
 
 def means_take(stands: Stands, answer: Any, most: int) -> Iterator[Stands]:
@@ -98,7 +112,7 @@ def drain(spool: Spool) -> tuple[tuple[int, str], ...]:
     """All that is not done."""
     channel, found = spool.log(LOG).channel(CHANNEL), []
     while messages := channel.claim(100, visibility=HOLD_S):
-        found += [(m.offset, m.body.decode()) for m in messages]
+        found += [(m.offset, _body(m)) for m in messages]
         channel.done(*messages)
     return tuple(sorted(found))
 
@@ -125,7 +139,7 @@ def _consume(program: Asking) -> None:
 def _publish_much(program: Asking) -> None:
     """So much that a new segment begins."""
     for _ in range(3):
-        program.ask("publish", program.new().ljust(SEGMENT // 2, "."))
+        program.ask("publish long", program.new())
 
 
 def _release(program: Asking) -> None:
@@ -134,12 +148,50 @@ def _release(program: Asking) -> None:
         program.ask("finish", *(offset for offset, _ in found[1:]))
 
 
-class Logs(Story):
-    name = "logs of one host"
-    writers = "host"
-    first = Stands(("m0", "m1", "m2", "m3", "m4", "m5"), done=frozenset({0, 3}))
-    verbs = {
+def create(spool: Spool, writers: str) -> None:
+    spool.log(LOG).create(
+        writers=writers, segment_bytes=SEGMENT, dedupe_window=_REMEMBERED_S, retain_for=_KEPT_S
+    )
+    spool.log(LOG).channel(CHANNEL).create("first", order="none")
+
+
+def create_anew(spool: Spool, writers: str) -> None:
+    with suppress(NoSuchLog):
+        spool.log(LOG).delete()
+    create(spool, writers)
+
+
+def means_create_anew(stands: Stands, answer: Any) -> Iterator[Stands]:
+    yield Stands(())
+    if answer is UNKNOWN:
+        yield stands
+
+
+def lay(spool: Spool, writers: str) -> None:
+    create(spool, writers)
+    log = spool.log(LOG)
+    log.publish_many(["m0", "m1", "m2"])
+    log.publish_many(["m3", "m4", "m5"])
+    channel = log.channel(CHANNEL)
+    channel.claim(6)
+    channel.done(0, 3)
+    channel.release(1, 2, 4, 5)
+
+
+def look(program: Asking) -> None:
+    program.ask("read")
+    program.ask("publish", program.new())
+    program.ask("read")
+    program.ask("drain")
+    program.ask("lost")
+
+
+LOGS = Story(
+    name="logs of one host",
+    first=Stands(("m0", "m1", "m2", "m3", "m4", "m5"), done=frozenset({0, 3})),
+    verbs={
         "publish": Verb(publish, means_publish),
+        "publish long": Verb(publish_long, means_publish),
         "publish once": Verb(publish_once, means_publish_once),
         "read": Verb(read, means_read),
         "take": Verb(take, means_take),
@@ -148,13 +200,10 @@ class Logs(Story):
         "drain": Verb(drain, means_drain),
         "lost": Verb(lost, lambda stands, answer: [stands] if not answer else []),
         "tend": Verb(tend, lambda stands, answer: [stands]),
-        "create anew": Verb(
-            lambda spool: create_anew(spool, "host"),
-            lambda stands, answer: [Stands(()), *([stands] if answer is UNKNOWN else [])],
-        ),
-    }
-    deeds = {
-        "warm": lambda p: p.ask("read"),
+        "create anew": Verb(partial(create_anew, writers="host"), means_create_anew),
+    },
+    deeds={
+        "warm": lambda p: (p.ask("publish once", p.new()), p.ask("read")),
         "publish": lambda p: p.ask("publish", p.new()),
         "publish two": lambda p: p.ask("publish", p.new(), p.new()),
         "publish once": lambda p: p.ask("publish once", "once"),
@@ -165,46 +214,23 @@ class Logs(Story):
         "release": _release,
         "tend": lambda p: p.ask("tend"),
         "create anew": lambda p: p.ask("create anew"),
-    }
-    acts = ("publish", "publish two", "publish once", "consume", "release", "tend", "create anew")
-    others = ("publish", "publish two", "publish once", "publish another", "read", "consume", "tend")
-    anew = "create anew"
-    behind = ("publish another", "publish much", "consume")
-    sync = "fdatasync"
-    passes_s = (100.0, 100.0)
+    },
+    acts=("publish", "publish two", "publish once", "consume", "release", "tend", "create anew"),
+    others=("publish", "publish two", "publish once", "publish another", "read", "consume", "tend"),
+    anew="create anew",
+    behind=("publish another", "publish much", "consume"),
+    sync="fdatasync",
+    passes_s=(100.0, 100.0),
+    lay=partial(lay, writers="host"),
+    look=look,
+)
 
-    def lay(self, spool: Spool) -> None:
-        log = spool.log(LOG)
-        log.create(writers=self.writers, segment_bytes=SEGMENT, dedupe_window=7 * 86_400)
-        log.publish_many(["m0", "m1", "m2"])
-        log.publish_many(["m3", "m4", "m5"])
-        channel = log.channel(CHANNEL)
-        channel.create("first", order="none")
-        channel.claim(6)
-        channel.done(0, 3)
-        channel.release(1, 2, 4, 5)
-
-    def look(self, program: Asking) -> None:
-        program.ask("read")
-        program.ask("publish", program.new())
-        program.ask("read")
-        program.ask("drain")
-        program.ask("lost")
-
-
-def create_anew(spool: Spool, writers: str) -> None:
-    with suppress(NoSuchLog):
-        spool.log(LOG).delete()
-    spool.log(LOG).create(writers=writers, segment_bytes=SEGMENT, dedupe_window=7 * 86_400)
-    spool.log(LOG).channel(CHANNEL).create("first", order="none")
-
-
-class LogsOfHosts(Logs):
-    name = "logs of many hosts"
-    writers = "hosts"
-    verbs = {
-        **Logs.verbs,
-        "create anew": Verb(
-            lambda spool: create_anew(spool, "hosts"), Logs.verbs["create anew"].means
-        ),
-    }
+LOGS_OF_HOSTS = replace(
+    LOGS,
+    name="logs of many hosts",
+    verbs={
+        **LOGS.verbs,
+        "create anew": Verb(partial(create_anew, writers="hosts"), means_create_anew),
+    },
+    lay=partial(lay, writers="hosts"),
+)

@@ -62,7 +62,9 @@ def acknowledge(spool: Spool, queue: str, body: str, message_id: str, claim: str
     return spool.queue(queue).ack_each([message_id], [claim]) == ["removed"]
 
 
-def means_acknowledge(stands: Stands, answer: Any, queue: str, body: str, *of: str) -> Iterator[Any]:
+def means_acknowledge(
+    stands: Stands, answer: Any, queue: str, body: str, *of: str
+) -> Iterator[Any]:
     if answer is not True:
         yield stands
     if answer is not False and (queue, body) in stands:
@@ -140,10 +142,23 @@ def _release(program: Asking) -> None:
         program.ask("release", *found[:2])
 
 
-class Plain(Story):
-    name = "plain queues"
-    first = frozenset({(JOBS, "first"), (JOBS, "second"), (DEAD, "buried")})
-    verbs = {
+def lay(spool: Spool) -> None:
+    jobs = spool.queue(JOBS, create=True)
+    spool.create_queue(MORE)
+    jobs.configure(max_deliveries=50, dead_letter_queue=DEAD)
+    jobs.put("buried")
+    jobs.claim()[0].bury()
+    jobs.put_many(["first", "second"])
+
+
+def look(program: Asking) -> None:
+    program.ask("drain")
+
+
+PLAIN = Story(
+    name="plain queues",
+    first=frozenset({(JOBS, "first"), (JOBS, "second"), (DEAD, "buried")}),
+    verbs={
         "put": Verb(put, means_put),
         "put own": Verb(put_own, means_put_own),
         "take": Verb(take, means_take),
@@ -153,8 +168,8 @@ class Plain(Story):
         "move": Verb(move, means_move),
         "redrive": Verb(redrive, lambda stands, answer: means_move(stands, answer, DEAD, JOBS)),
         "drain": Verb(drain, means_drain),
-    }
-    deeds = {
+    },
+    deeds={
         "put": lambda p: p.ask("put", p.new()),
         "put two": lambda p: p.ask("put", p.new(), p.new()),
         "put own": lambda p: p.ask("put own", "own"),
@@ -164,18 +179,10 @@ class Plain(Story):
         "move": lambda p: p.ask("move", JOBS, MORE),
         "move back": lambda p: p.ask("move", MORE, JOBS),
         "redrive": lambda p: p.ask("redrive"),
-    }
-    acts = ("put", "put two", "put own", "consume", "bury", "release", "move", "redrive")
-    behind = ("put own",)
-    others = ("put own", "consume", "bury", "move", "move back", "redrive")
-
-    def lay(self, spool: Spool) -> None:
-        jobs = spool.queue(JOBS, create=True)
-        spool.create_queue(MORE)
-        jobs.configure(max_deliveries=50, dead_letter_queue=DEAD)
-        jobs.put("buried")
-        jobs.claim()[0].bury()
-        jobs.put_many(["first", "second"])
-
-    def look(self, program: Asking) -> None:
-        program.ask("drain")
+    },
+    acts=("put", "put two", "put own", "consume", "bury", "release", "move", "redrive"),
+    behind=("put own",),
+    others=("put own", "consume", "bury", "move", "move back", "redrive"),
+    lay=lay,
+    look=look,
+)

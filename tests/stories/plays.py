@@ -29,8 +29,9 @@ class Play:
 
     deed: what the first program does. what: happens to it. meanwhile, then: what is done while it
     is stopped, and when it has come to its end, by the second program (if its first sync fails:
-    "! deed"), the first one again ("= deed"), or one that starts. passes_s: so much time passes while it is stopped. clock: how
-    far that of the first is off: "ahead", "behind" by a year, or "still" while it is stopped.
+    "! deed"), the first one again ("= deed"), or one that starts. passes_s: so much
+    time passes while it is stopped. clock: how far that of the first is off: "ahead", "behind" by a
+    year, or "still" while it is stopped.
     """
 
     deed: str
@@ -76,21 +77,21 @@ def starts(story: Story) -> Iterator[Play]:
 
 def failures(story: Story) -> Iterator[Play]:
     for deed in story.acts:
-        again = story.retries.get(deed, deed)
+        yield Play(deed, "fail")
         for which in range(max(map(len, ERRORS.values()))):
-            yield Play(deed, "fail", then=(again,), which=which)
-        yield Play(deed, "fail", then=(f"= {again}",))
-        yield Play(deed, "fail", then=("a mover starts", again))
-        yield Play(deed, "interrupt", then=(again, f"= {again}"))
-        yield from (Play(deed, "fail", then=(o, f"= {again}")) for o in story.behind)
-        yield Play(deed, "fail", then=(again,), is_done=True)
+            yield Play(deed, "fail", then=(deed,), which=which)
+        yield Play(deed, "fail", then=(f"= {deed}",))
+        yield Play(deed, "fail", then=("a mover starts", deed))
+        yield Play(deed, "interrupt", then=(deed, f"= {deed}"))
+        yield from (Play(deed, "fail", then=(o, f"= {deed}")) for o in story.behind)
+        yield Play(deed, "fail", then=(deed,), is_done=True)
         for other in story.behind:
-            yield Play(deed, "stop and fail", (other,), (again, f"= {again}"))
-            yield Play(deed, "stop and fail", (f"! {other}", other), (again, f"= {again}"))
-            yield Play(deed, "stop", (f"! {other}", other), (again,))
+            yield Play(deed, "stop and fail", (other,), (deed,))
+            yield Play(deed, "stop and fail", (f"! {other}", other), (f"= {deed}", deed))
+            yield Play(deed, "stop", (f"! {other}", other), (deed,))
         if story.anew is not None:
-            yield Play(deed, "fail", then=(story.anew, again))
-            yield Play(deed, "kill", then=(story.anew, again))
+            yield Play(deed, "fail", then=(story.anew, deed))
+            yield Play(deed, "kill", then=(story.anew, deed))
 
 
 def stops(story: Story) -> Iterator[Play]:
@@ -98,8 +99,8 @@ def stops(story: Story) -> Iterator[Play]:
         for other in story.others:
             yield Play(deed, "stop", ("a mover starts", other), passes_s=LONG_S)
         yield Play(deed, "stop", (deed,), passes_s=LONG_S, clock="still")
-        yield Play(deed, "stop", (deed,), (deed,), clock="ahead")
-        yield Play(deed, "stop", (deed,), (deed,), clock="behind")
+        for clock in ("ahead", "behind") if story.clocks else ():
+            yield Play(deed, "stop", (deed,), (deed,), clock=clock)
 
 
 def pairs(story: Story) -> Iterator[Play]:
@@ -113,9 +114,9 @@ def pairs(story: Story) -> Iterator[Play]:
 KINDS = {"starts": starts, "failures": failures, "stops": stops, "pairs": pairs}
 
 
-def explore(story: Story, play: Play, folder: Path, step: int = 1, first: int = 0) -> Iterator[
-    Finding | None
-]:
+def explore(
+    story: Story, play: Play, folder: Path, step: int = 1, first: int = 0
+) -> Iterator[Finding | None]:
     """Play it at each call of the deed, or at each ``step``-th; None where nothing is broken."""
     for at in count(first, step):
         found, is_over = run(story, play, at, folder)
@@ -127,7 +128,8 @@ def explore(story: Story, play: Play, folder: Path, step: int = 1, first: int = 
 def run(story: Story, play: Play, at: int, folder: Path) -> tuple[Finding | None, bool]:
     """Play it with a happening at one call; and whether the deed has no such call."""
     with staged(story, folder / "mq") as stage:
-        stage.log.told = told = []
+        told: list[str] = []
+        stage.log.told = told
         is_over = _play(stage, play, at)
         what = stage.end()
     return Finding(story.name, play, at, what, tuple(told)) if what else None, is_over
@@ -154,6 +156,8 @@ def _play(stage: Stage, play: Play, at: int) -> bool:
         one.wait()
     stage.take(one, play.deed)
     stage.times.set_wall(one.number, 0.0)
+    if play.clock == "ahead":
+        stage.pass_time(YEAR_S)  # then what it has claimed until then is free again
     for deed in play.then:
         _act(stage, one, other, deed, must_work=True)
     return is_over

@@ -2,8 +2,8 @@
 
 Each program is a process. It does what it is told to do, one deed after the other, and writes down
 what it asks and is answered. At a call of a number something may happen to it: it is killed, it is
-stopped as by SIGSTOP, or the call fails. Time passes when the stage says so, for files, too; and the
-clocks of one program may be wrong.
+stopped as by SIGSTOP, or the call fails. Time passes when the stage says so, for files, too; and
+the clocks of one program may be wrong.
 """
 
 from __future__ import annotations
@@ -353,6 +353,7 @@ class Stage:
         laying.start()
         laying.join()
         assert laying.exitcode == 0, "the story has no beginning"
+        self.pass_time(story.begins_s)
 
     def deed(self, name: str) -> Callable[[Any], object]:
         return self.story.look if name == "look" else self.story.deeds[name]

@@ -7,9 +7,9 @@ an error, it gives all that may have become of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from fsmq.spool import Spool
 from tests.interleave.model import Operation
@@ -74,34 +74,34 @@ class Verb:
     lingers: bool = True
 
 
-@dataclass
+@dataclass(frozen=True)
 class Story:
     """One mechanism.
 
-    lay: makes what is there at first. deeds: what its programs do; those that ``acts`` names are
-    stopped, fail and die at each call, while others do those of ``others``. retry: what tries the
-    same again, by deed. behind: what another does before that. sync: the call that makes it durable. anew: deletes what the story is about and makes it again. look: what a
-    program that starts last of all finds; nobody may be refused then.
+    first: how it stands when ``lay`` has made what is there at first. deeds: what programs do; one
+    that is called "warm" each does before anything else. acts: those that are stopped, fail and die
+    at each call. others: what is done meanwhile. behind: what another does before the same is tried
+    again. anew: deletes what the story is about, and makes it again. look: what a program that
+    starts last of all finds; nobody may be refused then. sync: the call that makes things durable.
+    clocks: whether its promises hold for programs whose clocks are a year off.
+    begins_s: how long after it was laid the story begins. passes_s: how long it goes on at its end,
+    each time with a mover.
     """
 
-    name: ClassVar[str]
-    first: ClassVar[Hashable]
-    verbs: ClassVar[dict[str, Verb]]
-    deeds: ClassVar[dict[str, Deed]]
-    acts: ClassVar[tuple[str, ...]]
-    others: ClassVar[tuple[str, ...]]
-    anew: ClassVar[str | None] = None
-    behind: ClassVar[tuple[str, ...]] = ()
-    sync: ClassVar[str] = "fsync"
-    passes_s: ClassVar[tuple[float, ...]] = (100.0,)
-
-    retries: dict[str, str] = field(default_factory=dict)
-
-    def lay(self, spool: Spool) -> None:
-        raise NotImplementedError
-
-    def look(self, program: Asking) -> None:
-        raise NotImplementedError
+    name: str
+    first: Hashable
+    verbs: Mapping[str, Verb]
+    deeds: Mapping[str, Deed]
+    acts: tuple[str, ...]
+    others: tuple[str, ...]
+    lay: Callable[[Spool], None]
+    look: Deed
+    behind: tuple[str, ...] = ()
+    anew: str | None = None
+    sync: str = "fsync"
+    clocks: bool = True
+    begins_s: float = 0.0
+    passes_s: tuple[float, ...] = (100.0,)
 
 
 def explain(op: Operation, verb: Verb, given: tuple[Any, ...], answer: Any) -> None:
