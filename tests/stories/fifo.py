@@ -44,6 +44,13 @@ def means_put(stands: Stands, answer: Any, *ones: str) -> Iterator[Stands]:
     yield orders, copies
 
 
+def means_put_again(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
+    """Its id may be known still, or forgotten."""
+    (waiting, known), copies = stands
+    yield stands
+    yield _with((waiting, known - {one}), one), copies
+
+
 def publish(spool: Spool, one: str) -> None:
     spool.topic(TOPIC).publish(one, group=GROUP, dedup_id=one)
 
@@ -147,8 +154,7 @@ def lay(spool: Spool) -> None:
 def look(program: Asking) -> None:
     program.ask("drain", ORDERS)
     program.ask("drain", COPIES)
-    # What was acknowledged is known, and nothing else.
-    program.ask("put", "x")
+    program.ask("put again", "x")
     program.ask("drain", ORDERS)
 
 
@@ -157,6 +163,7 @@ FIFO = Story(
     first=((("first", "second"), frozenset({"first", "second"})), _EMPTY),
     verbs={
         "put": Verb(put, means_put, lingers=False),
+        "put again": Verb(put, means_put_again),
         "publish": Verb(publish, means_publish, lingers=False),
         "take": Verb(take, means_take),
         "acknowledge": Verb(acknowledge, means_acknowledge),
@@ -178,7 +185,8 @@ FIFO = Story(
     acts=("put", "put two", "publish", "consume", "purge", "create anew"),
     others=("put", "put another", "publish", "publish another", "consume", "create anew"),
     anew="create anew",
-    clocks=False,  # a deduplication id is remembered for minutes
+    # A deduplication id is remembered for minutes: which are over for a clock that is far off.
+    clocks=("consume", "purge"),
     behind=("put another",),
     lay=lay,
     look=look,

@@ -30,14 +30,10 @@ def upsert(spool: Spool, *messages: tuple[str, str]) -> None:
     spool.indexed(JOBS).upsert([NewMessage(body.encode(), id=one) for one, body in messages])
 
 
-def means_upsert(stands: Stands, answer: Any, *messages: tuple[str, str]) -> Iterator[Stands]:
+def means_upsert(stands: Stands, answer: Any, message: tuple[str, str]) -> Iterator[Stands]:
     if answer is UNKNOWN:
         yield stands
-        for number in range(1, len(messages)):  # a batch may come in part
-            yield from means_upsert(stands, None, *messages[:number])
-    for one, body in messages:
-        stands = _without(stands, JOBS, one) | {(JOBS, one, body)}
-    yield stands
+    yield _without(stands, JOBS, message[0]) | {(JOBS, *message)}
 
 
 def ensure(spool: Spool, one: str, body: str) -> bool:
@@ -202,7 +198,7 @@ GIVEN_IDS = Story(
     name="given ids",
     first=frozenset({(JOBS, "x", "first"), (JOBS, "y", "second"), (DEAD, "z", "buried")}),
     verbs={
-        "upsert": Verb(upsert, means_upsert),
+        "upsert": Verb(upsert, means_upsert, apart=True),
         "ensure": Verb(ensure, means_ensure),
         "claim": Verb(claim, means_claim),
         "acknowledge": Verb(acknowledge, means_acknowledge),
@@ -239,4 +235,5 @@ GIVEN_IDS = Story(
     anew="create anew",
     lay=lay,
     look=look,
+    clocks=("upsert", "ensure", "consume", "bury", "remove", "postpone", "move", "redrive"),
 )

@@ -218,6 +218,7 @@ LOGS = Story(
     acts=("publish", "publish two", "publish once", "consume", "release", "tend", "create anew"),
     others=("publish", "publish two", "publish once", "publish another", "read", "consume", "tend"),
     anew="create anew",
+    clocks=("publish", "publish two", "consume", "release", "tend"),
     behind=("publish another", "publish much", "consume"),
     sync="fdatasync",
     passes_s=(100.0, 100.0),

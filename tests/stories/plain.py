@@ -185,4 +185,5 @@ PLAIN = Story(
     others=("put own", "consume", "bury", "move", "move back", "redrive"),
     lay=lay,
     look=look,
+    clocks=("put", "put two", "put own", "consume", "bury", "release", "move", "redrive"),
 )

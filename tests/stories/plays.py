@@ -99,7 +99,7 @@ def stops(story: Story) -> Iterator[Play]:
         for other in story.others:
             yield Play(deed, "stop", ("a mover starts", other), passes_s=LONG_S)
         yield Play(deed, "stop", (deed,), passes_s=LONG_S, clock="still")
-        for clock in ("ahead", "behind") if story.clocks else ():
+        for clock in ("ahead", "behind") if deed in story.clocks else ():
             yield Play(deed, "stop", (deed,), (deed,), clock=clock)
 
 

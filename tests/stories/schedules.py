@@ -117,7 +117,7 @@ SCHEDULES = Story(
     },
     acts=("run", "run and consume", "define", "pause", "delete"),
     others=("run and consume", "define", "pause", "delete"),
-    clocks=False,  # a moment that has not come is early
+    clocks=("pause", "delete"),
     behind=("run and consume",),
     passes_s=(float(EVERY_S), float(EVERY_S)),
     begins_s=_DUE * float(EVERY_S),

@@ -8,7 +8,7 @@ from typing import Any
 
 from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.errors import InvalidValue, NoSuchChannel, NoSuchLog, NoSuchTopic
-from tests.stories.story import UNKNOWN, Story, Verb
+from tests.stories.story import UNKNOWN, Deed, Story, Verb
 
 QUEUE, LOG, CHANNEL, TOPIC = "jobs", "users", "mailer", "news"
 # Of each thing what was changed of it; a thing that is not there has no entry.
@@ -144,6 +144,12 @@ AT_FIRST: dict[str, dict[str, Any]] = {
     LOG: {"retain_for": 7 * 86_400.0, "dedupe_window": 300.0, "retain_bytes": None},
     CHANNEL: {"paused": False, "max_deliveries": None, "max_window": 1 << 20},
 }
+
+
+def _configuring(*given: Any) -> Deed:
+    return lambda program: program.ask("configure", *given)
+
+
 _CONFIGURES = {
     f"{name} of {thing}": (thing, name, value)
     for thing, changes in CHANGES.items()
@@ -180,10 +186,7 @@ SETTINGS = Story(
         "look": Verb(look, means_look),
     },
     deeds={
-        **{
-            name: lambda p, given=given: p.ask("configure", *given)
-            for name, given in _CONFIGURES.items()
-        },
+        **{name: _configuring(*given) for name, given in _CONFIGURES.items()},
         "create": lambda p: p.ask("create", False),
         "create fifo": lambda p: p.ask("create", True),
         "subscribe": lambda p: p.ask("subscribe"),
@@ -202,4 +205,5 @@ SETTINGS = Story(
     others=(*_CONFIGURES, "create fifo", "subscribe", "delete queue", "delete, create fifo"),
     lay=lay,
     look=last_look,
+    clocks=("create fifo", "delete queue", "delete log", "delete, create fifo"),
 )

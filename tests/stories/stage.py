@@ -275,7 +275,7 @@ class _Inside:
         time.monotonic = lambda: monotonic() + times.boot(me)
         time.clock_gettime = lambda which: clock(which) + times.boot(me)
         # Who waits does so by its own clock alone.
-        time.sleep = lambda seconds: times.add_boot(me, max(seconds, 0.005))
+        time.sleep = lambda seconds: times.add_boot(me, max(float(seconds), 0.005))
         create, utime, fstat = os.open, os.utime, os.fstat
 
         def now_of_files() -> tuple[int, int]:
@@ -293,7 +293,7 @@ class _Inside:
                 named["ns"] = now_of_files()
             utime(path, times_, **named) if times_ is not None else utime(path, **named)
 
-        os.open, os.utime = timed_open, timed_utime
+        os.open, os.utime = timed_open, timed_utime  # type: ignore[assignment]
         yield
 
 

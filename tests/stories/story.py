@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fsmq.spool import Spool
-from tests.interleave.model import Operation
+from tests.interleave.model import Effect, Operation
 
 
 class Unknown:
@@ -66,12 +66,14 @@ Deed = Callable[[Asking], object]
 class Verb:
     """call: with a spool and what is given. means: with how things stood, the answer, the same.
 
-    lingers: what may have become of it without an answer may still become of it later.
+    lingers: what may have become of it without an answer may still become of it later. apart: each
+    thing that is given takes effect by itself.
     """
 
     call: Callable[..., Any]
     means: Callable[..., Iterable[Any]]
     lingers: bool = True
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Story:
     at each call. others: what is done meanwhile. behind: what another does before the same is tried
     again. anew: deletes what the story is about, and makes it again. look: what a program that
     starts last of all finds; nobody may be refused then. sync: the call that makes things durable.
-    clocks: whether its promises hold for programs whose clocks are a year off.
+    clocks: the deeds whose promises hold for a program whose clock is a year off.
     begins_s: how long after it was laid the story begins. passes_s: how long it goes on at its end,
     each time with a mover.
     """
@@ -99,7 +101,7 @@ class Story:
     behind: tuple[str, ...] = ()
     anew: str | None = None
     sync: str = "fsync"
-    clocks: bool = True
+    clocks: tuple[str, ...] = ()
     begins_s: float = 0.0
     passes_s: tuple[float, ...] = (100.0,)
 
@@ -107,12 +109,15 @@ class Story:
 def explain(op: Operation, verb: Verb, given: tuple[Any, ...], answer: Any) -> None:
     """Say of an operation what its answer means."""
 
-    def effect(world: World, now: int) -> Iterable[World]:
-        for stands in verb.means(world.stands, answer, *given):
-            yield replace(world, stands=stands)
+    def effect_of(some: tuple[Any, ...]) -> Effect:
+        def effect(world: World, now: int) -> Iterable[World]:
+            for stands in verb.means(world.stands, answer, *some):
+                yield replace(world, stands=stands)
 
+        return effect  # type: ignore[return-value]
+
+    effects = [effect_of((one,)) for one in given] if verb.apart else [effect_of(given)]
     if answer is UNKNOWN:
-        op.once = [effect]  # type: ignore[list-item]
-        op.lingers = verb.lingers
+        op.once, op.lingers = effects, verb.lingers
     else:
-        op.must = [effect]  # type: ignore[list-item]
+        op.must = effects
