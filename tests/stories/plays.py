@@ -128,11 +128,9 @@ def explore(
 def run(story: Story, play: Play, at: int, folder: Path) -> tuple[Finding | None, bool]:
     """Play it with a happening at one call; and whether the deed has no such call."""
     with staged(story, folder / "mq") as stage:
-        told: list[str] = []
-        stage.log.told = told
         is_over = _play(stage, play, at)
         what = stage.end()
-    return Finding(story.name, play, at, what, tuple(told)) if what else None, is_over
+    return Finding(story.name, play, at, what, tuple(stage.told)) if what else None, is_over
 
 
 def _play(stage: Stage, play: Play, at: int) -> bool:

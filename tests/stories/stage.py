@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from typing import Any
 from fsmq.spool import FsmqError, Spool
 from fsmq.spool.fsck import Severity, check
 from tests.harness.calls import See, Trap, failing, seen
-from tests.interleave.judge import Log, judge
+from tests.interleave.judge import Log, Moment, judge
 from tests.interleave.model import Operation
 from tests.stories.story import UNKNOWN, Story, World, explain
 
@@ -94,6 +95,7 @@ class Program:
         self.error = ""
         self.is_alive = True
         self.is_stopped = False
+        self.is_busy = False
         self.must_work = False
         self._stage = stage
         self._pending: dict[int, Operation] = {}
@@ -108,8 +110,17 @@ class Program:
                 os._exit(1)  # else a second pytest would go on from here
         far.close()
 
+    @property
+    def pipe(self) -> Connection:
+        """Where it is heard."""
+        return self._pipe
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
     def begin(self, deed: str, happening: Happening | None = None) -> None:
-        self.is_refused, self.error = False, ""
+        self.is_refused, self.is_busy, self.error = False, True, ""
         self._pipe.send((deed, happening))
 
     def go_on(self) -> None:
@@ -117,27 +128,31 @@ class Program:
         os.kill(self._pid, signal.SIGCONT)
 
     def wait(self, seconds: float = PATIENCE_S) -> bool:
-        """Take what it says until its deed is over, or it is stopped or dead; False if time is."""
+        """Hear it until its deed is over, or it is stopped or dead; False if time is."""
         end = time.monotonic() + seconds
-        while self.is_alive:
+        while self.is_busy and not self.is_stopped:
             if not self._pipe.poll(max(0.0, end - time.monotonic())):
                 return False
-            try:
-                what, *told = self._pipe.recv()
-            except (EOFError, ConnectionError):
-                self._die()
-                return True
-            if what == "over":
-                self.calls, self.error = told
-                self._leave_unanswered()
-                return True
-            if what == "stopped":
-                _, status = os.waitpid(self._pid, os.WUNTRACED)
-                assert os.WIFSTOPPED(status)
-                self.is_stopped = True
-                return True
-            self._hear(what, *told)
+            self.hear()
         return True
+
+    def hear(self) -> None:
+        """Take the next thing that it says."""
+        try:
+            what, *told = self._pipe.recv()
+        except (EOFError, ConnectionError):
+            self._die()
+            return
+        if what == "over":
+            self.is_busy = False
+            self.calls, self.error = told
+            self._leave_unanswered()
+        elif what == "stopped":
+            _, status = os.waitpid(self._pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            self.is_stopped = True
+        else:
+            self._take(what, *told)
 
     def end(self) -> None:
         if self.is_alive:
@@ -147,23 +162,23 @@ class Program:
 
     def _die(self) -> None:
         os.waitpid(self._pid, 0)
-        self.is_alive = False
+        self.is_alive = self.is_busy = self.is_stopped = False
         self._leave_unanswered()
 
     def _leave_unanswered(self) -> None:
         for op in self._pending.values():
-            self._stage.log.answer(op)
+            self._stage.note(time.monotonic_ns(), Moment.ANSWERED, op)
         self._pending.clear()
 
-    def _hear(self, what: str, number: int, *told: Any) -> None:
-        log, verbs = self._stage.log, self._stage.story.verbs
+    def _take(self, what: str, at_ns: int, number: int, *told: Any) -> None:
+        verbs = self._stage.story.verbs
         if what == "ask":
             verb, given = told
-            op = Operation(len(log.entries) + 1, f"{self.name}: {verb}{given}")
+            op = Operation(self._stage.next_number(), f"{self.name}: {verb}{given}")
             op.error = "no answer"
             explain(op, verbs[verb], given, UNKNOWN)
             self._pending[number] = op
-            log.ask(op)
+            self._stage.note(at_ns, Moment.ASKED, op)
             return
         op = self._pending.pop(number)
         if what == "refused":
@@ -176,7 +191,7 @@ class Program:
             op.error, op.answer = "", repr(answer)
             op.once, op.lingers = [], False
             explain(op, verbs[verb], given, answer)
-        log.answer(op)
+        self._stage.note(at_ns, Moment.ANSWERED, op)
 
 
 class _Inside:
@@ -212,14 +227,17 @@ class _Inside:
     def ask(self, verb: str, *given: Any) -> Any:
         self._asked += 1
         number = self._asked
-        self._pipe.send(("ask", number, verb, given))
+        self._say("ask", number, verb, given)
         try:
             answer = self._stage.story.verbs[verb].call(self.spool, *given)
         except FsmqError as error:
-            self._pipe.send(("refused", number, f"{type(error).__name__}: {error}"[:200]))
+            self._say("refused", number, f"{type(error).__name__}: {error}"[:200])
             raise
-        self._pipe.send(("answer", number, verb, given, answer))
+        self._say("answer", number, verb, given, answer)
         return answer
+
+    def _say(self, what: str, *told: Any) -> None:
+        self._pipe.send((what, time.monotonic_ns(), *told))
 
     def new(self) -> str:
         self._written += 1
@@ -346,7 +364,9 @@ class Stage:
         self.story = story
         self.root = root
         self.times = Times()
-        self.log = Log()
+        self.told: list[str] = []
+        self._said: list[tuple[int, int, Moment, Operation]] = []
+        self._numbers = count(1)
         self.problems: list[str] = []
         self._programs: list[Program] = []
         laying = _FORK.Process(target=_lay, args=(story, root))
@@ -361,6 +381,13 @@ class Stage:
     def program(self, name: str, *, delivers: bool = False) -> Program:
         self._programs.append(Program(self, name, len(self._programs), delivers))
         return self._programs[-1]
+
+    def next_number(self) -> int:
+        return next(self._numbers)
+
+    def note(self, at_ns: int, moment: Moment, op: Operation) -> None:
+        """Something was asked or answered."""
+        self._said.append((at_ns, len(self._said), moment, op))
 
     def do(
         self,
@@ -397,10 +424,12 @@ class Stage:
             self.pass_time(seconds)
             self.start("a mover starts")
         self.do(self.program("last"), "look", must_work=True)
+        log = Log(told=self.told)
+        for _, _, moment, op in sorted(self._said):
+            (log.ask if moment is Moment.ASKED else log.answer)(op)
         if self.problems:
             return "; ".join(self.problems)
-        told = judge(self.log, World(self.story.first))  # type: ignore[arg-type]
-        return told or self._check()
+        return judge(log, World(self.story.first)) or self._check()  # type: ignore[arg-type]
 
     def _check(self) -> str | None:
         found = check(self.root, offline=True).findings
