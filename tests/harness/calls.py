@@ -93,6 +93,7 @@ class Trap:
 
     def __init__(self, at: int | str, deed: See) -> None:
         self.calls: list[str] = []
+        self.is_sprung = False
         self._at = at
         self._deed = deed
         self._is_inside = False
@@ -103,7 +104,7 @@ class Trap:
         self.calls.append(name)
         if self._at not in (name, len(self.calls) - 1):
             return None
-        self._at = -1
+        self._at, self.is_sprung = -1, True
         self._is_inside = True
         try:
             return self._deed(name, arguments)
