@@ -86,7 +86,7 @@ def with_happening(verb: str, what: str, at: int, *behind: str) -> Scenario:
 
 
 def all_happenings(verb: str) -> Iterator[tuple[str, Scenario]]:
-    """At every call of a verb whatever may happen; alone, and with another try by another process."""
+    """At every call of a verb whatever may happen; alone, and when another process tries again."""
     for what in HAPPENINGS if verb not in WITHOUT_HAPPENINGS else ():
         for behind in ((), (verb,)):
             for at in count():

@@ -51,7 +51,6 @@ from tests.replay.verbs import (
 )
 from tests.spool.helpers import Clock
 
-
 _OF_ANOTHER = 1000  # the numbers of its messages
 
 

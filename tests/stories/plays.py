@@ -105,8 +105,9 @@ def stops(story: Story) -> Iterator[Play]:
 
 def pairs(story: Story) -> Iterator[Play]:
     for deed in story.acts:
-        for other in story.others:
-            yield Play(deed, "stop", (other,))
+        for other in story.deeds:
+            if other != "warm":
+                yield Play(deed, "stop", (other,))
         if story.anew is not None:
             yield Play(deed, "stop", (story.anew, deed))
 
