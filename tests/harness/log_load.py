@@ -16,20 +16,24 @@ from typing import TextIO
 from fsmq.spool import Spool, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.log.channel import Channel
+from tests.harness.starting import failing_now_and_then, start_once
 from tests.harness.suite import PATIENCE_S
 
 ORDERS = ("none", "key", "strict")
-KINDS = ("publish", "publish", "none", "none", "key", "strict", "keep")
+# The last ones note nothing.
+QUIET = ("keep", "start")
+KINDS = ("publish", "publish", "none", "none", "key", "strict", *QUIET)
 _FORK = multiprocessing.get_context("fork")  # a set of imports for each start takes longest
 
 
 def work(what: str, root: Path, told: Path, *, hold_s: float = 0.5) -> None:
     """Do one of the KINDS until killed, and write down what was answered. hold_s: of claims."""
     with Spool(root, delivers=False) as spool, told.open("a", buffering=1) as file:
-        worker = _Worker(what, spool, str(told), file, hold_s)
+        worker, chance = _Worker(what, spool, str(told), file, hold_s), random.Random()
         while True:
             try:
-                worker.step()
+                with failing_now_and_then(chance):
+                    worker.step()
             except Unavailable as error:
                 worker.note("refused", error)
                 time.sleep(0.1)
@@ -52,6 +56,9 @@ class _Worker:
         self._steps += 1
         if self._what == "publish":
             self._publish()
+        elif self._what == "start":
+            start_once(self._spool.tree.root)
+            time.sleep(0.02)
         elif self._what == "keep":
             self._spool.tend_logs()
         else:
