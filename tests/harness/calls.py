@@ -18,8 +18,10 @@ from fsmq.spool.index.events import Events
 from fsmq.spool.layout.tree import Tree
 
 # Every call that changes a tree, or makes a change durable.
-MUTATING = ("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename")
-MUTATING += ("setxattr", "removexattr", "pwrite", "ftruncate", "fdatasync")
+MUTATING: tuple[str, ...] = (
+    *("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename"),
+    *("setxattr", "removexattr", "pwrite", "ftruncate", "fdatasync"),
+)
 # With which a process sees what others do.
 LOOKING = ("stat", "fstat", "listdir", "scandir", "getxattr")
 _LOCKS = ((fcntl, "flock"),)
@@ -86,15 +88,15 @@ def _watched(name: str, call: Callable[..., Any], see: See, looks: bool) -> Call
 
 
 class Trap:
-    """Lets something happen at the call of a number, or at the first of a name, once.
+    """Lets something happen at calls of some numbers, or at the first of a name, once at each.
 
     ``calls`` are those that were made.
     """
 
-    def __init__(self, at: int | str, deed: See) -> None:
+    def __init__(self, at: int | str, deed: See, *more: int) -> None:
         self.calls: list[str] = []
         self.is_sprung = False
-        self._at = at
+        self._at: set[int | str] = {at, *more}
         self._deed = deed
         self._is_inside = False
 
@@ -102,9 +104,11 @@ class Trap:
         if self._is_inside:
             return None  # of the deed itself
         self.calls.append(name)
-        if self._at not in (name, len(self.calls) - 1):
+        hit = self._at & {name, len(self.calls) - 1}
+        if not hit:
             return None
-        self._at, self.is_sprung = -1, True
+        self._at -= hit
+        self.is_sprung = True
         self._is_inside = True
         try:
             return self._deed(name, arguments)

@@ -49,8 +49,8 @@ def main(stories: tuple[str, ...], kinds: tuple[str, ...], step: int, jobs: int)
             played[name, kind] += number
             broken[name, kind] += len(findings)
             if findings:
-                calls = [finding.at for finding in findings]
-                print(f"\n{findings[0]}\n{name}: {play}: at {len(calls)} of {number}: {calls}")
+                calls = [str(finding.at) for finding in findings]
+                print(f"\n{findings[0]}\n{name}: {play}: at {len(calls)} of {number}:", *calls)
                 sys.stdout.flush()
     for name, kind in played:
         print(f"{name}, {kind}: {played[name, kind]} plays, {broken[name, kind]} break a promise")

@@ -71,13 +71,17 @@ class Happening:
     """What happens to a program at one of its calls, which is told by its number or its name.
 
     what: "kill", "stop", "interrupt", "fail", or "stop and fail": it fails when the program goes
-    on. which: of the errors that the call may have. is_done: it fails though it was made.
+    on. which: of the errors that the call may have. is_done: it fails though it was made. looks:
+    whether calls that only look count, too, where it is stopped. again: so many calls later it is
+    stopped once more, if that is not 0.
     """
 
     at: int | str
     what: str
     which: int = 0
     is_done: bool = False
+    looks: bool = True
+    again: int = 0
 
     def __str__(self) -> str:
         how = f" with error {self.which}{', though it is done' if self.is_done else ''}"
@@ -244,10 +248,11 @@ class _Inside:
         return f"{self.name}{self._written}"
 
     def _do(self, deed: str, happening: Happening | None) -> None:
-        trap = Trap(-1 if happening is None else happening.at, self._deed(happening))
+        trap = self._trap(happening)
         told = ""
         try:
-            with seen(trap, looks=happening is not None and happening.what == "stop"):
+            is_stopped = happening is not None and happening.what == "stop"
+            with seen(trap, looks=is_stopped and happening is not None and happening.looks):
                 if deed in STARTS:
                     STARTS[deed](self)
                 else:
@@ -258,9 +263,13 @@ class _Inside:
             told = f"{error!r} in {_places(error)}"
         self._pipe.send(("over", trap.calls, told))
 
-    def _deed(self, happening: Happening | None) -> See:
+    def _trap(self, happening: Happening | None) -> Trap:
         if happening is None:
-            return lambda name, arguments: None
+            return Trap(-1, lambda name, arguments: None)
+        more = [happening.at + happening.again] if isinstance(happening.at, int) else []
+        return Trap(happening.at, self._deed(happening), *more)
+
+    def _deed(self, happening: Happening) -> See:
         if happening.what == "fail":
             return failing(happening.which, is_done=happening.is_done)
 
