@@ -16,7 +16,7 @@ from tests.stories.every import STORIES
 from tests.stories.plays import KINDS, Play, explore, run
 
 # Of so many plays one is played, at one of the first so many calls.
-_ONE_OF, _CALLS = 4, 16
+_ONE_OF, _CALLS = 6, 16
 
 
 @pytest.mark.parametrize("kind", KINDS)
