@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from fsmq.spool.layout.dead_letter import DeadLetter
-from fsmq.spool.layout.message import Message, public
+from fsmq.spool.layout.message import Message, OwnLines, public
 from fsmq.spool.log.record import LogMessage, entry
 from fsmq.spool.moves.order import Move
 
@@ -63,6 +63,9 @@ def as_json(message: Message) -> dict[str, Any]:
     for name in ("deadline", "created_at", "expires_at"):
         seconds = getattr(message, name)
         result[name] = None if seconds is None else moment(seconds)
+    for name in OwnLines._fields:
+        if (value := getattr(message, name)) is not None:
+            result[name] = value
     if message.dead_letter is not None:
         result["dead_letter"] = {
             **message.dead_letter._asdict(),
@@ -96,7 +99,12 @@ def from_json(queue: str, found: dict[str, Any]) -> Message:
         state=found["state"],
         dead_letter=None if dead is None else _dead_letter(dead),
         claim=found.get("claim"),
-        **times,
+        deadline=times["deadline"],
+        created_at=times["created_at"],
+        expires_at=times["expires_at"],
+        group=found.get("group"),
+        dedup_id=found.get("dedup_id"),
+        given_id=found.get("given_id"),
     )
 
 

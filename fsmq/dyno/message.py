@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 from fsmq.spool import InvalidValue, NewMessage
 from fsmq.spool import Message as SpoolMessage
-from fsmq.spool.layout.given_ids import given_id
 
 Unit = Literal["ms", "s", "min", "h", "d"]
 _MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -93,7 +92,7 @@ class Form:
     def read(self, found: SpoolMessage, shard: str) -> Message | None:
         """A message of the spool; None for one that no producer gave an id."""
         attributes: Mapping[str, str] = found.attributes
-        own = given_id(attributes)
+        own = found.given_id
         if own is None:
             return None
         payload = None if NULL in attributes else found.body.decode("utf-8", "replace")

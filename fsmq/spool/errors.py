@@ -268,6 +268,10 @@ ADVICE = {
 _PASSING = ADVICE.keys() - {errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
+# Only a person can put a file right that cannot be understood: no client should try again at once.
+BY_HAND_S = 60
+
+
 def is_passing(error: BaseException | None) -> bool:
     """Whether a failed system call may succeed later without a change of the configuration."""
     if isinstance(error, Unavailable):
@@ -301,3 +305,13 @@ def unavailable(error: OSError, doing: str) -> Unavailable:
     code = error.errno or 0
     advice, retry_after = ADVICE.get(code, (error.strerror or str(error), 2))
     return Unavailable(f"{doing}: {advice} ({errno.errorcode.get(code, code)})", retry_after)
+
+
+@contextmanager
+def understood(path: str) -> Iterator[None]:
+    """Turn a ValueError raised inside, of a file that is to be changed, into Unavailable."""
+    try:
+        yield
+    except ValueError as error:
+        reason = f"{path} cannot be understood, put it right first: {error}"
+        raise Unavailable(reason, BY_HAND_S) from None

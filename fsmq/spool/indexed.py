@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .context import Pending
 from .errors import NoSuchMessage
-from .layout.given_ids import GIVEN_ID, GIVEN_NAME, check_given
+from .layout.given_ids import check_given
 from .layout.message import Message, NewMessage
 from .verbs import by_id, postpone
 from .verbs.among import reserved_among
@@ -16,8 +16,6 @@ from .views import scan
 
 if TYPE_CHECKING:
     from .spool import Spool
-
-_OURS = (GIVEN_ID, GIVEN_NAME)
 
 
 class Indexed:
@@ -104,8 +102,7 @@ class Indexed:
         found = postpone.hide_id(self.spool.context, self.name, given_id, delay)
         if found is None:
             return False
-        kept = {name: value for name, value in found.attributes.items() if name not in _OURS}
-        message = _again(found, given_id, delay, {**kept, **(attributes or {})})
+        message = _again(found, given_id, delay, {**found.attributes, **(attributes or {})})
         try:
             self._upsert([message], instead_of=found.id)
         except NoSuchMessage:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from .durability.links import forget_link
+from .errors import Unavailable
 from .index.apart import Apart
 from .layout.given_ids import read_given
 from .layout.names import facts
@@ -171,7 +172,10 @@ class Reaper:
         finally:
             os.close(fd)
         if given is not None:
-            forget_link(self._tree, queue, given.id, inode)
+            try:
+                forget_link(self._tree, queue, given.id, inode)
+            except Unavailable as error:  # another process holds it: it waits apart
+                raise BlockingIOError(errno.EAGAIN, str(error), path) from error
 
     def _failed(self, name: str, error: OSError) -> None:
         self.fault = self.fault or error

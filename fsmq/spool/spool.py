@@ -37,7 +37,7 @@ from .records.journal import Journal, is_kept
 from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
 from .unsynced import Unsynced
-from .verbs import creation, removal
+from .verbs import creation, removal, subscribing
 from .views.census import Census
 from .views.counts import Counts, Depths, Overview, count, survey
 
@@ -187,9 +187,12 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         fifo: the messages of each group are claimed in their order. Raises InvalidValue if it is
             there without that, and with ``index``.
         """
-        check_queue(name)
-        with as_unavailable(f"cannot create queue {name!r}"):
-            return creation.create(self.context, name, index=index, fifo=fifo)
+        kinds = {"index": index, "fifo": fifo}
+        return creation.create(
+            self.context,
+            check_queue(name),
+            {kind: True for kind, is_one in kinds.items() if is_one},
+        )
 
     def indexed(self, name: str) -> Indexed:
         """The messages of a queue that has an index, by the ids that producers give them."""
@@ -215,11 +218,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         Raises:
             InvalidValue, NoSuchQueue, Unavailable
         """
-        now = self.settings(name)
-        settings = now.changed(changes)
-        creation.check_unchanged(now, settings)
-        self.context.settings.set(name, settings)
-        return settings
+        return creation.change(self.context, name, lambda *_: changes)
 
     def counts(self, name: str) -> Counts:
         """How many messages a queue has in each state, by listing.
@@ -263,14 +262,14 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
 
     def create_topic(self, name: str) -> bool:
         """Create a topic durably; False if it was there."""
-        return self.context.topics.create(name)
+        return subscribing.create_topic(self.context, name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its subscriptions; the queues and their messages stay.
 
         Raises NoSuchTopic.
         """
-        self.context.topics.delete(name)
+        subscribing.delete_topic(self.context, name)
 
     def subscriptions(self, topic: str) -> dict[str, Filter | None]:
         """The subscribed queues, sorted, each with its filter; None takes all messages.
@@ -290,7 +289,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         Raises:
             InvalidValue, NoSuchTopic, NoSuchQueue, Unavailable
         """
-        return self.context.topics.subscribe(topic, queue, filter, keep=keep)
+        return subscribing.subscribe(self.context, topic, queue, filter, keep=keep)
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         """End a subscription durably; False if there was none.
@@ -298,7 +297,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
         """
-        return self.context.topics.unsubscribe(topic, queue)
+        return subscribing.unsubscribe(self.context, topic, queue)
 
     # -- durability ------------------------------------------------------------------------------
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool, Unavailable
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability import unfinished
+from fsmq.spool.durability.settings_lock import settings_held
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
-from fsmq.spool.verbs.settled import lock_name, settings_held
 from tests.harness.calls import Trap, failing, seen
 from tests.replay.dead import DEAD_VERBS, GRAVE, fill_dead, problem
 from tests.replay.given import GIVEN, ID_VERBS, Outcome, fill_given, fill_new
@@ -298,8 +298,8 @@ def look(files: Files, promised: Promised, now: float, root: Path) -> None:
 def _check_settings(spool: Spool, promised: Promised) -> None:
     if promised.queue and spool.settings(JOBS).max_depth not in promised.depths:
         raise Broken(f"settings: {spool.settings(JOBS).max_depth} of {promised.depths}")
-    if lock_name(JOBS) in spool.tree.names("config"):
-        with settings_held(spool.context, JOBS):
+    if f".{JOBS}.lock" in spool.tree.names("config"):
+        with settings_held(spool.tree, JOBS):
             pass  # whoever died with it keeps nobody out
 
 

@@ -27,11 +27,11 @@ from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.claim_names import claim_name
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.names import reservation, seal_of, staged_entry
+from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import commit, is_committed
 from fsmq.spool.staging.part import Job, Part
-from fsmq.spool.verbs import dedup, removal
-from fsmq.spool.verbs.settled import settings_held
+from fsmq.spool.verbs import creation, dedup, removal, subscribing
 from tests.replay.dead import DEAD_VERBS, DeadPromise, DoesDead
 from tests.replay.given import ID_VERBS, DoesIds, GivenPromise
 from tests.replay.recorder import Recorder
@@ -412,10 +412,14 @@ class Doer(DoesIds, DoesDead):
 
     def configure_if_seen(self) -> None:
         """A change that depends on what was seen, as that of a client with If-Match."""
-        with suppress(NoSuchQueue), settings_held(self.spool.context, JOBS):
-            seen = self.spool.settings(JOBS).max_depth
-            self.begin(lambda p: p.depths.add(78 if seen is None else seen + 1))
-            depth = self.jobs.configure(max_depth=78 if seen is None else seen + 1).max_depth
+
+        def one_more(seen: QueueSettings, _: object) -> dict[str, int]:
+            depth = 78 if seen.max_depth is None else seen.max_depth + 1
+            self.begin(lambda p: p.depths.add(depth))
+            return {"max_depth": depth}
+
+        with suppress(NoSuchQueue):
+            depth = creation.change(self.spool.context, JOBS, one_more).max_depth
             self.end(lambda p: setattr(p, "depths", {depth}))
 
     def create_topic(self) -> None:
@@ -425,7 +429,7 @@ class Doer(DoesIds, DoesDead):
 
     def describe_topic(self) -> None:
         self.begin(lambda p: _undecide(p, "quiet/_about.json"))
-        self.spool.context.topics.describe("quiet", ABOUT)
+        subscribing.describe_topic(self.spool.context, "quiet", lambda _: ABOUT)
         self.end(lambda p: p.topics.update({"quiet/_about.json": True}))
 
     def delete_topic(self) -> None:

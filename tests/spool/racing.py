@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from fsmq.spool import (
     Unavailable,
 )
 from fsmq.spool.verbs import removal
+from fsmq.spool.verbs.subscribing import describe_topic
 from tests.spool.helpers import visible
 
 # A child shares nothing with its parent but the tree: it is forked from a process that has only
@@ -274,3 +276,26 @@ def _use_the_last(spool: Spool) -> None:
                 spool.complete(spool.unsynced.release(queues[-1], message.id))
         except (NoSuchQueue, NoSuchMessage):
             continue
+
+
+OWN_SETTINGS = ("max_depth", "max_in_flight", "max_burst", "max_partition_age")
+OWN_OF_LOGS = ("retain_for", "retain_bytes", "max_bytes", "dedupe_window")
+OWN_OF_CHANNELS = ("visibility_timeout", "max_window", "paused", "max_lag")
+
+
+def change_one_setting(root: Path, number: int, rounds: int) -> None:
+    """Change the same member of all that has settings again and again; others change others."""
+    with Spool(root, sync="none", delivers=False) as spool:
+        log = spool.log("events")
+        channel = log.channel("mail")
+        for value in range(1, rounds + 1):
+            changed = spool.queue("jobs").configure(**{OWN_SETTINGS[number]: value})
+            assert getattr(changed, OWN_SETTINGS[number]) == value
+            log.configure(**{OWN_OF_LOGS[number]: value})
+            is_flag = OWN_OF_CHANNELS[number] == "paused"
+            channel.configure(**{OWN_OF_CHANNELS[number]: True if is_flag else value})
+            describe_topic(spool.context, "news", partial(_with, f"by {number}", value))
+
+
+def _with(name: str, value: int, about: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**about, name: value}

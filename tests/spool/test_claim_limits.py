@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -284,3 +286,67 @@ def test_a_torn_file_begins_anew(jobs: Queue, root: Path, torn: bytes) -> None:
     (root / "config" / ".jobs.limits").write_bytes(torn)
     assert len(jobs.claim(5)) == 1
     assert json.loads((root / "config" / "jobs.json").read_text())["max_in_flight"] == 2
+
+
+def test_a_child_of_a_killed_program_keeps_no_claim_of_others_waiting(
+    jobs: Queue, root: Path
+) -> None:
+    """The program forks in the middle of a claim, as a thread of its own may; then it is killed."""
+    put(jobs, 2)
+    jobs.configure(max_in_flight=5)
+    jobs.spool.deliver()
+    reading, writing = os.pipe()  # the child of the child lives as long as it is open
+    child = os.fork()
+    if child == 0:
+        killed = Spool(root, sync="none", delivers=False)
+        rename = killed.tree.rename
+
+        def fork_and_die(source: str, target: str, **named: bool) -> bool:
+            if target.startswith("delay/"):
+                if os.fork() == 0:
+                    os.close(writing)
+                    os.read(reading, 1)
+                    os._exit(0)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return rename(source, target, **named)
+
+        try:
+            killed.tree.rename = fork_and_die  # type: ignore[method-assign]
+            killed.queue("jobs").claim()
+        finally:
+            os._exit(1)
+    os.close(reading)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    try:
+        assert len(jobs.claim(2)) == 2
+    finally:
+        os.close(writing)
+
+
+def test_queues_that_came_and_went_keep_no_files_open(spool: Spool) -> None:
+    def use_one(name: str) -> int:
+        jobs = spool.queue(name, create=True)
+        jobs.configure(max_in_flight=3, max_rate=100)
+        jobs.put(b"x")
+        assert len(jobs.claim()) == 1
+        jobs.delete()
+        return len(os.listdir("/proc/self/fd"))
+
+    first = use_one("first")
+    assert [use_one(f"next-{n}") for n in range(20)] == [first] * 20
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_without_locks_a_process_keeps_its_share(
+    jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    put(jobs, 9)
+    jobs.configure(max_rate=1, max_burst=3, max_in_flight=5)
+    assert len(jobs.claim(9)) == 3
+    assert jobs.claim(9) == []
+    clock.advance(1)
+    assert len(jobs.claim(9)) == 1

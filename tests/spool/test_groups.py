@@ -271,6 +271,22 @@ def test_purge_and_deletion_end_what_a_group_waits_for(spool: Spool, queue: Queu
     assert not [name for name in os.listdir(spool.tree.root / "config") if "limits" in name]
 
 
+@pytest.mark.parametrize("of_some", [False, True])
+def test_a_redrive_into_another_fifo_queue_is_refused(
+    spool: Spool, queue: Queue, of_some: bool
+) -> None:
+    jobs = spool.queue("jobs", create=True)
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    jobs.put(b"plain")
+    jobs.claim()[0].bury()
+    dead = spool.queue("dead")
+    letters = [message.id for message in dead.peek()]
+    with pytest.raises(InvalidValue, match=r"to: .*fifo queue"):
+        dead.redrive(only=letters if of_some else None, to=queue.name)
+    assert [message.id for message in dead.peek()] == letters
+    assert queue.counts().total == 0
+
+
 def test_a_move_into_a_fifo_queue_is_refused_but_for_its_dead_letters(
     spool: Spool, queue: Queue
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -15,6 +16,7 @@ from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import link_name
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.reaper import Reaper
 from tests.spool.helpers import Clock
 
 HOLD_S = 60.0
@@ -164,7 +166,7 @@ def test_a_delayed_message_is_claimed_by_its_id(jobs: Indexed, clock: Clock) -> 
     for one in ("later", "new"):
         message = jobs.claim(one, HOLD_S)
         assert message is not None
-        assert (message.deliveries, message.attributes["fsmq.id"]) == (1, one)
+        assert (message.deliveries, message.given_id) == (1, one)
         assert jobs.claim(one) is None
     clock.advance(HOLD_S + 1)
     jobs.spool.deliver()
@@ -183,10 +185,10 @@ def test_a_message_is_postponed_with_its_place(jobs: Indexed, clock: Clock) -> N
     jobs.spool.deliver()
     put(jobs, "d")
     claimed = jobs.spool.queue("jobs").claim(9)
-    ids = [m.attributes["fsmq.id"] for m in claimed if m.attributes["fsmq.id"] != "b"]
+    ids = [m.given_id for m in claimed if m.given_id != "b"]
     assert ids[:1] == ["c"]
     assert set(ids) == {"a", "c", "d"}
-    assert next(m for m in claimed if m.attributes["fsmq.id"] == "a").attributes["timeout"] == "60"
+    assert next(m for m in claimed if m.given_id == "a").attributes["timeout"] == "60"
     assert_clean(jobs)
 
 
@@ -366,7 +368,7 @@ def test_a_copied_tree_is_mended_by_fsck_or_by_claims(tmp_path: Path, jobs: Inde
         kinds = {f.kind.value for f in check(copy, offline=True).findings}
         assert kinds == {"no-link", "stale-link"}
         [claimed] = spool.queue("jobs").claim(1)
-        assert claimed.attributes["fsmq.id"] == "a"
+        assert claimed.given_id == "a"
         assert again.find("a") is not None
         report = check(copy, repair=True, offline=True)
         assert not [f for f in report.findings if f.severity is Severity.ERROR]
@@ -382,7 +384,7 @@ def test_a_scan_reads_until_it_is_told_to_end(jobs: Indexed) -> None:
 
     def ids(*states: str, by_name: bool = False) -> list[str]:
         found = jobs.scan(*states, sorted_by_name=by_name)
-        return [message.attributes["fsmq.id"] for message in found]
+        return [message.given_id for message in found]
 
     assert sorted(ids()) == ["a", "b", "later", "new"]
     assert ids("in_flight") == ["b"]
@@ -426,6 +428,30 @@ def test_of_eight_processes_that_ensure_an_id_one_puts_it(tmp_path: Path) -> Non
     with Spool(root) as spool:
         spool.deliver()
         claimed = spool.queue("jobs").claim(100)
-        assert {(m.attributes["fsmq.id"], int(m.body)) for m in claimed} == set(won)
+        assert {(m.given_id, int(m.body)) for m in claimed} == set(won)
         assert len(claimed) == len(ids)
     assert not [f for f in check(root, offline=True).findings if f.severity is Severity.ERROR]
+
+
+def test_what_a_stopped_process_holds_keeps_nothing_else_in_the_trash(tmp_path: Path) -> None:
+    """Its link is left to it; the reaper goes on with the rest, and comes back."""
+    root = tmp_path / "mq"
+    with Spool(root, sync="none") as spool:
+        spool.create_queue("jobs", index=True)
+        spool.create_queue("plain")
+        jobs = spool.indexed("jobs")
+        [name] = put(jobs, "a")
+        fd = os.open(root / "queues" / "jobs" / name, os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # as a process has it that is stopped behind its look
+            assert jobs.remove("a") == [True]
+            spool.queue("plain").put_many([b"1", b"2", b"3"])
+            spool.queue("plain").purge()
+            reaper = Reaper(spool.tree)
+            assert reaper.run() == 3
+            assert isinstance(reaper.fault, BlockingIOError)
+            assert os.listdir(root / "remove") == [f"jobs:{name}"]
+        finally:
+            os.close(fd)
+        assert Reaper(spool.tree).run() == 1
+        assert links(jobs) == []

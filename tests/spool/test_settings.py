@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import InvalidValue, NoSuchQueue, Queue, QueueSettings, Spool
+from fsmq.spool import InvalidValue, NoSuchQueue, Queue, QueueSettings, Spool, Unavailable
+from fsmq.spool.durability import settings_lock
+from tests.spool.racing import (
+    OWN_OF_CHANNELS,
+    OWN_OF_LOGS,
+    OWN_SETTINGS,
+    change_one_setting,
+    race,
+)
 
 
 def test_a_new_queue_has_the_defaults(jobs: Queue, root: Path) -> None:
@@ -122,17 +130,88 @@ def test_settings_of_a_missing_queue_are_an_error(spool: Spool) -> None:
         spool.configure("gone", {"max_depth": 1})
 
 
-def test_a_queue_deleted_while_it_is_configured_leaves_no_settings(
-    root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+def test_programs_that_change_different_settings_at_once_lose_none(root: Path) -> None:
+    rounds = 20
+    with Spool(root, sync="none") as spool:
+        spool.create_queue("jobs")
+        spool.log("events", create=True).channel("mail").create()
+        spool.create_topic("news")
+        race(change_one_setting, root, len(OWN_SETTINGS), rounds)
+        for settings, names in (
+            (spool.settings("jobs"), OWN_SETTINGS),
+            (spool.log("events").settings(), OWN_OF_LOGS),
+            (spool.log("events").channel("mail").settings(), OWN_OF_CHANNELS),
+        ):
+            found = {name: getattr(settings, name) for name in names}
+            assert found == {name: True if name == "paused" else rounds for name in names}
+        about = spool.context.topics.about("news")
+        assert about == {f"by {number}": rounds for number in range(len(OWN_SETTINGS))}
+
+
+def test_a_program_that_is_stopped_in_a_change_keeps_only_changes_waiting(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = spool.tree.create
+    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.01)
+    with settings_lock.settings_held(spool.tree, "jobs"):
+        for change in (lambda: jobs.configure(max_depth=3), jobs.delete):
+            with pytest.raises(Unavailable, match="stopped"):
+                change()
+        assert not jobs.create()
+        jobs.put(b"x")
+        assert [m.body for m in jobs.claim()] == [b"x"]
+        assert spool.create_queue("other")
+    assert jobs.configure(max_depth=3).max_depth == 3
 
-    def late_create(path: str) -> int:
-        with Spool(root, sync="none") as other:
-            other.delete_queue("jobs")
-        return create(path)
 
-    monkeypatch.setattr(spool.tree, "create", late_create)
-    with pytest.raises(NoSuchQueue):
-        jobs.configure(max_depth=3)
-    assert list((root / "config").iterdir()) == []
+def test_so_it_is_with_logs_channels_and_topics(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.01)
+    log, topic = spool.log("events", create=True), spool.topic("news", create=True)
+    channel = log.channel("mail")
+    channel.create()
+    topic.subscribe("jobs")
+    with settings_lock.settings_held(spool.tree, settings_lock.LOG + "events"):
+        for change in (
+            lambda: log.configure(retain_for=60.0),
+            lambda: channel.configure(paused=True),
+            lambda: log.channel("other").create(),
+            channel.delete,
+            log.delete,
+        ):
+            with pytest.raises(Unavailable, match="stopped"):
+                change()
+        assert (log.create(), channel.create()) == (False, False)
+        log.publish(b"x")
+        channel.done(*channel.claim())
+    with settings_lock.settings_held(spool.tree, settings_lock.TOPIC + "news"):
+        for end in (
+            lambda: topic.subscribe("jobs"),
+            lambda: topic.unsubscribe("jobs"),
+            topic.delete,
+        ):
+            with pytest.raises(Unavailable, match="stopped"):
+                end()
+        assert not topic.create()
+        assert list(topic.publish(b"x")) == ["jobs"]
+    assert topic.subscriptions() == {"jobs": None}
+    assert channel.lag() == 0
+
+
+def test_a_change_writes_what_it_names_and_nothing_else(jobs: Queue, root: Path) -> None:
+    path = root / "config" / "jobs.json"
+    path.write_text('{"max_depth": 9, "visibility_timeout": 30, "of a later version": [1]}')
+    jobs.configure(retention=60)
+    kept = {"max_depth": 9, "visibility_timeout": 30, "of a later version": [1]}
+    assert json.loads(path.read_text()) == {**kept, "retention": 60.0}
+    jobs.configure(retention=None)
+    assert json.loads(path.read_text()) == kept
+
+
+def test_a_file_that_cannot_be_understood_is_not_replaced(jobs: Queue, root: Path) -> None:
+    path = root / "config" / "jobs.json"
+    for slip in ('{"max_depth": 9,}', '{"max_depth": -1}'):
+        path.write_text(slip)
+        with pytest.raises(Unavailable, match=r"config/jobs.json cannot be understood"):
+            jobs.configure(retention=60)
+        assert path.read_text() == slip

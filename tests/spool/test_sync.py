@@ -135,6 +135,29 @@ def test_a_failed_sync_fails_its_whole_group_and_no_other(failing: Spool, root: 
     failing.close()
 
 
+def test_whoever_has_written_to_a_file_whose_sync_failed_is_told(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several put into one file that none of them keeps open. The disk tells the first who asks.
+    (root / "config").mkdir(parents=True)
+    with Spool(root, sync="fsync") as spool:
+        (root / "config" / "common").write_bytes(b"x")
+        one, other = (Work(written=["config/common"]) for _ in range(2))
+        sync = spool.tree.sync_file
+        failures = [errno.EIO]
+
+        def fails_once(path: str) -> None:
+            if failures:
+                raise OSError(failures.pop(), "Input/output error", path)
+            sync(path)
+
+        monkeypatch.setattr(spool.tree, "sync_file", fails_once)
+        for work in (one, other):
+            with pytest.raises(Unavailable, match="EIO"):
+                spool.syncer.sync(work)
+        spool.syncer.sync(Work(written=["config/common"]))  # written again since
+
+
 def test_a_claim_that_cannot_be_synced_gives_its_messages_back(failing: Spool) -> None:
     jobs = Queue(failing, "jobs")
     jobs.put(b"x")

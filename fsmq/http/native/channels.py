@@ -18,7 +18,7 @@ from fsmq.spool.errors import (
 from fsmq.spool.layout.settings import checked
 from fsmq.spool.log.channel import Channel, ChannelState
 from fsmq.spool.log.handed import ChannelMessage, Given
-from fsmq.spool.log.log_settings import CHANNEL_SETTINGS
+from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
 from fsmq.spool.log.record import LogMessage
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
@@ -70,7 +70,7 @@ from .log_forms import (
     headers_of_claimed,
     offset_of,
 )
-from .preconditions import ETAG, IF_MATCH, changed_if, lock_of_log, with_etag
+from .preconditions import ETAG, IF_MATCH, if_match, with_etag
 from .queues import changes_in, require_dead_letters
 
 SETTINGS = Component("ChannelSettings", record(SETTINGS_OF_CHANNEL))
@@ -184,18 +184,12 @@ class Channels(Handlers):
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = _changes_in(call, body)
-        context = self._spool.context
+        change = if_match(call, changes, ChannelSettings.as_dict)
 
-        def change(channel: Channel) -> dict[str, Any]:
-            return changed_if(
-                call,
-                context,
-                lock_of_log(of[0]),
-                lambda: channel.state().settings.as_dict(),
-                lambda: channel.configure(**changes).as_dict(),
-            )
+        def changed(channel: Channel) -> dict[str, Any]:
+            return channel.change(change).as_dict()
 
-        settings = await self._service.logs.change(of, change, MAX_CLAIMS)
+        settings = await self._service.logs.change(of, changed, MAX_CLAIMS)
         answer = json_answer(200, {"log": of[0], "channel": of[1], "settings": settings})
         return with_etag(answer, settings)
 

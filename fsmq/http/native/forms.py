@@ -187,6 +187,11 @@ MESSAGE = Component(
                 contentEncoding="base64", description="the body, if it is not UTF-8"
             ),
             **_FACTS,
+            "group": text(description="its group; missing if it has none"),
+            "dedup_id": text(description="its deduplication id; missing if it has none"),
+            "given_id": text(
+                description="the id that its producer gave, in a queue with an index; else missing"
+            ),
             "dead_letter": DEAD_LETTER,
         },
         required=["id", *_FACTS],
@@ -205,6 +210,11 @@ MESSAGE_HEADERS = {
     CLAIM: Header("the name of the claim, which renewals do not change", text(PATTERN)),
     "X-Message-Deadline": Header("when the claim or the delay ends, if there is one", MOMENT),
     "X-Message-Priority": Header("if it is not 0", integer(1, MAX_PRIORITY)),
+    "X-Message-Group": Header("its group, if it has one", text()),
+    "X-Message-Dedup-Id": Header("its deduplication id, if it has one", text()),
+    "X-Message-Given-Id": Header(
+        "the id that its producer gave, percent-encoded, in a queue with an index", text()
+    ),
 }
 RENEWED_HEADERS = {
     "X-Message-Deadline": Header("the new deadline, if renewed", MOMENT),
@@ -212,8 +222,9 @@ RENEWED_HEADERS = {
 }
 ATTRIBUTES = (
     "Each attribute is a header `X-Message-Attribute-{name}`; a name has 1 to 128 characters of"
-    " `A-Z a-z 0-9 _ . -` and does not begin with one of the last three. `traceparent`,"
-    " `tracestate` and CloudEvents' `ce-*` are attributes under their own names, too."
+    " `A-Z a-z 0-9 _ . -` and does not begin with one of the last three, or with `fsmq.`."
+    " `traceparent`, `tracestate` and CloudEvents' `ce-*` are attributes under their own names,"
+    " too."
 )
 
 
@@ -317,6 +328,9 @@ def nowhere(queue: str, message_id: str) -> NoSuchMessage:
     return NoSuchMessage(queue, message_id, "in new, queues or delay")
 
 
+_OWN_LINES = ("X-Message-Group", "X-Message-Dedup-Id", "X-Message-Given-Id")
+
+
 def headers_of(message: Message) -> dict[str, str]:
     """The headers that tell about a message beside its body."""
     headers = {"X-Message-Id": quote_id(message.id)}
@@ -333,6 +347,11 @@ def headers_of(message: Message) -> dict[str, str]:
             headers[ATTRIBUTE + name] = one_line(value)
         for name, value in own_headers(message.attributes).items():
             headers[name] = one_line(value)
+    given_id = message.given_id and quote_id(message.given_id)
+    own = message.group, message.dedup_id, given_id
+    for name, line in zip(_OWN_LINES, own, strict=True):
+        if line is not None:
+            headers[name] = one_line(line)
     headers[hdrs.CONTENT_TYPE] = one_line(message.content_type or "application/octet-stream")
     return headers
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
@@ -15,6 +14,7 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.log.log import Batch, From, LogEntry, LogStats
+from fsmq.spool.log.log_settings import LogSettings
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
@@ -61,7 +61,7 @@ from .log_forms import (
     encode,
     headers_of,
 )
-from .preconditions import ETAG, IF_MATCH, changed_if, lock_of_log, with_etag
+from .preconditions import ETAG, IF_MATCH, if_match, with_etag
 from .queues import changes_in
 
 SETTINGS = Component("LogSettings", record(SETTINGS_OF_LOG))
@@ -178,18 +178,10 @@ class Logs(Handlers):
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = changes_in(body)
-        settings = await self._service.logs.run(self._change, call, log, changes)
+        change = if_match(call, changes, LogSettings.as_dict)
+        changed = await self._service.logs.run(self._spool.open_logs.configure, log, change)
+        settings = changed.as_dict()
         return with_etag(json_answer(200, {"log": log, "settings": settings}), settings)
-
-    def _change(self, call: Call, log: str, changes: dict[str, Any]) -> dict[str, Any]:
-        spool = self._spool
-        return changed_if(
-            call,
-            spool.context,
-            lock_of_log(log),
-            lambda: spool.log(log).stats().settings.as_dict(),
-            lambda: spool.open_logs.configure(log, changes).as_dict(),
-        )
 
     DELETE = Operation(
         id="delete_log",

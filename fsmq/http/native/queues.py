@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from aiohttp import hdrs
 from aiohttp.web import StreamResponse
 
 from fsmq.kinds import Choice, Number, Until, Whole
 from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.layout import settings
 from fsmq.spool.layout.names import check_queue, split_shard
-from fsmq.spool.layout.settings import DEFAULTS, Setting
+from fsmq.spool.layout.settings import DEFAULTS, QueueSettings, Setting
+from fsmq.spool.verbs import creation
 from fsmq.spool.views.counts import Counts
 
 from ..answers import json_answer, made
@@ -46,7 +46,7 @@ from ..problems import PreconditionFailed, SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import STATE
-from .preconditions import ETAG, IF_MATCH, changed_if, etag
+from .preconditions import ETAG, IF_MATCH, if_match, with_etag
 
 
 def setting_schema(setting: Setting, default: object) -> Schema:
@@ -154,8 +154,7 @@ class Queues(Handlers):
         counts = await self._service.sizes.counts(queue)
         shown = settings.as_dict()
         answer = json_answer(200, {"queue": queue, "messages": counts.as_dict(), "settings": shown})
-        answer.headers[hdrs.ETAG] = etag(shown)
-        return answer
+        return with_etag(answer, shown)
 
     async def _show_shards(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
@@ -231,20 +230,10 @@ class Queues(Handlers):
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = changes_in(body)
         require_dead_letters(call, changes)
-        settings = await self._service.in_thread(self._change, call, queue, changes)
-        answer = json_answer(200, {"queue": queue, "settings": settings})
-        answer.headers[hdrs.ETAG] = etag(settings)
-        return answer
-
-    def _change(self, call: Call, queue: str, changes: dict[str, Any]) -> dict[str, Any]:
-        spool = self._spool
-        return changed_if(
-            call,
-            spool.context,
-            queue,
-            lambda: spool.settings(queue).as_dict(),
-            lambda: spool.configure(queue, changes).as_dict(),
-        )
+        change = if_match(call, changes, QueueSettings.as_dict)
+        changed = await self._service.in_thread(creation.change, self._spool.context, queue, change)
+        settings = changed.as_dict()
+        return with_etag(json_answer(200, {"queue": queue, "settings": settings}), settings)
 
     DELETE = Operation(
         id="delete_queue",

@@ -58,7 +58,7 @@ from ..problems import PreconditionFailed
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import MOMENT
-from .preconditions import ETAG, IF_MATCH, changed_if, with_etag
+from .preconditions import ETAG, IF_MATCH, if_match, with_etag
 from .queues import changes_in
 
 _NAME = {**QUEUE_NAME, "maxLength": MAX_NAME_BYTES}
@@ -224,15 +224,8 @@ class Schedules(Handlers):
         return with_etag(json_answer(200, shown), shown["settings"])
 
     def _change(self, call: Call, schedule: Schedule, changes: dict[str, Any]) -> dict[str, Any]:
-        def seen() -> dict[str, Any] | None:
-            settings: dict[str, Any] | None = as_json(schedule.state())["settings"]
-            return settings
-
-        def change() -> dict[str, Any]:
-            schedule.configure(**changes)
-            return as_json(schedule.state())
-
-        return changed_if(call, self._spool.context, f"schedules:{schedule.name}", seen, change)
+        schedule.change(if_match(call, changes, ScheduleSettings.as_json))
+        return as_json(schedule.state())
 
     DELETE = Operation(
         id="delete_schedule",

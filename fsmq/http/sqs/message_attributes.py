@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.message import DEDUP, GROUP, MAX_HEADER_BYTES, is_attribute_name
+from fsmq.spool.layout.message import MAX_HEADER_BYTES, OWN, is_attribute_name, is_own
 
 from .errors import SqsError, invalid
 
@@ -117,9 +117,7 @@ def packed(attributes: Mapping[str, Attribute]) -> dict[str, str]:
 def unpacked(lines: Mapping[str, str]) -> dict[str, Attribute]:
     """The attributes that a header block keeps; what makes no sense is left out."""
     found = {
-        name: Attribute("String", value)
-        for name, value in lines.items()
-        if name[:4] != "sqs." and name not in (GROUP, DEDUP)
+        name: Attribute("String", value) for name, value in lines.items() if name[:4] != "sqs."
     }
     if _OTHERS in lines:
         found.update(_others(lines[_OTHERS]))
@@ -159,7 +157,7 @@ def _is_plain(name: str, one: Attribute) -> bool:
         one.kind == "String"
         and isinstance(one.value, str)
         and is_attribute_name(name)
-        and not name.startswith(("sqs.", "fsmq."))
+        and not name.startswith("sqs.")
         and not _UNPRINTABLE.search(one.value)
         and one.value == one.value.strip()
     )
@@ -171,6 +169,8 @@ def _checked_name(name: str) -> str:
         raise _bad(name, "can contain letters, digits, _, - and single dots inside, 256 at most")
     if name.lower().startswith(("aws.", "amazon.")):
         raise _bad(name, "must not begin with AWS. or Amazon.")
+    if is_own(name):
+        raise _bad(name, f"must not begin with {OWN}")
     return name
 
 

@@ -165,6 +165,12 @@ def asks_for_counts(names: Iterable[str]) -> bool:
     return any(name in _COUNTS for name in names)
 
 
+def member_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a queue's file has of this dialect."""
+    member = document.get(MEMBER)
+    return dict(member) if isinstance(member, dict) else {}
+
+
 def kept_in(member: Mapping[str, Any]) -> dict[str, str]:
     """What is kept beside the settings of a queue; anything else was written by hand."""
     kept = member.get("attributes")

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue, as_unavailable
-from fsmq.spool.layout.settings import DEFAULTS, QueueSettings
+from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.spool import Spool
-from fsmq.spool.verbs.creation import create_with
-from fsmq.spool.verbs.settled import settings_held
+from fsmq.spool.verbs import creation
 from fsmq.spool.views.counts import Counts
 
 from ..service.service import Service
@@ -68,10 +67,9 @@ class Queues(Actions):
         asked = {"retention": retention, **change.settings}
         if is_fifo:
             asked |= fifo.first_settings_of(change.kept)
+        members = {**_typed(asked), MEMBER: member}
         try:
-            with as_unavailable(f"cannot create queue {queue!r}"):
-                settings = DEFAULTS.changed(_typed(asked))
-                return create_with(self._spool.context, queue, settings, {MEMBER: member})
+            return creation.create(self._spool.context, queue, members, of_any_kind=True)
         except InvalidValue as error:
             raise attributes.too_large(error) from None
 
@@ -123,16 +121,16 @@ class Queues(Actions):
         return {}
 
     def _change(self, queue: str, change: Change) -> None:
-        spool = self._spool
-        with settings_held(spool.context, queue), as_unavailable(f"cannot change {queue!r}"):
-            settings = spool.settings(queue).changed(_typed(change.settings))
-            before = spool.context.settings.member(queue, MEMBER)
-            member = attributes.changed_member(before, change.kept, int(time.time()))
+        def members(_: QueueSettings, document: Mapping[str, Any]) -> dict[str, Any]:
+            before, now = attributes.member_of(document), int(time.time())
+            member = attributes.changed_member(before, change.kept, now)
             fifo.check_together(attributes.kept_in(member))
-            try:
-                spool.context.settings.set(queue, settings, {MEMBER: member})
-            except InvalidValue as error:
-                raise attributes.too_large(error) from None
+            return {**_typed(change.settings), MEMBER: member}
+
+        try:
+            creation.change(self._spool.context, queue, members, MEMBER)
+        except InvalidValue as error:
+            raise attributes.too_large(error) from None
 
     async def delete(self, ask: Ask) -> Result:
         queue = ask.queue("admin")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
-from fsmq.spool.layout.message import DEDUP, GROUP, Message
+from fsmq.spool.layout.message import Message
 from fsmq.spool.verbs.receive import claim_in
 
 from ..service.service import Service
@@ -30,8 +30,8 @@ from .queue_attributes import (
 )
 from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
 
-# What the lines of a message in a queue tell.
-_OfLines: TypeAlias = Callable[[SqsOptions, str, Mapping[str, str]], str]
+# What a message in a queue tells.
+_OfMessage: TypeAlias = Callable[[SqsOptions, str, Message], str]
 _MOST = 10
 # Nobody has said who sent it.
 _NOBODY = "AIDAIENQZJOLO23YVJ4VO"
@@ -183,7 +183,7 @@ class Receiving(Actions):
         own = self._own(queue, message, now_ms, wanted.fifo)
         found: dict[str, str] = {}
         for name in wanted.system:
-            if value := own.get(name) or _SYSTEM[name](self._options, queue, message.attributes):
+            if value := own.get(name) or _SYSTEM[name](self._options, queue, message):
                 found[name] = value
         return found
 
@@ -220,23 +220,23 @@ def _system_names(ask: Ask) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _line(name: str, default: str = "") -> _OfLines:
-    return lambda options, queue, lines: lines.get(name, default)
+def _line(name: str, default: str = "") -> _OfMessage:
+    return lambda options, queue, message: message.attributes.get(name, default)
 
 
-def _origin(options: SqsOptions, queue: str, lines: Mapping[str, str]) -> str:
-    origin = lines.get(QUEUE, queue)
+def _origin(options: SqsOptions, queue: str, message: Message) -> str:
+    origin = message.attributes.get(QUEUE, queue)
     return "" if origin == queue else options.arn(origin)
 
 
-_SYSTEM: Mapping[str, _OfLines] = {
+_SYSTEM: Mapping[str, _OfMessage] = {
     "SenderId": _line(SENDER, _NOBODY),
     "SentTimestamp": _line(""),
     "ApproximateReceiveCount": _line(""),
     "ApproximateFirstReceiveTimestamp": _line(""),
     "SequenceNumber": _line(""),
-    "MessageDeduplicationId": _line(DEDUP),
-    "MessageGroupId": _line(GROUP),
+    "MessageDeduplicationId": lambda options, queue, message: message.dedup_id or "",
+    "MessageGroupId": lambda options, queue, message: message.group or "",
     "AWSTraceHeader": _line(TRACE),
     "DeadLetterQueueSourceArn": _origin,
 }

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue, as_unavailable
-from fsmq.spool.verbs.settled import settings_held
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.verbs import creation
 
 from . import queue_attributes as attributes
 from .ask import Action, Actions, Ask, Result
@@ -119,15 +120,16 @@ class Tags(Actions):
         return {}
 
     def _change_now(self, queue: str, change: Callable[[dict[str, Any]], None]) -> None:
-        spool = self._spool
-        with settings_held(spool.context, queue), as_unavailable(f"cannot change {queue!r}"):
-            member = dict(spool.context.settings.member(queue, MEMBER))
+        def members(_: QueueSettings, document: Mapping[str, Any]) -> dict[str, Any]:
+            member = attributes.member_of(document)
             change(member)
             member["modified"] = int(time.time())
-            try:
-                spool.context.settings.set(queue, spool.settings(queue), {MEMBER: member})
-            except InvalidValue as error:
-                raise attributes.too_large(error) from None
+            return {MEMBER: member}
+
+        try:
+            creation.change(self._spool.context, queue, members, MEMBER)
+        except InvalidValue as error:
+            raise attributes.too_large(error) from None
 
 
 def _need(parameter: str) -> str:

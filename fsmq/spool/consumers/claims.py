@@ -270,18 +270,14 @@ def _renew_one(
             latched.close()
     deliver_one(context, queue, claim.id)  # a crash may have undone the delivery too
     try:
-        again = claim_one(context, queue, claim.id, deadline_ms, claim.is_file)
+        count = 0 if counts else claim.deliveries
+        again = claim_one(context, queue, claim.id, deadline_ms, claim.is_file, count=count)
     except BlockingIOError:
         return None  # another process is about to claim it
     if again is None:
         return None
     work.closed.append(path)
-    claimed = _claimed(context, again)
-    if not counts and claim.deliveries:
-        mtime_ns = stamps.encode(claim.id, deadline_ms, claim.deliveries)
-        if tree.stamp(path, mtime_ns):
-            return claimed._replace(deliveries=claim.deliveries)
-    return claimed
+    return _claimed(context, again)
 
 
 def count_delivery(

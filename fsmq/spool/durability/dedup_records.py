@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from ..layout.digests import sha256
-from ..layout.message import DEDUP, GROUP, MAX_HEADER_BYTES, header
+from ..layout.message import MAX_HEADER_BYTES, NO_LINES, OwnLines, header
 from ..layout.names import dedup_name, facts, sequence_of, split_dedup
 from ..layout.settings_store import SettingsStore
 from ..layout.transitions import CONFIG
@@ -226,11 +226,11 @@ def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: in
     scope = SettingsStore(tree).get(queue).dedup_scope
     found = []
     for message_id, path in paths.items():
-        attributes = _attributes(tree, path)
-        dedup_id, created_ms = attributes.get(DEDUP), facts(message_id).created_ms
+        group, dedup_id, _ = _own_lines(tree, path)
+        created_ms = facts(message_id).created_ms
         if dedup_id is None or created_ms is None or now_ms - created_ms > KEPT_MS:
             continue
-        key = key_of(dedup_id, attributes.get(GROUP, "") if scope == "group" else None)
+        key = key_of(dedup_id, (group or "") if scope == "group" else None)
         found.append(Record(key, min(now_ms, created_ms), message_id))
     if found:
         records = DedupRecords(tree, queue)
@@ -238,13 +238,13 @@ def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: in
         tree.sync_folder(tree.folder(CONFIG))
 
 
-def _attributes(tree: Tree, path: str) -> Mapping[str, str]:
+def _own_lines(tree: Tree, path: str) -> OwnLines:
     try:
         fd = tree.open(path)
     except FileNotFoundError:
-        return {}
+        return NO_LINES
     try:
-        return header(os.pread(fd, MAX_HEADER_BYTES, 0)).attributes
+        return header(os.pread(fd, MAX_HEADER_BYTES, 0)).own
     finally:
         os.close(fd)
 

@@ -26,6 +26,8 @@ from ..layout.transitions import NEW
 from ..layout.tree import Tree
 from .unfinished import Recovered, finish, own_id
 
+# errno values of a lock where the filesystem has none.
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 # The file has as many names as it may have, or the filesystem has no links: use another file.
 _NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 T = TypeVar("T")

@@ -125,12 +125,14 @@ class Syncer:
         self._joining = threading.Lock()
         self._leading = threading.Lock()
         self._counting = threading.Lock()
+        self._asking = threading.Lock()  # one group at a time about files that are not open
         # Open from the start: a descriptor that is opened later is not told what others were.
         self._descriptors = [tree.fd, *(tree.open_folder(".") for _ in range(IN_FLIGHT - 1))]
         self._free: SimpleQueue[int] = SimpleQueue()
         for fd in self._descriptors:
             self._free.put(fd)
-        self._failed_at = float("-inf")  # when a syncfs failed last, as Work.begun; and of what
+        # When a syncfs failed last, or an fsync of a file that was not open; as Work.begun.
+        self._failed_at = float("-inf")
         self._failed_with = 0
         self._open = Group()
 
@@ -187,14 +189,13 @@ class Syncer:
         fd = self._free.get()
         try:
             # Not before the descriptor is ours: until then another group's sync may fail.
-            doubtful = any(work.begun <= self._failed_at for work in group.works)
-            group.method = "fsync" if doubtful else self._method(group)
+            group.method = "fsync" if self._is_doubtful(group) else self._method(group)
             if group.method == "syncfs":
                 self._syncfs(fd)
         finally:
             self._free.put(fd)
         if group.method == "fsync":
-            self._fsync_all(group, doubtful)
+            self._fsync_all(group)
 
     def _method(self, group: Group) -> SyncMode:
         if self.mode != "auto":
@@ -229,21 +230,38 @@ class Syncer:
         for fd in idle:
             self._free.put(fd)
 
-    def _fsync_all(self, group: Group, doubtful: bool) -> None:
+    def _fsync_all(self, group: Group) -> None:
         files = [fd for work in group.works for fd in work.files]
         self._each(os.fsync, files)
-        paths = [path for work in group.works for path in work.written]
-        if paths and doubtful:
-            # A descriptor that is opened now is not told what another one was, nor anything of an
-            # inode that the kernel has forgotten meanwhile.
-            raise OSError(self._failed_with, os.strerror(self._failed_with))
-        paths += [path for work in group.works for path in work.closed]
-        self._each(self.tree.sync_file, paths)
+        if any(work.written for work in group.works):
+            self._fsync_written(group)
+        closed = [path for work in group.works for path in work.closed]
+        self._each(self.tree.sync_file, closed)
         # Folders after files: a name must never be durable before what it names.
         moved = [fd for work in group.works for fd in work.moved_folders]
         self._each(self.tree.sync_opened, moved)
         folders = sorted({folder for work in group.works for folder in work.folders})
         self._each(self.tree.sync_folder, folders)
+
+    def _fsync_written(self, group: Group) -> None:
+        """The files that are not open, one group at a time.
+
+        A descriptor that is opened now is not told what another one was, nor anything of an inode
+        that the kernel has forgotten meanwhile. So a failure counts for all that was begun before.
+        """
+        with self._asking:
+            if not self._is_doubtful(group):
+                try:
+                    self._each(
+                        self.tree.sync_file, [path for work in group.works for path in work.written]
+                    )
+                    return
+                except OSError as error:
+                    self._failed_at, self._failed_with = time.monotonic(), error.errno or 0
+            raise OSError(self._failed_with, os.strerror(self._failed_with))
+
+    def _is_doubtful(self, group: Group) -> bool:
+        return any(work.begun <= self._failed_at for work in group.works)
 
     def _each(self, sync: Callable[[T], None], things: list[T]) -> None:
         if len(things) < 2 or self._threads < 2:

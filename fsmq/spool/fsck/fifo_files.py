@@ -9,8 +9,8 @@ from ..layout.names import split_dedup
 from .messages import Scene, hidden
 from .report import Fault, Finding, Kind, Severity
 
-# What processes share of a queue, in files of ``config/``; the last is gone with its process.
-_SHARED = (".limits", ".sends", ".claims", ".lock")
+# What processes share of a queue, in files of ``config/``.
+_SHARED = (".limits", ".sends", ".claims")
 
 
 def shared(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
@@ -18,6 +18,8 @@ def shared(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault |
     tree = scene.tree
     dedup = split_dedup(name)
     if dedup is None:
+        if name.endswith(".lock"):
+            return None  # it keeps nobody out when its process has gone
         ends = [end for end in _SHARED if name.endswith(end)]
         if ends and tree.has_queue(name[1:].removesuffix(ends[0])):
             return None

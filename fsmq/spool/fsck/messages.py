@@ -20,7 +20,7 @@ from ..durability.locks import is_reservation, is_stale
 from ..durability.send_lines import recover_sends
 from ..durability.unfinished import is_complete
 from ..layout.compression import ZSTD_MAGIC, decompress
-from ..layout.message import MAX_HEADER_BYTES, unpack
+from ..layout.message import MAX_HEADER_BYTES, header
 from ..layout.names import (
     MAX_FILE_NAME_BYTES,
     Facts,
@@ -277,10 +277,9 @@ def _problem_of_body(fd: int, known: Facts) -> str | None:
     offset = 0
     if known.headed:
         start = os.pread(fd, MAX_HEADER_BYTES, 0)
-        body, content_type, attributes = unpack(start, Facts(headed=True))
-        if content_type is None and not attributes:
+        offset = header(start).end
+        if not offset:
             return "is announced with a header block (.h) and has none that can be read"
-        offset = len(start) - len(body)
     return _problem_of_packed(fd, offset) if known.packed else None
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ..errors import InvalidValue
 from .digests import sha256
+from .message import GIVEN_ID
 from .transitions import IDS
 from .tree import Tree
 
 MAX_GIVEN_BYTES = 1024
-GIVEN_ID, GIVEN_NAME = "fsmq.id", "fsmq.name"
+GIVEN_NAME = "fsmq.name"
 _MAX_LINK = 200
 _SAFE = "@+~"
 _plain = re.compile(r"[A-Za-z0-9_.~@+-]+")
@@ -79,9 +79,3 @@ def read_given(fd: int) -> Given | None:
     if match is None:
         return None
     return Given(unquote(match[1].decode()), match[2].decode())
-
-
-def given_id(attributes: Mapping[str, str] | None) -> str | None:
-    """The given id among a message's attributes; None if it has none."""
-    found = (attributes or {}).get(GIVEN_ID)
-    return unquote(found) if found is not None and "%" in found else found

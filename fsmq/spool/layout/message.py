@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from ..errors import InvalidValue
 from .compression import MAX_PLAIN_BYTES, decompress
@@ -18,11 +19,19 @@ from .dead_letter import DeadLetter
 from .names import Facts, sequence_of
 
 CONTENT_TYPE = "Content-Type"
-# The attribute that has a message's group.
+# Lines of fsmq itself begin with this, in any case of letters. They are no attributes: nobody who
+# puts a message can write one, and nobody who reads it gets one among its attributes.
+OWN = "fsmq."
+# The line that has a message's group.
 GROUP = "fsmq.group"
 MAX_GROUP_BYTES = 256
-# The attribute that has a message's deduplication id.
+# The line that has a message's deduplication id.
 DEDUP = "fsmq.dedup"
+# The line that has the id that its producer gave, in a queue with an index.
+GIVEN_ID = "fsmq.id"
+# The line that has the moment of the put, in Unix milliseconds, where the id tells an earlier one.
+ARRIVED = "fsmq.arrived"
+_arrived = re.compile(rb"(?:^|\n)fsmq\.arrived: ([0-9]{1,15})\n")
 MAX_DEDUP_BYTES = 256
 MAX_HEADER_BYTES = 64 * 1024
 _attribute_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -64,6 +73,8 @@ class Message:
     created_at, expires_at: None where the id does not say.
     dead_letter: how it became a dead letter the last time; a look tells it, a claim does not.
     claim: the name of the claim, which renewals do not change; None if it was only looked at.
+    group, dedup_id: those with which it was put; None if it has none.
+    given_id: the id that its producer gave, in a queue with an index.
     """
 
     queue: str
@@ -79,16 +90,9 @@ class Message:
     state: str = "ready"
     dead_letter: DeadLetter | None = None
     claim: str | None = field(default=None, compare=False)
-
-    @property
-    def group(self) -> str | None:
-        """The group with which it was put; None if it has none."""
-        return self.attributes.get(GROUP)
-
-    @property
-    def dedup_id(self) -> str | None:
-        """The deduplication id with which it was put; None if it has none."""
-        return self.attributes.get(DEDUP)
+    group: str | None = None
+    dedup_id: str | None = None
+    given_id: str | None = None
 
     @property
     def sequence(self) -> int | None:
@@ -129,9 +133,19 @@ class Header(NamedTuple):
     end: int
     content_type: str | None
     attributes: dict[str, str]
+    own: OwnLines
 
 
-NO_HEADER = Header(0, None, {})
+class OwnLines(NamedTuple):
+    """What the lines of fsmq itself say of a message: its group and its two ids."""
+
+    group: str | None = None
+    dedup_id: str | None = None
+    given_id: str | None = None
+
+
+NO_LINES = OwnLines()
+NO_HEADER = Header(0, None, {}, NO_LINES)
 
 
 def is_attribute_name(name: str) -> bool:
@@ -144,13 +158,17 @@ def public(attributes: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if name[:4] != "sqs."}
 
 
-def pack_header(content_type: str | None, attributes: Mapping[str, str]) -> bytes:
+def pack_header(
+    content_type: str | None, attributes: Mapping[str, str], own: Mapping[str, str] | None = None
+) -> bytes:
     """The header block, or nothing if there is nothing to say.
+
+    own: lines of fsmq itself, which no attribute may look like.
 
     Raises:
         InvalidValue: a name, a value or the whole block breaks a rule.
     """
-    if content_type is None and not attributes:
+    if content_type is None and not attributes and not own:
         return b""
     lines = []
     if content_type is not None:
@@ -160,16 +178,29 @@ def pack_header(content_type: str | None, attributes: Mapping[str, str]) -> byte
     for name, value in attributes.items():
         if name not in _good_names:
             _check_name(name)
-        if _unprintable.search(value) or value != value.strip():
-            raise InvalidValue(f"attribute {name}", _BAD_VALUE)
-        lines.append(f"{name}: {value}\n")
+        lines.append(_line(name, value))
+    if own:
+        lines.extend([_line(name, value) for name, value in own.items()])
     block = "".join(lines).encode() + b"\n"
     if len(block) > MAX_HEADER_BYTES:
         raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes in all")
     return block
 
 
+def _line(name: str, value: str) -> str:
+    if _unprintable.search(value) or value != value.strip():
+        raise InvalidValue(f"attribute {name}", _BAD_VALUE)
+    return f"{name}: {value}\n"
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is one of fsmq's own lines, and so of no attribute."""
+    return name[: len(OWN)].lower() == OWN
+
+
 def _check_name(name: str) -> None:
+    if is_own(name):
+        raise InvalidValue("attributes", f"{name[:200]!r} begins with {OWN}, as only our own do")
     if not is_attribute_name(name):
         raise InvalidValue(
             "attributes",
@@ -189,7 +220,7 @@ def unpack(
     not compressed, or would have more than ``limit`` bytes, as it is: a message is never lost over
     its form.
     """
-    start, content_type, attributes = header(raw) if facts.headed else NO_HEADER
+    start, content_type, attributes, _ = header(raw) if facts.headed else NO_HEADER
     raw = raw[start:]
     if facts.packed:
         plain = decompress(raw, limit)
@@ -204,4 +235,15 @@ def header(raw: bytes) -> Header:
     if not _block.fullmatch(block):
         return NO_HEADER
     values = dict([line.split(": ", 1) for line in block.split("\n")])
-    return Header(end + 2, values.pop(CONTENT_TYPE, None), values)
+    content_type = values.pop(CONTENT_TYPE, None)
+    if OWN not in block.lower():
+        return Header(end + 2, content_type, values, NO_LINES)
+    given = values.get(GIVEN_ID)
+    own = OwnLines(values.get(GROUP), values.get(DEDUP), given and unquote(given))
+    return Header(end + 2, content_type, {n: v for n, v in values.items() if not is_own(n)}, own)
+
+
+def arrived_ms(raw: bytes) -> int | None:
+    """When a message was put whose id tells an earlier moment, in Unix milliseconds; else None."""
+    found = _arrived.search(raw[: header(raw).end])
+    return None if found is None else int(found[1])

@@ -5,26 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from ..errors import InvalidValue, NoSuchQueue, as_unavailable
+from ..errors import InvalidValue
 from . import documents
-from .names import claims_name, limits_name, sends_name
 from .settings import DEFAULTS, SETTINGS, QueueSettings
 from .transitions import CONFIG
 from .tree import Tree
 
 _MAX_SETTINGS_BYTES = 64 * 1024
-# What came after the first programs, which take a file with such a member for one that cannot be
-# understood: it is written where it is not the default.
-_LATER = frozenset(
-    (
-        *("paused", "max_in_flight", "max_rate", "max_burst"),
-        *("retry_backoff", "retry_factor", "retry_most", "retry_jitter"),
-        *("fifo", "max_in_flight_per_group", "alert_age"),
-        *("fetch_order", "dedup_scope", "dedup_by_content"),
-    )
-)
 
 
 def _version(found: os.stat_result) -> tuple[int, int, int]:
@@ -54,7 +44,9 @@ class SettingsStore:
         known = self._known.get(queue)
         if known is not None and known[0] == version:
             return known[1]
-        settings = self._read(path, known[1] if known else DEFAULTS)
+        settings = known[1] if known else DEFAULTS
+        with suppress(ValueError):
+            settings = settings_in(self.document(queue))
         self._known[queue] = (version, settings)
         return settings
 
@@ -69,7 +61,9 @@ class SettingsStore:
             return {}
         version, known = _version(found), self._members.get((queue, name))
         if known is None or known[0] != version:
-            given = self.unknown(queue).get(name)
+            given = None
+            with suppress(ValueError):
+                given = self.document(queue).get(name)
             known = version, given if isinstance(given, dict) else {}
             self._members[queue, name] = known
         return known[1]
@@ -82,79 +76,34 @@ class SettingsStore:
     def problem(self, queue: str) -> str | None:
         """Why a queue's file does not parse; None if it does."""
         try:
-            self._parse(self.path(queue))
-        except FileNotFoundError:
-            return None
+            settings_in(self.document(queue))
         except (OSError, ValueError) as error:
             return str(error)
         return None
 
-    def set(
-        self, queue: str, settings: QueueSettings, members: Mapping[str, Any] | None = None
-    ) -> None:
-        """Replace the file durably: dot-file, fsync, rename, fsync of folder.
+    def document(self, queue: str) -> dict[str, Any]:
+        """All members of a queue's file, known or not; ``{}`` where there is none.
 
-        The dead-letter queue is created if it is missing. members: those that are no settings,
-        where they change, too; all others stay.
-
-        Raises:
-            InvalidValue, NoSuchQueue, Unavailable
+        Raises ValueError, OSError.
         """
-        if settings.dead_letter_queue == queue:
-            raise InvalidValue("dead_letter_queue", "is the queue itself")
-        with as_unavailable(f"cannot store the settings of {queue!r}"):
-            if settings.dead_letter_queue is not None:
-                self._tree.make_queue(settings.dead_letter_queue)
-            self._write(queue, settings, {**self.unknown(queue), **(members or {})})
-            if not self._tree.has_queue(queue):
-                # It was deleted at the same time. A later queue of its name must not begin so.
-                self.forget(queue)
-                raise NoSuchQueue(queue)
-
-    def prepare(
-        self, queue: str, settings: QueueSettings, members: Mapping[str, Any] | None = None
-    ) -> None:
-        """Write the settings of a queue that is about to be created, durably. Raises OSError."""
-        self._write(queue, settings, members or {})
-
-    def unknown(self, queue: str) -> dict[str, Any]:
-        """Members of a queue's file that a program of another version may know. Raises OSError."""
+        self._tree.refresh(self._tree.folder(CONFIG))
         try:
-            given = documents.read(self._tree, self.path(queue), _MAX_SETTINGS_BYTES)
-        except (FileNotFoundError, ValueError):
+            return documents.read(self._tree, self.path(queue), _MAX_SETTINGS_BYTES)
+        except FileNotFoundError:
             return {}
-        return {name: value for name, value in given.items() if name not in SETTINGS}
 
-    def _write(self, queue: str, settings: QueueSettings, unknown: Mapping[str, Any]) -> None:
-        known = {
-            name: value
-            for name, value in settings.as_dict().items()
-            if name not in _LATER or value != getattr(DEFAULTS, name)
-        }
-        text = json.dumps({**known, **unknown}, indent=2) + "\n"
+    def write(self, queue: str, document: Mapping[str, Any]) -> None:
+        """Replace a queue's file durably; the caller has its lock. Raises InvalidValue, OSError."""
+        text = json.dumps(document, indent=2) + "\n"
         if len(text) > _MAX_SETTINGS_BYTES:
             raise InvalidValue("settings", f"are more than {_MAX_SETTINGS_BYTES} bytes in all")
         self._tree.replace(self.path(queue), text.encode())
-
-    def forget(self, queue: str) -> None:
-        """Remove a queue's file. Raises OSError."""
-        if self._tree.unlink(self.path(queue)):
-            for name in (limits_name(queue), sends_name(queue), claims_name(queue)):
-                self._tree.unlink(self._tree.folder(CONFIG, name))
-            self._tree.sync_folder(self._tree.folder(CONFIG))
 
     def path(self, queue: str) -> str:
         """The file of a queue's settings, relative to the root."""
         return self._tree.folder(CONFIG, f"{queue}.json")
 
-    def _read(self, path: str, otherwise: QueueSettings) -> QueueSettings:
-        try:
-            return self._parse(path)
-        except FileNotFoundError:
-            return DEFAULTS
-        except ValueError:
-            return otherwise
 
-    def _parse(self, path: str) -> QueueSettings:
-        given = documents.read(self._tree, path, _MAX_SETTINGS_BYTES)
-        return DEFAULTS.changed({name: given[name] for name in given if name in SETTINGS})
+def settings_in(document: Mapping[str, Any]) -> QueueSettings:
+    """The settings that a file says. Raises InvalidValue."""
+    return DEFAULTS.changed({name: document[name] for name in document if name in SETTINGS})

@@ -8,7 +8,6 @@ itself stands in ``_about.json``.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import time
@@ -17,22 +16,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import InvalidValue, NoSuchLog, NoSuchQueue, NoSuchTopic, Unavailable, as_unavailable
+from ..errors import NoSuchTopic, as_unavailable
 from . import deliveries, documents
 from .deliveries import MAX_ENTRY_BYTES
 from .filters import Filter
-from .names import check_queue, entry, is_queue
-from .transitions import LOGS, REMOVE, TOPICS
+from .names import check_queue, is_queue
+from .transitions import LOGS, TOPICS
 from .tree import Tree
-from .uuids import uuid7
 
 # A change of a folder's mtime means that an entry came or went. Two changes within a tick of the
 # kernel's clock look like one, so what was listed within a tick of a change is listed again.
 _TICK_S = 0.05
 # Listed again after this time in any case: the clock may have been set, or a change been missed.
 FRESH_S = 1.0
-# Only a person can put this right, so a client should not try again at once.
-_BY_HAND_S = 60
 _LOG_ENTRY = "_log:"  # no queue's name begins like this
 _LOG_SUBSCRIBER = f"{LOGS}/"
 # No queue's name begins like this, either.
@@ -79,7 +75,8 @@ class _Listing:
 class Topics:
     """The topics of a spool and their subscriptions.
 
-    What reads or changes a single topic raises Unavailable; the other methods raise OSError.
+    What changes them stands in `fsmq.spool.verbs.subscribing`. What reads a single topic raises
+    Unavailable; the other methods raise OSError.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -99,27 +96,6 @@ class Topics:
     def has(self, topic: str) -> bool:
         return self._tree.is_folder(self.folder(topic))
 
-    def create(self, topic: str) -> bool:
-        """Create a topic durably; False if it was there. Raises InvalidValue."""
-        check_queue(topic, "topic")
-        with as_unavailable(f"cannot create topic {topic!r}"):
-            return self._tree.make_folder(TOPICS, topic)
-
-    def delete(self, topic: str) -> None:
-        """Delete a topic and its subscriptions durably; queues and messages stay.
-
-        Raises:
-            NoSuchTopic
-        """
-        tree = self._tree
-        trash = tree.folder(REMOVE, entry(check_queue(topic, "topic"), uuid7()))
-        with as_unavailable(f"cannot delete topic {topic!r}"):
-            if not self.has(topic) or not tree.rename(self.folder(topic), trash):
-                raise NoSuchTopic(topic)
-            self._known.pop(topic, None)
-            for name in (TOPICS, REMOVE):
-                tree.sync_folder(tree.folder(name))
-
     def about(self, topic: str) -> dict[str, Any]:
         """What a dialect keeps of a topic; empty where there is nothing, or nothing that parses.
 
@@ -131,25 +107,20 @@ class Topics:
             if not self.has(topic):
                 raise NoSuchTopic(topic)
             try:
-                return documents.read(self._tree, f"{self.folder(topic)}/{ABOUT}", MAX_ABOUT_BYTES)
-            except (FileNotFoundError, ValueError):
+                return self.document(topic)
+            except ValueError:
                 return {}
 
-    def describe(self, topic: str, about: Mapping[str, Any]) -> None:
-        """Keep that of a topic, durably.
+    def document(self, topic: str) -> dict[str, Any]:
+        """The same. Raises ValueError where it does not parse, OSError."""
+        try:
+            return documents.read(self._tree, f"{self.folder(topic)}/{ABOUT}", MAX_ABOUT_BYTES)
+        except FileNotFoundError:
+            return {}
 
-        Raises:
-            InvalidValue, NoSuchTopic, Unavailable
-        """
-        check_queue(topic, "topic")
-        text = json.dumps(about).encode() + b"\n"
-        if len(text) > MAX_ABOUT_BYTES:
-            raise InvalidValue("attributes", f"take more than {MAX_ABOUT_BYTES} bytes")
-        with as_unavailable(f"cannot change topic {topic!r}"):
-            try:
-                self._tree.replace(f"{self.folder(topic)}/{ABOUT}", text)
-            except FileNotFoundError:
-                raise NoSuchTopic(topic) from None
+    def forget(self, topic: str) -> None:
+        """Forget what was listed: this process has changed it."""
+        self._known.pop(topic, None)
 
     # -- subscriptions ---------------------------------------------------------------------------
 
@@ -183,89 +154,21 @@ class Topics:
             result[queue] = self._filter(listing, topic, queue, found)
         for log in listing.logs:
             found = self._tree.stat(f"{self.folder(topic)}/{_LOG_ENTRY}{log}")
-            if found is not None and stat.S_ISREG(found.st_mode) and self._has(subscriber_of(log)):
+            if (
+                found is not None
+                and stat.S_ISREG(found.st_mode)
+                and self.has_subscriber(subscriber_of(log))
+            ):
                 filter = self._filter(listing, topic, _LOG_ENTRY + log, found)
                 result[subscriber_of(log)] = filter
         return result
 
-    def _has(self, subscriber: str) -> bool:
+    def has_subscriber(self, subscriber: str) -> bool:
         """Whether a queue or a log exists."""
         log = log_of(subscriber)
         if log is None:
             return self._tree.has_queue(subscriber)
         return self._tree.is_folder(self._tree.folder(LOGS, log))
-
-    def _check(self, subscriber: str) -> None:
-        if not self._has(subscriber):
-            log = log_of(subscriber)
-            raise NoSuchQueue(subscriber) if log is None else NoSuchLog(log)
-
-    def subscribe(
-        self, topic: str, queue: str, filter: Filter | None = None, *, keep: bool = False
-    ) -> bool:
-        """Subscribe a queue durably, or replace its filter; False if it was subscribed.
-
-        queue: or ``logs/<log>``. keep: leave one that is subscribed as it is.
-
-        Raises:
-            InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable
-        """
-        entry_of(queue)
-        check_queue(topic, "topic")
-        with as_unavailable(f"cannot subscribe {queue!r} to {topic!r}"):
-            return self._subscribe(topic, queue, filter, keep=keep)
-
-    def _subscribe(self, topic: str, queue: str, filter: Filter | None, *, keep: bool) -> bool:
-        if not self.has(topic):
-            raise NoSuchTopic(topic)
-        self._check(queue)
-        path = f"{self.folder(topic)}/{entry_of(queue)}"
-        self._remove_folder(path)
-        is_new = self._tree.look(path) is None
-        if keep and not is_new:
-            self._tree.sync_folder(self.folder(topic))  # its subscriber may not have synced it yet
-            return False
-        try:
-            self._tree.replace(path, filter.text() if filter is not None else b"")
-        except FileNotFoundError:
-            raise NoSuchTopic(topic) from None  # it was deleted at the same time
-        finally:
-            self._known.pop(topic, None)
-        try:
-            self._check(queue)
-        except LookupError:
-            # It was deleted at the same time, and may not have seen this subscription.
-            self._tree.unlink(path)
-            raise
-        return is_new
-
-    def unsubscribe(self, topic: str, queue: str) -> bool:
-        """End a subscription durably; False if there was none.
-
-        Raises:
-            InvalidValue, NoSuchTopic, Unavailable
-        """
-        entry_of(queue)
-        check_queue(topic, "topic")
-        with as_unavailable(f"cannot end the subscription of {queue!r} to {topic!r}"):
-            if not self.has(topic):
-                raise NoSuchTopic(topic)
-            self._known.pop(topic, None)
-            path = f"{self.folder(topic)}/{entry_of(queue)}"
-            self._remove_folder(path)
-            was_there = self._tree.unlink(path)
-            # Also where it was gone: the process that ended it may not have synced that yet.
-            self._tree.sync_folder(self.folder(topic))
-            return was_there
-
-    def _remove_folder(self, path: str) -> None:
-        """Remove an empty folder that someone made in an entry's place; it subscribes nothing.
-
-        Raises Unavailable where it is not empty.
-        """
-        if self._tree.is_folder(path) and not self._tree.remove_folder(path):
-            place = self._tree.root / path
-            raise Unavailable(f"{place} is a folder with files in it: move it away", _BY_HAND_S)
 
     def folders(self) -> list[str]:
         """The folders of all topics, but for those that only another user may open.
@@ -293,15 +196,23 @@ class Topics:
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 yield path
 
+    def filter(self, path: str) -> Filter | None:
+        """The filter of an entry now; None if it takes all. Raises ValueError, OSError."""
+        return deliveries.parse(self._read(path))
+
     def problem(self, path: str) -> str | None:
         """Why an entry's filter does not parse; None if it does."""
         try:
-            deliveries.parse(self._read(path))
+            self.filter(path)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             return str(error)
         return None
+
+    def entry(self, topic: str, subscriber: str) -> str:
+        """The path of an entry. Raises InvalidValue."""
+        return f"{self.folder(topic)}/{entry_of(subscriber)}"
 
     def folder(self, topic: str) -> str:
         """The folder of a topic's entries, relative to the root."""
@@ -347,7 +258,7 @@ class Topics:
         if known is not None and known[0] == version:
             return known[1]
         try:
-            filter = deliveries.parse(self._read(f"{self.folder(topic)}/{queue}"))
+            filter = self.filter(f"{self.folder(topic)}/{queue}")
         except ValueError:
             filter = known[1] if known is not None else None
         except FileNotFoundError:

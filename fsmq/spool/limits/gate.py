@@ -78,8 +78,6 @@ class Gate:
         self._limited_until = 0.0
 
     def close(self) -> None:
-        with self._lock:
-            self._shared.close()
         if self.settings.max_in_flight is not None:
             self._in_flight.forget(self._queue)
 
@@ -143,8 +141,7 @@ class Gate:
                 tokens = min(self.settings.burst, self._tokens(line, now) + count)
                 at = line.at if 0 < line.at - now < _SKEW_S else now
                 self._line = line._replace(tokens=tokens, at=at)
-                if self._shared.has_locks:
-                    self._shared.write(self._line)
+                self._shared.write(self._line)
             finally:
                 self._shared.unlock()
         finally:
@@ -195,8 +192,7 @@ class Gate:
         at = self._line.at if 0 < self._line.at - now < _SKEW_S else now
         self._lease = float(max(0, take))
         self._line = self._line._replace(tokens=max(0.0, tokens - self._lease), at=at)
-        if self._shared.has_locks:
-            self._shared.write(self._line)
+        self._shared.write(self._line)
         return take >= 1
 
     def _tokens(self, line: Line, now: float) -> float:

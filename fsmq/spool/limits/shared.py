@@ -6,13 +6,11 @@ counted begins anew. The lock ends with its process.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import math
 import os
-import time
 from typing import NamedTuple
 
+from ..durability.locks import NO_LOCKS, Lock, lock, patiently
 from ..layout.names import limits_name
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
@@ -21,7 +19,6 @@ from ..layout.tree import Tree
 _PATIENCE_S = 0.01
 _RETRY_S = 0.0001
 _BYTES = 80
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class Line(NamedTuple):
@@ -36,45 +33,42 @@ class Line(NamedTuple):
 class Shared:
     """The file ``config/.<queue>.limits`` of one queue. Methods raise OSError.
 
-    has_locks: whether they keep out other processes here.
+    It is open while it is locked. has_locks: whether there are locks here; without them each
+    process has a line of its own.
     """
 
     def __init__(self, tree: Tree, queue: str) -> None:
         self.has_locks = True
         self._tree = tree
         self._path = tree.folder(CONFIG, limits_name(queue))
-        self._fd: int | None = None
+        self._held: Lock | None = None
+        self._own = Line()
 
     def lock(self) -> bool:
         """Lock it; False if another process has it for long."""
-        end = time.monotonic() + _PATIENCE_S
-        while True:
-            fd = self._open()
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    return False
-                time.sleep(_RETRY_S)
-                continue
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
-                self.has_locks = False
-                return True
-            here = self._tree.look(self._path)
-            if here is not None and here.st_ino == os.fstat(fd).st_ino:
-                return True
-            self.close()  # the queue was deleted, and created anew
+        try:
+            self._held = patiently(self._lock, _PATIENCE_S, _RETRY_S)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            self.has_locks = False
+            return True
+        return self._held is not None
+
+    def _lock(self) -> Lock | None:
+        return lock(self._tree, self._path, os.O_CREAT)
 
     def unlock(self) -> None:
-        if self._fd is not None and self.has_locks:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        held, self._held = self._held, None
+        if held is not None:
+            held.unlock()
 
     def read(self) -> Line:
         """The line, while it is locked; the first one where there is none that makes sense."""
+        if self._held is None:
+            return self._own
         try:
-            granted, tokens, at = map(float, os.pread(self._open(), _BYTES, 0).split())
+            granted, tokens, at = map(float, os.pread(self._held.fd, _BYTES, 0).split())
             if math.isfinite(tokens) and math.isfinite(at) and tokens >= 0:
                 return Line(int(granted), tokens, at)
         except (ValueError, OverflowError):
@@ -83,16 +77,8 @@ class Shared:
 
     def write(self, line: Line) -> None:
         """Replace the line, while it is locked."""
-        text = f"{line.granted} {line.tokens or 0:.6f} {line.at:.6f}"
-        os.pwrite(self._open(), text.ljust(_BYTES - 1).encode() + b"\n", 0)
-
-    def close(self) -> None:
-        """End the lock, too."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
-
-    def _open(self) -> int:
-        if self._fd is None:
-            self._fd = self._tree.create_with(self._path, os.O_RDWR | os.O_CREAT)
-        return self._fd
+        if self._held is None:
+            self._own = line
+        else:
+            text = f"{line.granted} {line.tokens or 0:.6f} {line.at:.6f}"
+            os.pwrite(self._held.fd, text.ljust(_BYTES - 1).encode() + b"\n", 0)

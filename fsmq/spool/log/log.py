@@ -102,7 +102,7 @@ class Log:
 
     def configure(self, **changes: Any) -> LogSettings:
         """Change settings durably, such as ``configure(retain_for=3600)``; all settings then."""
-        return self._logs.configure(self.name, changes)
+        return self._logs.configure(self.name, lambda _: changes)
 
     # -- publish ---------------------------------------------------------------------------------
 

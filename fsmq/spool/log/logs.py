@@ -6,11 +6,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from ..context import OpenSpool
-from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable
+from ..durability.settings_lock import LOG, settings_held
+from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable, understood
 from ..layout.names import check_queue, is_queue
 from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
@@ -157,12 +159,29 @@ class Logs:
             tree.rename(draft, tree.folder(REMOVE, f".{uuid7()}"))
             return False
 
-    def configure(self, name: str, changes: Mapping[str, Any]) -> LogSettings:
-        """Change settings of a log durably. Raises InvalidValue, NoSuchLog, Unavailable."""
-        store = self.store(name)
-        before = store.settings
-        after = before.changed(changes)
-        with as_unavailable(f"cannot store the settings of log {name!r}"):
+    def held(self, name: str) -> AbstractContextManager[None]:
+        """Keep others out who change or delete a log, or create, change or delete a channel of it.
+
+        A log is created by one rename, which needs no lock.
+        """
+        return settings_held(self.context.tree, LOG + name)
+
+    def configure(
+        self, name: str, change: Callable[[LogSettings], Mapping[str, Any]]
+    ) -> LogSettings:
+        """Change settings of a log durably; all of them then.
+
+        change: called with the settings as they stand, it gives those that are to be others, or
+            raises.
+
+        Raises InvalidValue, NoSuchLog, Unavailable, and what it raises.
+        """
+        check_log(name)
+        with as_unavailable(f"cannot store the settings of log {name!r}"), self.held(name):
+            store = self.store(name)
+            with understood(f"{store.disk.folder}/{LOG_FILE}"):
+                before = store.read_document().settings
+            after = before.changed(change(before))
             if after.writers == before.writers:
                 self._replace(store, after)
                 store.about()
@@ -187,7 +206,7 @@ class Logs:
     def delete(self, name: str) -> None:
         """Delete a log with all its channels, durably. Raises NoSuchLog, Unavailable."""
         disk = self.disk(name)
-        with as_unavailable(f"cannot delete log {name!r}"):
+        with as_unavailable(f"cannot delete log {name!r}"), self.held(name):
             if not disk.trash_durably(disk.folder):
                 raise NoSuchLog(name)
             for path in self.context.topics.entries_of(subscriber_of(name)):

@@ -83,7 +83,7 @@ class LogMessage:
         return (self._parsed or self._parse()).attributes
 
     def _parse(self) -> _Parsed:
-        _, content_type, attributes = parse_header(self._header)
+        _, content_type, attributes, _ = parse_header(self._header)
         key, own = attributes.pop(_KEY, None), attributes.pop(_ID, None)
         self._parsed = _Parsed(key, own, content_type, attributes)
         return self._parsed

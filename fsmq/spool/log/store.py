@@ -44,7 +44,7 @@ class Store:
         self._looking = threading.Lock()
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
-        self.document = self._read_document()
+        self.document = self.read_document()
         self._host: HostTail | None = None
         self._hosts: LinkedTail | None = None
         self._followed: LinkedTail | None = None
@@ -96,11 +96,12 @@ class Store:
         version = (found.st_mtime_ns, found.st_ino, found.st_size)
         if version != self._version:
             with suppress(ValueError):
-                self.document = self._read_document()
+                self.document = self.read_document()
             self._version = version
         return self.document
 
-    def _read_document(self) -> Document:
+    def read_document(self) -> Document:
+        """The same, read anew. Raises ValueError where it does not parse."""
         try:
             return Document.parse(
                 documents.read(self.disk.tree, f"{self.disk.folder}/{LOG_FILE}", _MAX_FILE_BYTES)

@@ -13,11 +13,11 @@ from ..context import Context
 from ..index.apart import Apart
 from ..index.timers import Timers
 from ..layout.dead_letter import USED_UP
-from ..layout.names import facts, fits, split_entry
+from ..layout.names import fits, split_entry
 from ..layout.settings import QueueSettings
 from ..layout.stamps import Stamps
 from ..layout.throttle import Throttle
-from ..layout.transitions import BURIED, DEFERRED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
+from ..layout.transitions import BURIED, DEFERRED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN, State
 from ..layout.tree import Tree
 from ..verbs.backoff import back_off
 from ..verbs.latch import Latched, latch, pin
@@ -197,7 +197,7 @@ class FromDelay:
         queue, _, message_id = name.rpartition(":")
         settings = context.settings.get(queue)
         try:
-            if context.is_expired(facts(message_id), settings):
+            if context.is_expired(State.DELAY, queue, message_id, settings.retention):
                 return context.make(EXPIRE_DELAY, queue, message_id, deliveries=timer.deliveries)
             dead_letters = settings.dead_letter_queue
             if dead_letters is not None and is_used_up(settings, timer.deliveries):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from ..context import Context
-from ..layout.names import facts, is_id
+from ..layout.names import is_id
 from ..layout.throttle import Throttle
-from ..layout.transitions import EXPIRE_READY, QUEUES
+from ..layout.transitions import EXPIRE_READY, QUEUES, State
 
 # Of a queue whose messages were looked at.
 _THROTTLE = Throttle(0.01)
@@ -83,7 +83,7 @@ class Expiry:
         for message_id in names:
             if settings.retention is None and ".x" not in message_id:
                 continue
-            if not context.is_expired(facts(message_id), settings):
+            if not context.is_expired(State.READY, queue, message_id, settings.retention):
                 continue
             try:
                 context.make(EXPIRE_READY, queue, message_id)

@@ -150,6 +150,8 @@ def begin_redrive(
         ids=_chosen(source, ids),
     )
     with as_unavailable(f"cannot begin a redrive of {source!r}"):
+        if to is not None:
+            check_order(context, source, to, "to")
         save(context.tree, move)
     return move
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fsmq.words import many, span
 
 from ..context import Context
-from ..layout.settings import QueueSettings
+from ..layout.settings import SETTINGS, QueueSettings
 from ..records import peers
 from ..records.alive import look
 from ..views.counts import Lag, Overview, measure_lag, survey
@@ -133,10 +133,11 @@ def _unreadable(context: Context) -> Iterator[Finding]:
         problem = store.problem(queue)
         if problem is not None:
             text = f"the settings of {queue} cannot be parsed: {problem}"
-            advice = f"mend {file}, or fsmq config {queue} SETTING=VALUE"
-            yield Finding("settings", Health.ERROR, text, advice)
-        elif unknown := store.unknown(queue):
-            text = f"settings of {queue} that this version does not know: {', '.join(unknown)}"
+            yield Finding("settings", Health.ERROR, text, f"mend {file}")
+        elif unknown := store.document(queue).keys() - SETTINGS.keys():
+            text = (
+                f"settings of {queue} that this version does not know: {', '.join(sorted(unknown))}"
+            )
             yield Finding("settings", Health.NOTE, text, f"see {file}")
 
 

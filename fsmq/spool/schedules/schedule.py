@@ -74,10 +74,15 @@ class Schedule:
 
         Raises InvalidValue, NoSuchSchedule.
         """
+        return self.change(lambda _: changes)
+
+    def change(self, change: Callable[[ScheduleSettings], Mapping[str, Any]]) -> ScheduleSettings:
+        """The same, where ``change`` gives the changes, called with what stands, or raises."""
         with self._changing() as was:
             if was is None:
                 raise NoSuchSchedule(self.name)
-            content = changed(self._files.read(self.name), changes)
+            now = self._files.read(self.name)
+            content = changed(now, change(now))
             self._replace(was, content)
         return content
 

@@ -241,6 +241,7 @@ def _message(context: Context, queue: str, taken: _Taken) -> Message:
         expires_at=known.expires_s,
         state="in_flight",
         claim=claim_name(context.stamps, taken.deliveries, taken.deadline_ms),
+        **content.own._asdict(),
     )
 
 

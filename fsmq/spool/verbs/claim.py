@@ -17,7 +17,7 @@ from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import NoSuchMessage, as_unavailable
 from ..layout.claim_names import Renewal, claim_name, of_next_claim, of_same_claim, was_last
-from ..layout.names import check_id, check_queue, facts
+from ..layout.names import check_id, check_queue
 from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
 from ..layout.stamps import MAX_COUNT, Stamp
 from ..layout.steps import FEW
@@ -220,10 +220,10 @@ def _alive(
     context: Context, settings: QueueSettings, queue: str, ids: Iterator[str]
 ) -> Iterator[str | None]:
     """Those of the ids that have not expired, and None after every few."""
-    expired = 0
+    expired, retention = 0, settings.retention
     for number, message_id in enumerate(ids, 1):
-        can_expire = settings.retention is not None or ".x" in message_id
-        if not can_expire or not context.is_expired(facts(message_id), settings):
+        can_expire = retention is not None or ".x" in message_id
+        if not can_expire or not context.is_expired(CLAIM.source, queue, message_id, retention):
             yield message_id
         else:
             expired += 1
@@ -243,12 +243,14 @@ def claim_one(
     is_checked: bool = False,
     has_index: bool = False,
     was: str | None = None,
+    count: int = 0,
 ) -> Claim | None:
     """Try to claim one ready message; None if another process has it, or if it is no message.
 
     is_wanted: called with the open file, which may be another message of this id. is_checked: the
     caller has just seen that its queue is there. has_index: the queue has one. was: the last claim
-    of the message, which goes on: None if it was another one.
+    of the message, which goes on: None if it was another one. count: what the message counts as
+    delivered then; 0 is once more than before.
 
     Raises:
         BlockingIOError: another process acts on it right now.
@@ -269,7 +271,8 @@ def claim_one(
         if not is_wanted(context, fd, found):
             return None
         if was is None:
-            deliveries = 1 if stamp is None else min((stamp.deliveries or 0) + 1, MAX_COUNT)
+            before = 0 if stamp is None else stamp.deliveries or 0
+            deliveries = count or min(before + 1, MAX_COUNT)
             deadline_ms = of_next_claim(stamp, deliveries, deadline_ms)
         elif stamp is None or not was_last(stamps, stamp, was):
             return None

@@ -1,85 +1,99 @@
-"""Create a queue with settings, with an index of the ids that producers give, or with an order."""
+"""Create queues, and change their settings: the one way for the library and every dialect."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from ..context import Context
-from ..errors import InvalidValue
-from ..layout.settings import DEFAULTS, QueueSettings
+from ..durability.settings_lock import settings_held
+from ..errors import InvalidValue, NoSuchQueue, as_unavailable, understood
+from ..layout.names import check_queue
+from ..layout.settings import DEFAULTS, SETTINGS, QueueSettings
+from ..layout.settings_store import settings_in
 from ..layout.transitions import IDS
-from .settled import settings_held
+from .removal import forget
+
+# Called under the lock with the settings as they stand, and all members of their file: it gives the
+# members that are to be others, or raises.
+Change: TypeAlias = Callable[[QueueSettings, Mapping[str, Any]], Mapping[str, Any]]
+_KINDS = ("index", "fifo")  # fixed when a queue is created
 
 
-def create(context: Context, queue: str, *, index: bool = False, fifo: bool = False) -> bool:
-    """Create a queue durably; False if it was there. Raises InvalidValue, OSError."""
-    if index and fifo:
-        raise InvalidValue("fifo", "a queue with an index cannot be one")
-    if index:
-        return create_indexed(context, queue)
-    return create_fifo(context, queue) if fifo else context.tree.make_queue(queue)
-
-
-def check_unchanged(now: QueueSettings, wanted: QueueSettings) -> None:
-    """Check that a change leaves what is fixed when a queue is created. Raises InvalidValue."""
-    for field in ("index", "fifo"):
-        if getattr(wanted, field) != getattr(now, field):
-            raise InvalidValue(field, "is fixed when the queue is created")
-
-
-def create_indexed(context: Context, queue: str) -> bool:
-    """Create a queue that has an index, durably; False if it was there.
-
-    The queue comes last: at no moment is there one that should have an index and has none.
-
-    Raises:
-        InvalidValue: it is there without an index.
-        OSError
-    """
-    tree = context.tree
-    if not tree.has_queue(queue):
-        tree.make_folder(IDS, queue)
-        context.settings.prepare(queue, DEFAULTS.changed({"index": True}))
-        created = tree.make_queue(queue)
-    else:
-        created = tree.make_queue(queue)  # who created it may not have synced it yet
-    if not context.settings.get(queue).index:
-        raise InvalidValue("index", f"queue {queue!r} was created without one")
-    return created
-
-
-def create_with(
-    context: Context, queue: str, settings: QueueSettings, members: Mapping[str, Any]
+def create(
+    context: Context,
+    queue: str,
+    members: Mapping[str, Any] | None = None,
+    *,
+    of_any_kind: bool = False,
 ) -> bool:
-    """Create a queue that has these settings from its first moment; False if it was there.
+    """Create a queue durably, with the members of its file; False if it was there, unchanged.
 
-    members: what else stands in the file of settings. A queue that was there stays as it is.
-
-    Raises:
-        InvalidValue, Unavailable, OSError
-    """
-    tree = context.tree
-    if tree.has_queue(queue):
-        return False
-    with settings_held(context, queue):
-        if tree.has_queue(queue):
-            return False
-        context.settings.prepare(queue, settings, members)
-        return tree.make_queue(queue)
-
-
-def create_fifo(context: Context, queue: str) -> bool:
-    """Create a fifo queue, durably; False if it was there.
+    of_any_kind: do not mind whether one that was there has an index, or is fifo, as these say.
 
     Raises:
-        InvalidValue: it is there and is none.
-        OSError
+        InvalidValue: a member is wrong, or it was there and is of another kind.
+        Unavailable
     """
+    members = members or {}
+    wanted = settings_in(members)
     tree = context.tree
-    if not tree.has_queue(queue):
-        context.settings.prepare(queue, DEFAULTS.changed({"fifo": True}))
-    created = tree.make_queue(queue)  # who created it may not have synced it yet
-    if not context.settings.get(queue).fifo:
-        raise InvalidValue("fifo", f"queue {queue!r} was created without it")
+
+    def lacks() -> list[str]:
+        now = context.settings.get(queue)
+        return [k for k in _KINDS if not of_any_kind and getattr(wanted, k) > getattr(now, k)]
+
+    with as_unavailable(f"cannot create queue {queue!r}"):
+        # Programs that start create what is there: no lock that another holds keeps them waiting.
+        if tree.has_queue(queue) and not lacks():
+            return tree.make_queue(queue)
+        with settings_held(tree, queue):
+            is_new = not tree.has_queue(queue)
+            if is_new:
+                forget(context, queue)  # what one that died while it created or deleted it has left
+                if wanted.index:
+                    tree.make_folder(IDS, queue)
+                if members:
+                    context.settings.write(queue, members)
+            # The folder comes last: at no moment is there a queue without what it should have.
+            created = tree.make_queue(queue)
+            if is_new and not created:
+                forget(context, queue)  # somebody has made it by hand meanwhile, as it is
+            if kinds := lacks():
+                raise InvalidValue(kinds[0], f"queue {queue!r} was created without it")
     return created
+
+
+def change(context: Context, queue: str, change: Change, keeps: str | None = None) -> QueueSettings:
+    """Change members of a queue's file, durably; its settings then. All other members stay.
+
+    A dead-letter queue that is missing is created. keeps: a member that is no setting, but what one
+    dialect keeps there.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable, and what ``change`` raises.
+    """
+    check_queue(queue)
+    with (
+        as_unavailable(f"cannot change the settings of {queue!r}"),
+        settings_held(context.tree, queue),
+    ):
+        if not context.tree.has_queue(queue):
+            raise NoSuchQueue(queue)
+        with understood(context.settings.path(queue)):
+            document = context.settings.document(queue)
+            now = settings_in(document)
+        members = change(now, document)
+        settings = now.changed({n: value for n, value in members.items() if n != keeps})
+        if fixed := [k for k in _KINDS if getattr(settings, k) != getattr(now, k)]:
+            raise InvalidValue(fixed[0], "is fixed when the queue is created")
+        if settings.dead_letter_queue == queue:
+            raise InvalidValue("dead_letter_queue", "is the queue itself")
+        if settings.dead_letter_queue is not None:
+            create(context, settings.dead_letter_queue)
+        for name, value in members.items():
+            document[name] = getattr(settings, name, value)
+            if name in SETTINGS and document[name] == getattr(DEFAULTS, name):
+                del document[name]
+        context.settings.write(queue, document)
+    return settings

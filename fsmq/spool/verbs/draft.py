@@ -13,6 +13,7 @@ from ..layout.digests import sha256
 from ..layout.files import write_all
 from ..layout.given_ids import check_given, given_lines
 from ..layout.message import (
+    ARRIVED,
     CONTENT_TYPE,
     DEDUP,
     GROUP,
@@ -35,6 +36,9 @@ from ..layout.names import (
 )
 from ..layout.settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 from ..layout.uuids import group_bits, sequenced_uuid7
+
+# An id that is given may be older, without a line that says so: such is one of a client's own.
+_LATE_MS = 1000
 
 
 class Draft(NamedTuple):
@@ -108,10 +112,12 @@ def draft(
         limit = min(limit, settings.max_message_bytes)
     if len(message.body) > limit:
         raise MessageTooLarge(len(message.body), limit)
-    attributes, group, key = message.attributes, message.group, None
+    group, own_lines, key = message.group, None, None
     if group is not None or message.dedup_id is not None or settings.fifo:
-        group, attributes, key = _of_group(message, settings)
-    header = pack_header(message.content_type, attributes)
+        own_lines, key = _own_lines(message, settings)
+    if own is not None and settings.retention is not None:
+        own_lines = {**(own_lines or {}), **_late_line(own, context.now_ms())}
+    header = pack_header(message.content_type, message.attributes, own_lines)
     body, packed = message.body, False
     if settings.compression is not None and body and can_carry(own):
         smaller = compress(body, settings.compression)
@@ -136,18 +142,26 @@ def draft(
     return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group, key)
 
 
-def _of_group(
-    message: NewMessage, settings: QueueSettings
-) -> tuple[str | None, Mapping[str, str], bytes | None]:
-    """The group of a message, its attributes, and its key among deduplication ids. InvalidValue."""
-    group, attributes = message.group, message.attributes
-    if group is not None or settings.fifo:
-        group, attributes = _grouped(message, settings)
+def _late_line(own: str, now_ms: int) -> dict[str, str]:
+    """The line of a message whose given id tells an old moment: retention counts from now."""
+    made_ms = facts(own).created_ms
+    is_late = made_ms is not None and made_ms < now_ms - _LATE_MS
+    return {ARRIVED: str(now_ms)} if is_late else {}
+
+
+def _own_lines(message: NewMessage, settings: QueueSettings) -> tuple[dict[str, str], bytes | None]:
+    """The lines of group and deduplication id, and the key that stands for the id. InvalidValue."""
+    group = message.group
+    if group is None and settings.fifo:
+        raise InvalidValue("group", "is missing: a fifo queue keeps the order within groups")
+    lines = {}
+    if group is not None:
+        _check_group(message, group, settings)
+        lines[GROUP] = group
     if message.dedup_id is None and not settings.dedup_by_content:
-        return group, attributes, None
-    dedup_id = _dedup_id(message, settings)
-    key = key_of(dedup_id, group if settings.dedup_scope == "group" else None)
-    return group, {**attributes, DEDUP: dedup_id}, key
+        return lines, None
+    lines[DEDUP] = dedup_id = _dedup_id(message, settings)
+    return lines, key_of(dedup_id, group if settings.dedup_scope == "group" else None)
 
 
 def _dedup_id(message: NewMessage, settings: QueueSettings) -> str:
@@ -162,11 +176,8 @@ def _dedup_id(message: NewMessage, settings: QueueSettings) -> str:
     return given
 
 
-def _grouped(message: NewMessage, settings: QueueSettings) -> tuple[str, Mapping[str, str]]:
-    """The group of a message, and its attributes with it. Raises InvalidValue."""
-    group = message.attributes.get(GROUP) if message.group is None else message.group
-    if group is None:
-        raise InvalidValue("group", "is missing: a fifo queue keeps the order within groups")
+def _check_group(message: NewMessage, group: str, settings: QueueSettings) -> None:
+    """Raise InvalidValue if a message may not have this group."""
     if not isinstance(group, str) or not 1 <= _bytes(group) <= MAX_GROUP_BYTES:
         raise InvalidValue("group", f"must be a text of 1 to {MAX_GROUP_BYTES} bytes")
     if settings.fifo:
@@ -177,7 +188,6 @@ def _grouped(message: NewMessage, settings: QueueSettings) -> tuple[str, Mapping
         ):
             if is_given:
                 raise InvalidValue(field, "cannot be given in a fifo queue: the order decides")
-    return group, {**message.attributes, GROUP: group}
 
 
 def _bytes(text: str) -> int:
@@ -204,7 +214,8 @@ def restored(context: Context, queue: str, message: NewMessage, settings: QueueS
     if limit is not None and len(message.body) > limit:
         raise MessageTooLarge(len(message.body), limit)
     known = facts(name)
-    header = _header(message.content_type, message.attributes)
+    own_lines = {} if message.group is None else {GROUP: message.group}
+    header = _header(message.content_type, {**message.attributes, **own_lines})
     wanted = message.body, message.content_type, dict(message.attributes)
     # Not every name with the flag of compression has a compressed body.
     bodies = [message.body]

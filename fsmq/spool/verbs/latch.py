@@ -35,6 +35,10 @@ _RETRY_S = 0.0001
 _LOOK_ONLY = getattr(os, "O_PATH", os.O_RDONLY)  # only Linux opens a file that one may not read
 PATIENCE_S = 0.02
 
+# Open files that are latched. A child that is forked meanwhile closes its copies: they would keep
+# the latches of a parent that is killed.
+_latched: set[int] = set()
+
 # Whether an open file, with its fstat, is the message that the caller means.
 IsWanted: TypeAlias = Callable[[Context, int, os.stat_result], bool]
 
@@ -56,6 +60,7 @@ class Latched(NamedTuple):
 
     def unlatch(self) -> None:
         """End the latch and keep the descriptor."""
+        _latched.discard(self.fd)
         try:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
         except OSError:
@@ -206,6 +211,7 @@ def _latch(context: Context, path: str, looks: bool) -> Latched | None:
     if fd is None:
         return None
     kept = locked = False
+    _latched.add(fd)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -223,9 +229,20 @@ def _latch(context: Context, path: str, looks: bool) -> Latched | None:
         return latched if kept else None
     finally:
         if not kept:
+            _latched.discard(fd)
             if locked:
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
+
+
+def _leave_to_parent() -> None:
+    for fd in _latched:
+        with suppress(OSError):
+            os.close(fd)
+    _latched.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def pin(context: Context, path: str) -> Latched | None:

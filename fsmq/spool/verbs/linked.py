@@ -23,6 +23,9 @@ def keeps_id(context: Context, queue: str, fd: int, found: os.stat_result) -> bo
         return True
     tree = context.tree
     path = tree.path(State.READY, queue, given.name)
+    here = tree.look(path)
+    if here is None or here.st_ino != found.st_ino:
+        return True  # it has moved on, or was written by hand and names another file
     try:
         if make_link(tree, queue, given.id, path, found.st_ino):
             return True

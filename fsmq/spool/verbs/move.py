@@ -107,7 +107,7 @@ def _check(source: str, target: str) -> None:
         raise InvalidValue("target", "is the same queue as the source")
 
 
-def check_order(context: Context, source: str, target: str) -> None:
+def check_order(context: Context, source: str, target: str, field: str = "target") -> None:
     """Make sure that a move keeps the order of a fifo queue. Raises InvalidValue, OSError.
 
     A moved message keeps its name, and with it a place that only its own queue has given. So only
@@ -116,7 +116,7 @@ def check_order(context: Context, source: str, target: str) -> None:
     settings = context.settings.get(target)
     if settings.fifo and settings.dead_letter_queue != source:
         reason = f"{target!r} is a fifo queue, whose order only puts make: put the messages there"
-        raise InvalidValue("target", f"{reason} (its own dead letters may be moved back)")
+        raise InvalidValue(field, f"{reason} (its own dead letters may be moved back)")
 
 
 def move_one(context: Context, how: Transition, source: str, message_id: str, target: str) -> bool:

@@ -10,7 +10,7 @@ from ..durability.send_lines import Line, read_line, recover_sends
 from ..durability.sync import Work
 from ..errors import FsmqError, NoRoom, unavailable
 from ..layout.claim_names import claim_name
-from ..layout.message import DEDUP, Message, found_message
+from ..layout.message import Message, found_message
 from ..layout.names import Facts, check_queue, facts, sends_name, sequence_of
 from ..layout.settings import check_number
 from ..layout.steps import Steps
@@ -115,7 +115,7 @@ class Claims:
                     content = read_plain(claim.fd, claim.size, known, self.budget)
                 else:
                     content = yield from self._read(claim, known)
-                if settings.fifo and DEDUP in content.attributes:
+                if settings.fifo and content.own.dedup_id is not None:
                     self._keep_record(claim.message_id)
                 self.messages.append(self._message(claim, known, content))
                 size += max(claim.size, len(content.body))
@@ -191,6 +191,7 @@ class Claims:
             "in_flight",
             None,
             claim_name(self._context.stamps, claim.deliveries, claim.deadline_ms),
+            *content.own,
         )
 
     def _return(self, message_id: str, mtime_ns: int) -> None:

@@ -23,7 +23,7 @@ from ..layout.steps import portions
 from ..layout.transitions import DELAY, IDS, MOVE_READY, MOVED, NEW, QUEUES, State
 from .latch import PATIENCE_S, Latched, latch
 from .links_of_move import PART, LinksOfMove
-from .move import has_index, is_elsewhere
+from .move import check_order, has_index, is_elsewhere
 
 
 class Redriven(NamedTuple):
@@ -210,6 +210,8 @@ def redrive_messages(
         for queue in (dead, to):
             if queue is not None and not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
+        if to is not None:
+            check_order(context, dead, to, "to")
         redrive = Redrive(context, dead, to)
         for part in portions(list(dict.fromkeys(ids)), PART):
             redrive.part(part)

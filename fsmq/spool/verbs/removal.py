@@ -13,11 +13,25 @@ from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.dedup_records import forget_records
+from ..durability.locks import free_lock
+from ..durability.settings_lock import settings_held
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
-from ..layout.names import check_id, check_queue, entry, fits, is_id, split_entry, split_staged
+from ..layout.names import (
+    check_id,
+    check_queue,
+    claims_name,
+    entry,
+    fits,
+    is_id,
+    limits_name,
+    sends_name,
+    split_entry,
+    split_staged,
+)
 from ..layout.transitions import (
+    CONFIG,
     DELAY,
     IDS,
     INDEX_TRASH,
@@ -171,6 +185,9 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
 def delete_queue(context: Context, queue: str) -> Pending[None]:
     """Delete a queue, its settings and all its messages, wherever they are.
 
+    All of it under the lock of its name: one that is stopped in the middle meets no later queue
+    when it goes on. Where there is none, what a deletion that died has left of it is removed.
+
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
     """
@@ -180,44 +197,66 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
     work.folders.add(tree.folder(TOPICS))
     try:
-        with as_unavailable(f"cannot delete queue {queue!r}"):
+        with as_unavailable(f"cannot delete queue {queue!r}"), settings_held(tree, queue):
             work.folders.update(context.topics.folders())
-            if not tree.has_queue(queue):
+            was_there = tree.has_queue(queue)
+            if was_there:
+                _delete(context, queue, work)
+            else:
+                tree.sync_folder(tree.folder(QUEUES))  # who deleted it may not have done so yet
+            forget(context, queue)
+            if not was_there:
                 raise NoSuchQueue(queue)
-            # The folder of the queue goes last. After a crash in the middle the queue is still
-            # there, so a retry finishes the work, and a later queue of its name gets nothing.
-            purge_folder(context, queue, NEW)
-            purge_folder(context, queue, DELAY)
-            if has_few(tree, queue):
-                purge_ready(context, queue)
-            _end_subscriptions(context, queue)
-            settings = context.settings.get(queue)
-            has_index = settings.index
-            if settings.fifo:
-                forget_records(tree, queue, context.now_ms())
-            context.settings.forget(queue)
-            if has_index:
-                # No put finds that the queue has an index any more.
-                tree.rename(tree.folder(IDS, queue), tree.folder(REMOVE, INDEX_TRASH + uuid7()))
-                work.folders.add(tree.folder(IDS))
-            trash = tree.folder(REMOVE, entry(queue, uuid7()))
-            sync_afterwards(tree, queue, work)
-            if not _discard_folder(context, queue, trash):
-                raise NoSuchQueue(queue)
-            # Now no put and no delivery finds the queue, so one pass sees all that is left.
-            found = tree.stat(trash)
-            died_ns = found.st_ctime_ns if found is not None else 0
-            await_claims(tree, trash)
-            context.ready.forget(queue)
-            purge_folder(context, queue, NEW, died_ns)
-            purge_folder(context, queue, DELAY, died_ns)
-            _end_subscriptions(context, queue, died_ns)
-            if not _is_successors(tree, queue, context.settings.path(queue), died_ns):
-                context.settings.forget(queue)
     except BaseException:
         work.close()
         raise
     return Pending(work, partial(context.metrics.count, ("delete_queue",)))
+
+
+def forget(context: Context, queue: str) -> None:
+    """Remove, durably, what tells what a queue was like that is gone; the caller has its lock.
+
+    Raises OSError.
+    """
+    tree, settings = context.tree, context.settings.path(queue)
+    if tree.look(settings) is None and tree.look(tree.folder(IDS, queue)) is None:
+        return
+    # Before all else: who renamed the folder may have died, and a power cut bring that back.
+    for folder in (QUEUES, REMOVE):
+        tree.sync_folder(tree.folder(folder))
+    forget_records(tree, queue, context.now_ms())
+    if tree.rename(tree.folder(IDS, queue), tree.folder(REMOVE, INDEX_TRASH + uuid7())):
+        tree.sync_folder(tree.folder(IDS))
+    for name in (limits_name(queue), sends_name(queue), claims_name(queue)):
+        try:
+            free_lock(tree, tree.folder(CONFIG, name))  # one that is held stays, for its holder
+        except OSError:
+            tree.unlink(tree.folder(CONFIG, name))  # another user's, or there are no locks
+    tree.unlink(settings)
+    tree.sync_folder(tree.folder(CONFIG))
+
+
+def _delete(context: Context, queue: str, work: Work) -> None:
+    """Remove the messages of a queue, and let its folder go."""
+    tree = context.tree
+    # The folder goes behind the messages: after a crash in between a retry finds it.
+    purge_folder(context, queue, NEW)
+    purge_folder(context, queue, DELAY)
+    if has_few(tree, queue):
+        purge_ready(context, queue)
+    trash = tree.folder(REMOVE, entry(queue, uuid7()))
+    sync_afterwards(tree, queue, work)
+    if not _discard_folder(context, queue, trash):
+        raise NoSuchQueue(queue)
+    # Now no put and no delivery finds the queue, so one pass sees all that is left.
+    await_claims(tree, trash)
+    context.ready.forget(queue)
+    purge_folder(context, queue, NEW, is_gone=True)
+    purge_folder(context, queue, DELAY, is_gone=True)
+    for path in context.topics.entries_of(queue):
+        if not tree.has_queue(queue):
+            tree.unlink(path)
+            tree.sync_folder(path.rpartition("/")[0])
 
 
 def _discard_folder(context: Context, queue: str, trash: str) -> bool:
@@ -286,12 +325,13 @@ def purge_folder(
     context: Context,
     queue: str,
     folder: str,
-    died_ns: int | None = None,
+    is_gone: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> int:
     """Remove a queue's messages from ``new/`` or ``delay/``, unfinished ones included; how many.
 
-    died_ns: when the queue was deleted; messages of a later queue of its name stay.
+    is_gone: the queue is. If there is one of its name again, which a shell user has made, what is
+        there may be its own, and stays: to remove an acknowledged message is a loss.
     """
     tree = context.tree
     purged = 0
@@ -302,8 +342,8 @@ def purge_folder(
         if parts is None or parts[0] != queue:
             continue
         path = tree.folder(folder, name)
-        if died_ns is not None and _is_successors(tree, queue, path, died_ns):
-            continue
+        if is_gone and tree.has_queue(queue):
+            break
         if staged is None:
             if remove_from(tree, [transition], queue, parts[1]):
                 context.record(PURGED, queue, parts[1])
@@ -314,24 +354,6 @@ def purge_folder(
         if purged % PROGRESS_STEP == 0:
             progress(purged)
     return purged
-
-
-def _end_subscriptions(context: Context, queue: str, died_ns: int | None = None) -> None:
-    tree = context.tree
-    for path in context.topics.entries_of(queue):
-        if died_ns is None or not _is_successors(tree, queue, path, died_ns):
-            tree.unlink(path)
-            tree.sync_folder(path.rpartition("/")[0])
-
-
-def _is_successors(tree: Tree, queue: str, path: str, died_ns: int) -> bool:
-    """Whether a file belongs to a later queue of the name of a deleted one.
-
-    Then its ctime is not older than the rename of the deleted queue. In doubt the answer is yes: to
-    keep a deleted message is a nuisance, to remove an acknowledged one is a loss.
-    """
-    found = tree.stat(path)
-    return found is not None and found.st_ctime_ns >= died_ns and tree.has_queue(queue)
 
 
 def removal_work(tree: Tree) -> Work:

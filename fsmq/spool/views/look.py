@@ -135,6 +135,7 @@ def look(
         expires_at=known.expires_s,
         state=hidden_state(stamp, context.now_ms()) if state is State.DELAY else state.value,
         dead_letter=dead,
+        **content.own._asdict(),
     )
 
 

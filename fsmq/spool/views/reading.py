@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from ..context import Context
 from ..layout.compression import decompress_in
 from ..layout.files import read_all
-from ..layout.message import MAX_HEADER_BYTES, NO_HEADER, header
+from ..layout.message import MAX_HEADER_BYTES, NO_HEADER, NO_LINES, OwnLines, header
 from ..layout.names import Facts
 from ..layout.steps import LARGE_BYTES, Steps
 
@@ -87,6 +87,7 @@ class Content(NamedTuple):
     body: bytes
     content_type: str | None
     attributes: dict[str, str]
+    own: OwnLines
 
 
 def is_plain(size: int, known: Facts) -> bool:
@@ -100,9 +101,9 @@ def read_plain(fd: int, size: int, known: Facts, budget: Budget) -> Content:
     body = read_all(fd, size)
     budget.use(max(size, len(body)))
     if not known.headed:
-        return Content(body, None, {})
-    end, content_type, attributes = header(body)
-    return Content(body[end:], content_type, attributes if end else {})
+        return Content(body, None, {}, NO_LINES)
+    end, content_type, attributes, own = header(body)
+    return Content(body[end:], content_type, attributes if end else {}, own)
 
 
 def read(context: Context, fd: int, size: int, known: Facts, budget: Budget) -> Steps[Content]:
@@ -130,4 +131,4 @@ def read(context: Context, fd: int, size: int, known: Facts, budget: Budget) -> 
         plain = yield from decompress_in(body, limit, lambda plain: budget.need(size + plain))
         body = body if plain is None else plain
     budget.use(max(size, len(body)))  # the file has the attributes too
-    return Content(body, found.content_type, dict(found.attributes))
+    return Content(body, found.content_type, dict(found.attributes), found.own)

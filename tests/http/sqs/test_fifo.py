@@ -320,4 +320,4 @@ def test_the_group_is_that_of_the_native_dialect(sqs: Any, suite: Suite) -> None
         with urllib.request.urlopen(asked, timeout=60) as answer:
             return dict(answer.headers) if answer.status == 200 else None
 
-    assert eventually(native)["X-Message-Attribute-fsmq.group"] == "a"
+    assert eventually(native)["X-Message-Group"] == "a"

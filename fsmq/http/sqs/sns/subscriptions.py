@@ -10,6 +10,7 @@ from fsmq.spool.layout.deliveries import Delivery
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.policies import SCOPES, Policy, Scope
 from fsmq.spool.layout.topics import log_of
+from fsmq.spool.verbs.subscribing import change_filter
 
 from ..ask import Action, Ask, Result
 from ..errors import SqsError
@@ -64,10 +65,10 @@ class Subscriptions(OfTopics):
                 is_fifo = self._spool.settings(queue).fifo
             if is_fifo != topic.endswith(FIFO):
                 raise invalid(_WRONG_KIND[is_fifo])
+            if self._spool.subscribe(topic, queue, delivery, keep=True):
+                return
             now = self._spool.subscriptions(topic)
-            if queue not in now:
-                self._spool.subscribe(topic, queue, delivery)
-            elif _described(now[queue]) != _described(delivery):
+            if queue in now and _described(now[queue]) != _described(delivery):
                 words = "Attributes Reason: Subscription already exists with different attributes"
                 raise invalid(words)
         except NoSuchQueue:
@@ -113,14 +114,16 @@ class Subscriptions(OfTopics):
         return {}
 
     def _change(self, topic: str, tag: str, given: Mapping[str, str]) -> None:
-        queue, filter = self._find(topic, tag)
-        if filter is None:
-            now = Delivery(raw=True)  # as touch has made it
-        elif isinstance(filter, Delivery):
-            now = filter
-        else:
-            raise invalid("SubscriptionArn Reason: It has a filter of another dialect")
-        self._spool.subscribe(topic, queue, _changed(now, given))
+        def change(now: Filter | None) -> Filter:
+            if now is None:
+                now = Delivery(raw=True)  # as touch has made it
+            if not isinstance(now, Delivery):
+                raise invalid("SubscriptionArn Reason: It has a filter of another dialect")
+            return _changed(now, given)
+
+        queue, _ = self._find(topic, tag)
+        if not change_filter(self._spool.context, topic, queue, change):
+            raise no_such_subscription()
 
     async def list_of_topic(self, ask: Ask) -> Result:
         topic = topic_of(ask.members["TopicArn"])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchTopic
 from fsmq.spool.layout.topics import log_of
+from fsmq.spool.verbs.subscribing import describe_topic
 
 from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError
@@ -62,10 +63,9 @@ class OfTopics(Actions):
     def topic(self, name: str) -> Topic:
         """A topic that is there. Raises SnsError, Unavailable."""
         try:
-            about = self._spool.context.topics.about(name)
+            return _topic(name, self._spool.context.topics.about(name))
         except NoSuchTopic:
             raise no_such_topic() from None
-        return Topic(name, _texts(about.get("attributes")), _texts(about.get("tags")))
 
 
 class Topics(OfTopics):
@@ -98,18 +98,19 @@ class Topics(OfTopics):
         return {"TopicArn": ask.options.topic_arn(name)}
 
     def _create(self, wanted: Topic, has_tags: bool) -> None:
-        topics = self._spool.context.topics
-        created = self._spool.create_topic(wanted.name)
-        # Also where a crash came between the two.
-        if created or not topics.about(wanted.name):
-            topics.describe(wanted.name, wanted.kept())
-            return
-        now = self.topic(wanted.name)
-        for name, value in wanted.attributes.items():
-            if now.attributes.get(name, _DEFAULTS.get(name)) != value:
-                raise invalid("Attributes Reason: Topic already exists with different attributes")
-        if has_tags and dict(now.tags) != dict(wanted.tags):
-            raise invalid("Tags Reason: Topic already exists with different tags")
+        def change(about: Mapping[str, Any]) -> Mapping[str, Any]:
+            if not about:
+                return wanted.kept()
+            now = _topic(wanted.name, about)
+            for name, value in wanted.attributes.items():
+                if now.attributes.get(name, _DEFAULTS.get(name)) != value:
+                    words = "Attributes Reason: Topic already exists with different attributes"
+                    raise invalid(words)
+            if has_tags and dict(now.tags) != dict(wanted.tags):
+                raise invalid("Tags Reason: Topic already exists with different tags")
+            return about
+
+        describe_topic(self._spool.context, wanted.name, change, creates=True)
 
     async def delete(self, ask: Ask) -> Result:
         name = topic_of(ask.members["TopicArn"])
@@ -183,11 +184,13 @@ class Topics(OfTopics):
         name = topic_of(ask.members[parameter], parameter)
         require(ask, "admin", name)
 
-        def now() -> None:
-            changed = change(self.topic(name))
-            self._spool.context.topics.describe(name, changed.kept())
+        def changed(about: Mapping[str, Any]) -> Mapping[str, Any]:
+            return {**about, **change(_topic(name, about)).kept()}
 
-        await self._service.in_thread(now)
+        try:
+            await self._service.in_thread(describe_topic, self._spool.context, name, changed)
+        except NoSuchTopic:
+            raise no_such_topic() from None
         return {}
 
 
@@ -231,6 +234,10 @@ def _checked_tags(ask: Ask) -> dict[str, str]:
         return dict(check_tags(given))
     except SqsError as error:
         raise invalid(error.words) from None
+
+
+def _topic(name: str, about: Mapping[str, Any]) -> Topic:
+    return Topic(name, _texts(about.get("attributes")), _texts(about.get("tags")))
 
 
 def _texts(given: Any) -> dict[str, str]:

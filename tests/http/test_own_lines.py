@@ -1,0 +1,106 @@
+"""The lines of a header block that fsmq writes itself: no caller can write one, in any dialect.
+
+They say which id a message has in an index, and in which group it is. Who could forge them could
+act on the messages of others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, Spool
+from tests.harness.suite import Suite
+from tests.http.helpers import Wire
+from tests.http.sqs.clients import client
+
+SPELLINGS = ("fsmq.id", "fsmq.name", "FSMQ.Group", "Fsmq.anything")
+
+
+@pytest.fixture
+def wire(suite: Suite) -> Iterator[Wire]:
+    with Wire(suite.url) as wire:
+        yield wire
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_no_post_publish_or_batch_takes_one(wire: Wire, queue: str, name: str) -> None:
+    assert wire.ask("PUT", f"/_topics/{queue}").status == 201
+    assert wire.ask("PUT", f"/_topics/{queue}/queues/{queue}").status == 201
+    header = {f"X-Message-Attribute-{name}": "x"}
+    many = json.dumps([{"body": "1", "attributes": {name: "x"}}]).encode()
+    schedule = json.dumps({"queue": queue, "cron": "0 0 * * *", "attributes": {name: "x"}})
+    asked: list[tuple[str, str, bytes, dict[str, str]]] = [
+        ("POST", f"/{queue}/messages", b"x", header),
+        ("POST", f"/{queue}/messages", b"x" * 100_000, header),
+        ("POST", f"/_topics/{queue}/messages", b"x", header),
+        ("POST", f"/{queue}/batch", many, {}),
+        ("PUT", f"/_schedules/{queue}", schedule.encode(), {}),
+    ]
+    for method, path, body, headers in asked:
+        answer = wire.ask(method, path, headers, body)
+        assert (answer.status, answer.json["field"]) == (400, "attributes"), path
+    assert wire.ask("GET", f"/{queue}/messages").status == 204
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_no_log_takes_one(wire: Wire, queue: str, name: str) -> None:
+    """What is copied from a log into a queue would be refused there for ever."""
+    assert wire.ask("PUT", f"/_logs/{queue}").status == 201
+    answer = wire.ask(
+        "POST", f"/_logs/{queue}/messages", {f"X-Message-Attribute-{name}": "x"}, b"x"
+    )
+    assert (answer.status, answer.json["field"]) == (400, "attributes")
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_amazons_clients_send_none(suite: Suite, queue: str, name: str) -> None:
+    sqs: Any = client(suite.url)
+    url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+    attributes = {name: {"DataType": "String", "StringValue": "x"}}
+    with pytest.raises(sqs.exceptions.ClientError, match="must not begin with fsmq"):
+        sqs.send_message(QueueUrl=url, MessageBody="x", MessageAttributes=attributes)
+
+
+def test_a_message_is_passed_on_with_its_attributes(tmp_path: Path) -> None:
+    """A copy of a message that has an id is another message, and the first one stays."""
+    with Spool(tmp_path / "mq", sync="none") as spool:
+        spool.create_queue("jobs", index=True)
+        jobs = spool.indexed("jobs")
+        jobs.upsert([NewMessage(b"first", id="A", attributes={"color": "red"})])
+        spool.deliver()
+        seen = jobs.find("A")
+        assert seen is not None
+        assert (seen.given_id, dict(seen.attributes)) == ("A", {"color": "red"})
+        spool.queue("jobs").put(b"copy", attributes=seen.attributes)
+        spool.deliver()
+        assert sorted(m.body for m in spool.queue("jobs").claim(9)) == [b"copy", b"first"]
+        with pytest.raises(InvalidValue, match="begins with fsmq"):
+            spool.queue("jobs").put(b"forged", attributes={"fsmq.id": "A"})
+
+
+def test_what_a_file_says_of_another_counts_for_nothing(tmp_path: Path) -> None:
+    """A file that was written by hand and moved in, which claims to be another message."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"not of the spool")
+    with Spool(tmp_path / "mq", sync="none") as spool:
+        spool.create_queue("jobs", index=True)
+        jobs = spool.indexed("jobs")
+        [name] = jobs.upsert([NewMessage(b"first", id="A", priority=9)])
+        spool.deliver()
+        root = Path(spool.tree.root)
+        for number, (given, other) in enumerate(
+            [("A", name), ("B", f"../../../{outside.name}"), ("C", "../../new/none")]
+        ):
+            forged = f"fsmq.id: {given}\nfsmq.name: {other}\n\nforged".encode()
+            at = f"00000000-0000-7000-8000-00000000000{number}.h"
+            (root / "queues" / "jobs" / at).write_bytes(forged)
+        found = [message.body for message in spool.queue("jobs").claim(9)]
+        assert found == [b"forged"] * 3 + [b"first"]
+        assert sorted(os.listdir(root / "ids" / "jobs")) == ["A"]
+        assert outside.stat().st_nlink == 1

@@ -1,0 +1,58 @@
+"""A consumer is stopped before any call with which it claims a message again; another claims it."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import count
+from pathlib import Path
+
+from fsmq.spool import Message, Spool
+from fsmq.spool.consumers.claims import claim_ids, renew_claims
+from fsmq.spool.consumers.window import Window
+from tests.interleave.gate import Actor, Gate
+from tests.spool.helpers import Clock
+
+SHORT_S, LONG_S = 5.0, 600.0
+
+
+def let_pass(gate: Gate, clock: Clock, mover: Spool) -> None:
+    """Short claims end."""
+    gate.pass_time(SHORT_S + 1)
+    clock.advance(SHORT_S + 1)
+    mover.deliver()
+
+
+def test_it_never_ends_the_claim_of_another(scratch: Path) -> None:
+    gate = Gate()
+    seen = set()
+    with gate.open():
+        for stop in count():
+            root, clock = scratch / str(stop), Clock()
+            one, other = (
+                Spool(root, sync="none", clock=clock, delivers=delivers, watch="poll")
+                for delivers in (False, True)
+            )
+            with one, other:
+                jobs = other.queue("jobs", create=True)
+                jobs.put(b"x")
+                other.deliver()
+                window = Window(one.tree, "jobs")
+                claims = one.complete(claim_ids(one.context, window, 1, visibility=SHORT_S))
+                let_pass(gate, clock, other)
+                actor = Actor(
+                    gate,
+                    lambda: renew_claims(one.context, "jobs", claims, SHORT_S, counts=False),  # noqa: B023
+                )
+                if actor.run(stop):
+                    break
+                # It is stopped for as long as its new claim would hold.
+                let_pass(gate, clock, other)
+                theirs: list[Message] = list(jobs.claim(visibility=LONG_S))
+                seen.add(bool(theirs))
+                actor.run(None)
+                assert actor.error is None
+                let_pass(gate, clock, other)
+                if theirs:
+                    assert jobs.claim() == [], f"stopped before {stop}"
+            shutil.rmtree(root)
+    assert seen == {True, False}

@@ -1,0 +1,88 @@
+"""A queue is deleted and made anew while a put into it is under way: the new one has its rules."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool, Unavailable
+from fsmq.spool.durability import settings_lock
+from fsmq.spool.fsck import Severity, check
+from tests.interleave.gate import Actor, Gate
+
+KINDS = ["fifo", "index"]
+
+
+def put(spool: Spool, kind: str, body: bytes, given: str) -> str:
+    if kind == "index":
+        [message_id] = spool.indexed("jobs").upsert([NewMessage(body, id=given)])
+        return message_id
+    return spool.queue("jobs").put(body, group="g", dedup_id=given)
+
+
+def drain(root: Path) -> list[bytes]:
+    found: list[bytes] = []
+    while True:
+        with Spool(root, sync="none", watch="poll") as spool:
+            spool.deliver()
+            messages = spool.queue("jobs").claim(9)
+            spool.queue("jobs").ack(*messages)
+            if not messages:
+                return found
+            found += [message.body for message in messages]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.0)
+
+
+@pytest.mark.parametrize("again", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_put_that_is_stopped_before_any_of_its_calls(
+    scratch: Path, kind: str, again: str
+) -> None:
+    gate = Gate()
+    with gate.open():
+        for stop in range(1000):
+            root = scratch / str(stop)
+            one, other = (
+                Spool(root, sync="none", delivers=not number, watch="poll") for number in range(2)
+            )
+            with one, other:
+                one.create_queue("jobs", **{kind: True})
+                put(one, kind, b"old", "old")
+                told: list[str] = []
+
+                def stopped(one: Spool = one, told: list[str] = told) -> None:
+                    with suppress(NoSuchQueue, Unavailable, InvalidValue):
+                        told.append(put(one, kind, b"stopped", "x"))
+
+                actor = Actor(gate, stopped)
+                if actor.run(stop):
+                    break
+                other.delete_queue("jobs")
+                assert other.create_queue("jobs", **{again: True})
+                actor.run(None)
+                assert actor.error is None
+                # A retry of what was refused is stored, and so is a put of another.
+                is_retried = not told and again == kind
+                if is_retried:
+                    put(other, again, b"stopped", "x")
+                put(other, again, b"last", "y")
+                found = drain(root)
+                assert [*found].count(b"last") == 1
+                assert set(found) <= {b"stopped", b"last"}
+                if kind == again == "fifo":
+                    assert found in ([b"stopped", b"last"], [b"last"])
+                if b"stopped" not in found and again == kind:
+                    # It was put before the deletion, and went with the queue: its id is free.
+                    assert not is_retried
+                    put(other, again, b"stopped", "x")
+                    assert drain(root) == [b"stopped"], f"stopped before {stop}"
+            errors = [f for f in check(root, offline=True).findings if f.severity is Severity.ERROR]
+            assert errors == []
+        else:
+            raise AssertionError("the put did not end")

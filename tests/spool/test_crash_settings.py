@@ -1,0 +1,231 @@
+"""Queues with settings are created, changed and deleted while a call fails, or the process dies.
+
+Whatever comes of it: the queue is there as it was, with its kind, its settings and its index, or it
+is not there, and the next one of its name begins anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.spool import FsmqError, InvalidValue, NewMessage, NoSuchQueue, QueueSettings, Spool
+from fsmq.spool.fsck import Severity, check
+from fsmq.spool.layout.settings import DEFAULTS
+from fsmq.spool.layout.tree import Tree
+from tests.spool.crashing import MUTATING, run_and_die
+from tests.spool.helpers import Clock, visible
+
+KINDS = ["fifo", "index"]
+BURIES = {"max_deliveries": 3, "dead_letter_queue": "dead"}
+Verb = Callable[[Spool], object]
+
+
+def settings_of(kind: str) -> QueueSettings:
+    return DEFAULTS.changed({kind: True, **BURIES})
+
+
+def make(root: Path, kind: str, clock: Clock) -> None:
+    with Spool(root, sync="none", clock=clock) as spool:
+        queue = spool.queue("jobs")
+        spool.create_queue("jobs", **{kind: True})
+        queue.configure(**BURIES)
+        if kind == "index":
+            spool.indexed("jobs").upsert([NewMessage(b"x", id="given")])
+        else:
+            queue.put(b"x", group="g", dedup_id="given")
+
+
+@contextmanager
+def failing(at: int, code: int) -> Iterator[list[str]]:
+    """Let the mutating call of this number fail; the list has its name then."""
+    calls: list[str] = []
+    failed: list[str] = []
+
+    def wrap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **named: Any) -> Any:
+            if name == "open" and not arguments[1] & os.O_CREAT:
+                return call(*arguments, **named)
+            calls.append(name)
+            if len(calls) - 1 == at:
+                failed.append(name)
+                raise OSError(code, os.strerror(code))
+            return call(*arguments, **named)
+
+        return counted
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in MUTATING:
+            patch.setattr(os, name, wrap(name, getattr(os, name)))
+        patch.setattr(Tree, "_rename2", wrap("rename", Tree._rename2))
+        yield failed
+
+
+def failures(
+    root: Path, clock: Clock, kind: str, verb: Verb, *, is_there: bool
+) -> Iterator[tuple[bool, Path]]:
+    """A tree for each call of a verb that failed, or before which the process was killed."""
+    for way in ("EIO", "kill"):
+        for at in range(1000):
+            tree = root / way / str(at)
+            if is_there:
+                make(tree, kind, clock)
+            if way == "kill":
+                acknowledged = run_and_die(tree, verb, at, clock)
+                if acknowledged is None:
+                    break
+                yield acknowledged, tree
+                continue
+            acknowledged = False
+            with Spool(tree, sync="fsync", workers=1, clock=clock) as spool:
+                with failing(at, errno.EIO) as failed:
+                    try:
+                        verb(spool)
+                        acknowledged = True
+                    except FsmqError:
+                        pass
+                if not failed:
+                    break
+            yield acknowledged, tree
+        else:
+            raise AssertionError("the verb did not end")
+        assert at > 3
+
+
+def check_kind(tree: Path, kind: str, clock: Clock, settings: QueueSettings) -> None:
+    """A queue is wholly of its kind: its settings, and what its messages have to have."""
+    with Spool(tree, sync="none", clock=clock) as spool:
+        assert spool.settings("jobs") == settings
+        if kind == "fifo":
+            with pytest.raises(InvalidValue):
+                spool.queue("jobs").put(b"without a group")
+        else:
+            spool.indexed("jobs").upsert([NewMessage(b"y", id="another")])
+            assert spool.indexed("jobs").find("another") is not None
+    errors = [f for f in check(tree, offline=True).findings if f.severity is Severity.ERROR]
+    assert errors == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deletion_that_fails_leaves_the_queue_as_it_was_or_none(
+    root: Path, clock: Clock, kind: str
+) -> None:
+    seen = set()
+    for acknowledged, tree in failures(
+        root, clock, kind, lambda spool: spool.delete_queue("jobs"), is_there=True
+    ):
+        is_there = (tree / "queues" / "jobs").exists()
+        seen.add(is_there)
+        if is_there:
+            assert not acknowledged
+            check_kind(tree, kind, clock, settings_of(kind))
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_a_deletion_that_failed_the_next_queue_begins_anew(
+    root: Path, clock: Clock, kind: str
+) -> None:
+    def delete(spool: Spool) -> None:
+        spool.delete_queue("jobs")
+
+    for number, (_, tree) in enumerate(failures(root, clock, kind, delete, is_there=True)):
+        is_there = (tree / "queues" / "jobs").exists()
+        with Spool(tree, sync="none", clock=clock) as spool:
+            if is_there or number % 2:
+                try:
+                    spool.delete_queue("jobs")
+                except NoSuchQueue:
+                    assert not is_there
+                assert list((tree / "config").iterdir()) == []
+                assert not (tree / "ids" / "jobs").exists()
+            assert spool.create_queue("jobs")
+            assert spool.settings("jobs") == DEFAULTS
+            assert list((tree / "config").iterdir()) == []
+            assert not (tree / "ids" / "jobs").exists()
+            spool.queue("jobs").put(b"plain")
+            assert [m.body for m in spool.queue("jobs").claim(9)] == [b"plain"]
+        assert [queue for queue, _ in visible(tree)] == ["jobs"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_creation_that_fails_leaves_the_whole_queue_or_none(
+    root: Path, clock: Clock, kind: str
+) -> None:
+    seen = set()
+    for acknowledged, tree in failures(
+        root, clock, kind, lambda spool: spool.create_queue("jobs", **{kind: True}), is_there=False
+    ):
+        is_there = (tree / "queues" / "jobs").exists()
+        seen.add(is_there)
+        if is_there:
+            check_kind(tree, kind, clock, DEFAULTS.changed({kind: True}))
+            continue
+        assert not acknowledged
+        with Spool(tree, sync="none", clock=clock) as spool:
+            assert spool.create_queue("jobs")  # a plain one
+            assert spool.settings("jobs") == DEFAULTS
+            assert not (tree / "ids" / "jobs").exists()
+    assert seen == {True, False}
+
+
+def test_what_a_deletion_left_is_removed_only_when_the_folder_is_gone_for_good(
+    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One died between its rename and its sync: a power cut may bring the queue back.
+    spool.create_queue("jobs", fifo=True)
+    (root / "queues" / "jobs").rename(root / "remove" / "jobs:gone")
+    steps: list[str] = []
+    sync, unlink = spool.tree.sync_folder, spool.tree.unlink
+
+    def noted_sync(folder: str) -> None:
+        steps.append(folder)
+        sync(folder)
+
+    def noted_unlink(path: str) -> bool:
+        steps.append(path)
+        return unlink(path)
+
+    monkeypatch.setattr(spool.tree, "sync_folder", noted_sync)
+    monkeypatch.setattr(spool.tree, "unlink", noted_unlink)
+    assert spool.create_queue("jobs")
+    assert steps.index("queues") < steps.index("config/jobs.json")
+    assert steps.index("remove") < steps.index("config/jobs.json")
+
+
+def test_a_full_disk_keeps_no_queue_from_being_deleted(
+    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.create_queue("jobs", fifo=True)
+    create = spool.tree.create_with
+
+    def full(path: str, flags: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return create(path, flags)
+
+    monkeypatch.setattr(spool.tree, "create_with", full)
+    spool.delete_queue("jobs")
+    assert spool.queues() == []
+    assert list((root / "config").iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_where_there_are_no_locks_settings_can_be_changed(
+    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert spool.create_queue("jobs", fifo=True)
+    assert spool.queue("jobs").configure(retention=60).retention == 60
+    assert os.listdir(root / "config") == ["jobs.json"]
+    spool.delete_queue("jobs")
+    assert os.listdir(root / "config") == []

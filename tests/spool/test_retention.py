@@ -1,0 +1,106 @@
+"""Retention of messages whose ids tell an earlier moment: it counts from their arrival."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import DuplicateMessage, Queue, Spool
+from fsmq.spool.layout.uuids import derived_uuid7
+from fsmq.spool.log.feeding import Feed
+from tests.spool.helpers import Clock
+
+HOUR_S = 3600.0
+LATE_S = 5 * HOUR_S
+
+
+@pytest.fixture
+def kept_for_an_hour(spool: Spool) -> Queue:
+    queue = spool.queue("kept", create=True)
+    queue.configure(retention=HOUR_S)
+    return queue
+
+
+def expires_an_hour_later(queue: Queue, clock: Clock, body: bytes) -> None:
+    """It is handed out almost until then, also after its claim ended; and not afterwards."""
+    spool = queue.spool
+    spool.deliver()
+    for seconds in (HOUR_S / 2, HOUR_S / 2 - 31):
+        assert [m.body for m in queue.claim(9, visibility=30)] == [body]
+        clock.advance(seconds)
+        spool.deliver()
+    assert [m.body for m in queue.peek()] == [body]
+    clock.advance(32)
+    assert queue.claim(9) == []
+    assert queue.counts().total == 0
+
+
+def test_a_message_under_an_old_id_of_its_own(kept_for_an_hour: Queue, clock: Clock) -> None:
+    old = derived_uuid7(int((clock() - LATE_S) * 1e9), b"x")
+    assert kept_for_an_hour.put(b"x", id=old).startswith(old)
+    with pytest.raises(DuplicateMessage):
+        kept_for_an_hour.put(b"x", id=old)
+    kept_for_an_hour.spool.deliver()
+    [seen] = kept_for_an_hour.peek()
+    assert (seen.body, seen.attributes, seen.created_at) == (b"x", {}, clock() - LATE_S)
+    expires_an_hour_later(kept_for_an_hour, clock, b"x")
+
+
+def test_one_that_is_delayed_is_there_when_its_delay_ends(
+    kept_for_an_hour: Queue, clock: Clock
+) -> None:
+    old = derived_uuid7(int((clock() - LATE_S) * 1e9), b"x")
+    kept_for_an_hour.put(b"x", id=old, delay=60)
+    kept_for_an_hour.spool.deliver()
+    clock.advance(61)
+    kept_for_an_hour.spool.deliver()
+    assert [m.body for m in kept_for_an_hour.claim()] == [b"x"]
+
+
+def test_one_under_an_old_id_expires_when_it_has_been_there_so_long(
+    root: Path, kept_for_an_hour: Queue, clock: Clock
+) -> None:
+    kept_for_an_hour.put(b"x", id=derived_uuid7(int((clock() - LATE_S) * 1e9), b"x"))
+    kept_for_an_hour.spool.deliver()
+    clock.advance(HOUR_S + 1)
+    with Spool(root, sync="none", clock=clock) as other:
+        other.deliver()
+        assert other.queue("kept").claim() == []
+
+
+def test_a_schedule_that_catches_up(root: Path, kept_for_an_hour: Queue, clock: Clock) -> None:
+    spool = kept_for_an_hour.spool
+    clock.now -= clock.now % 86_400
+    spool.schedule("daily").define("0 3 * * *", "kept", b"report", catch_up="last")
+    clock.advance(3 * HOUR_S + LATE_S)
+    with Spool(root, sync="none", clock=clock) as other:  # two hosts make one message
+        for host in (spool, other):
+            host.run_schedules()
+            clock.advance(1)
+    spool.deliver()
+    [message] = kept_for_an_hour.peek()
+    assert message.created_at == clock() - 2 - LATE_S
+    clock.advance(-2)
+    expires_an_hour_later(kept_for_an_hour, clock, b"report")
+
+
+def test_a_dead_letter_of_a_channel(kept_for_an_hour: Queue, clock: Clock) -> None:
+    log = kept_for_an_hour.spool.log("events", create=True)
+    log.publish(b"old")
+    channel = log.channel("mail")
+    channel.create("first", max_deliveries=1, dead_letter_queue="kept")
+    clock.advance(LATE_S)
+    channel.bury(channel.claim()[0])
+    expires_an_hour_later(kept_for_an_hour, clock, b"old")
+
+
+def test_a_message_that_a_channel_feeds_into_a_queue(kept_for_an_hour: Queue, clock: Clock) -> None:
+    log = kept_for_an_hour.spool.log("events", create=True)
+    log.publish(b"old")
+    channel = log.channel("feed")
+    channel.create("first")
+    clock.advance(LATE_S)
+    Feed(channel, kept_for_an_hour, "events", log.stats().uuid).step()
+    assert channel.lag() == 0
+    expires_an_hour_later(kept_for_an_hour, clock, b"old")
