@@ -109,7 +109,14 @@ VERBS: dict[str, Act] = {
     "move": lambda p, s: s.queue("jobs").move_to("more").moved,
     "reap": lambda p, s: s.reap() * 0,
     "deliver": lambda p, s: p.mover.deliver() * 0,
+    "start": lambda p, s: start(p),
 }
+
+
+def start(p: Place) -> None:
+    """A program starts, which takes what is unfinished for a dead one's, and ends."""
+    with Spool(p.root, sync="none", clock=p.clock, watch="poll") as another:
+        another.deliver()
 
 
 def _body(message: Any) -> str | None:
@@ -185,6 +192,15 @@ PLANS: list[tuple[str, str, Sequence[str]]] = [
     ("pop", "ready", ["remove", "ensure", "deliver"]),
     ("reap", "removed", ["ensure"]),
     ("reap", "removed", ["ensure", "deliver", "remove"]),
+    ("ensure", "nothing", ["start"]),
+    ("ensure", "removed", ["start", "ensure"]),
+    ("upsert", "nothing", ["start", "claim"]),
+    ("upsert", "ready", ["start"]),
+    ("upsert", "ready", ["start", "claim"]),
+    ("upsert", "delayed", ["start", "ensure"]),
+    ("postpone", "ready", ["start"]),
+    ("ack", "held", ["start", "ensure"]),
+    ("move", "ready", ["start"]),
     ("move", "ready", ["claim"]),
     ("move", "ready", ["remove", "ensure"]),
 ]

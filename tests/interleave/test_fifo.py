@@ -44,12 +44,24 @@ def recover(spool: Spool) -> None:
     send_lines.recover_sends(spool.tree, spool.context.stamps, QUEUE, spool.context.clock())
 
 
+def start(spool: Spool) -> None:
+    """A program starts that delivers."""
+    with Spool(spool.tree.root, sync="none") as another:
+        another.deliver()
+
+
 def purge(spool: Spool) -> None:
     spool.queue(QUEUE).purge()
 
 
 VERBS: dict[str, Act] = {"put": put, "acknowledge": acknowledge}
-OTHERS: dict[str, Act] = {**VERBS, "release": release, "recover": recover, "purge": purge}
+OTHERS: dict[str, Act] = {
+    **VERBS,
+    "release": release,
+    "recover": recover,
+    "purge": purge,
+    "start": start,
+}
 
 
 @contextmanager
