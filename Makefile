@@ -112,9 +112,11 @@ docs: setup ## build the documentation site, and all of it in one document for p
 	$(BIN)/python -m website --pdf
 
 .PHONY: soak
-soak: setup java ## all that is long: power cuts, kills, crash states, interleavings, requests (three hours)
+soak: setup java ## all that is long: power cuts, kills, crash states, interleavings, stories, requests (five hours)
 	$(BIN)/python -m tests.soak.power
 	$(BIN)/python -m tests.soak.interleavings
+	$(BIN)/python -m tests.soak.stories
+	$(BIN)/python -m tests.soak.mixed
 	$(MAKE) soak-fuzz
 	$(MAKE) soak-models
 	$(BIN)/python -m tests.harness.real_input

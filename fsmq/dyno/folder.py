@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from fsmq.spool import Message, NewMessage, NoSuchQueue, Spool
 from fsmq.spool.context import Pending, join
+from fsmq.spool.moves.alone import alone
 from fsmq.spool.records import peers
 from fsmq.spool.verbs.upsert import Stored
 
@@ -137,6 +138,15 @@ class Folder:
         pause_of = self.spool.context.pause_of
         self.spool.wait(min([seconds, *(pause_of(queue, seconds) for queue in queues)]))
         return []
+
+    @contextmanager
+    def rebalancing(self, queues: Sequence[str]) -> Iterator[None]:
+        """Others that rebalance wait for the end, as this one does for the moves under way."""
+        with alone(self.spool.context, min(queues)):
+            for move in self.spool.moves():
+                if move.status == "in_progress" and {move.source, move.target} <= {*queues}:
+                    self.spool.make_move(move.ref)
+            yield
 
     def move(self, source: str, target: str, count: int) -> int:
         ref = self.spool.begin_move(source, target, in_flight=False, delayed=True, count=count).ref

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from fsmq.spool import Message, NewMessage
@@ -81,6 +82,12 @@ class Place(Protocol):
         """Return when something may have come to one of the queues, or when the time is over.
 
         Up to ``count`` messages of the first queue may be claimed on the way.
+        """
+
+    def rebalancing(self, queues: Sequence[str]) -> AbstractContextManager[None]:
+        """In it no move between these queues is under way but one's own.
+
+        On a server another client may begin one all the same.
         """
 
     def move(self, source: str, target: str, count: int) -> int:

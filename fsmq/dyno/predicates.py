@@ -58,11 +58,13 @@ def merged(
     *,
     in_order: bool,
 ) -> Iterator[Message]:
-    """The messages of several shards, one after the other, or in their common order."""
+    """The messages of several shards, each once, one after the other, or in their common order."""
     pairs = [_of_shard(shard, scan, bounds) for shard, scan in scans]
     found = merge(*pairs, key=lambda pair: pair[1].id) if in_order else chain(*pairs)
+    seen: set[str] = set()  # by their names: one that moves on meanwhile comes twice
     for shard, one in found:
-        message = form.read(one, shard)
+        message = None if one.id in seen else form.read(one, shard)
+        seen.add(one.id)
         if message is not None:
             yield message
 

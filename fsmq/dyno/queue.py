@@ -233,8 +233,11 @@ class DynoQueue:
     # -- by id -----------------------------------------------------------------------------------
 
     def ack(self, message_id: str) -> bool:
-        """Acknowledge a message; True only if it was unacked."""
-        shards = self._reader.order_for(message_id)
+        """Acknowledge a message; True only if it was unacked.
+
+        Of what was popped here that message is meant, and no newer one of its id.
+        """
+        shards = self._reader.popped_from(message_id) or self._reader.order_for(message_id)
         return any(not self._reader.ack(shard, [message_id]) for shard in shards)
 
     def ack_all(self, messages: Iterable[Message]) -> None:
@@ -317,18 +320,20 @@ class DynoQueue:
         """Move messages until the shards have about the same number; what was moved.
 
         Consumers and producers may go on; what is unacked stays. A crash loses nothing: call it
-        again. to: the shards that are to have messages afterwards; None is all live ones.
+        again. What others are moving, or have left unmoved, moves first. to: the shards that are to
+        have messages afterwards; None is all live ones.
         """
         targets = self._shards.live() if to is None else [*to]
         unknown = set(targets) - set(self._shards.all())
         if unknown or not targets:
             known = ", ".join(self._shards.all())
             raise InvalidValue("to", f"unknown shards; expected some of: {known}")
-        sizes = {shard: found["size"] for shard, found in self.shard_sizes().items()}
         moved: Moves = {}
-        for source, target, count in plan(sizes, targets):
-            queues = self._shards.queue(source), self._shards.queue(target)
-            moved[source, target] = self._place.move(*queues, count)
+        with self._place.rebalancing([self._shards.queue(shard) for shard in self._shards.all()]):
+            sizes = {shard: found["size"] for shard, found in self.shard_sizes().items()}
+            for source, target, count in plan(sizes, targets):
+                queues = self._shards.queue(source), self._shards.queue(target)
+                moved[source, target] = self._place.move(*queues, count)
         return moved
 
     def retire(self, shard: str) -> None:

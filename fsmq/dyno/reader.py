@@ -47,7 +47,7 @@ class Reader:
         self._shards = shards
         self._form = form
         # By id: shard, and the message's name there, of what was popped here.
-        self._popped: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._popped: OrderedDict[str, dict[str, str]] = OrderedDict()
 
     # -- pop -------------------------------------------------------------------------------------
 
@@ -107,7 +107,9 @@ class Reader:
             message = self._form.read(found, shard)
             if message is not None:
                 taken.append(message)
-                self._popped[message.id] = shard, found.id
+                names = self._popped.setdefault(message.id, {})
+                names.pop(shard, None)  # the last one is to be the last
+                names[shard] = found.id
         while len(self._popped) > _REMEMBERED:
             self._popped.popitem(last=False)
         return taken
@@ -153,33 +155,32 @@ class Reader:
 
     # -- by id -----------------------------------------------------------------------------------
 
+    def popped_from(self, message_id: str) -> list[str]:
+        """The shards from which messages of an id were popped, the last one first."""
+        return [*reversed(self._popped.get(message_id, {}))]
+
     def order_for(self, message_id: str) -> list[str]:
         """The shards in which an id is looked for: where it was popped, the local one, the rest."""
-        order = self._shards.in_reading_order()
-        known = self._popped.get(message_id)
-        if known is None:
-            return order
-        return [known[0], *(shard for shard in order if shard != known[0])]
+        known = self.popped_from(message_id)
+        return [*known, *(one for one in self._shards.in_reading_order() if one not in known)]
 
     def shard_of(self, message: Message) -> str:
         """Where a message that was popped most likely is."""
-        known = self._popped.get(message.id)
-        return known[0] if known is not None else message.shard or self._shards.local
+        known = self.popped_from(message.id)
+        if known and message.shard not in known:
+            return known[0]
+        return message.shard or self._shards.local
 
     def ack(self, shard: str, ids: Sequence[str]) -> list[str]:
         """Acknowledge messages of one shard; those that were not unacked there."""
         left: list[str] = []
         for at in range(0, len(ids), PART):
             part = ids[at : at + PART]
-            known = ((one, self._popped.get(one)) for one in part)
-            names = {
-                one: found[1] for one, found in known if found is not None and found[0] == shard
-            }
+            known = ((one, self._popped.get(one, {}).get(shard)) for one in part)
+            names = {one: name for one, name in known if name is not None}
             done = self._place.ack(self._shards.queue(shard), part, names)
             for message_id, is_done in zip(part, done, strict=True):
-                if is_done:
-                    self._popped.pop(message_id, None)
-                else:
+                if not is_done:
                     left.append(message_id)
         return left
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from fsmq.client.by_id import ByIdVerbs, ClientIndexed
@@ -139,6 +139,16 @@ class Server:
         if not claimed and time.monotonic() - began < min(seconds / 2, _ASK_AGAIN_S):
             time.sleep(min(seconds / 2, _ASK_AGAIN_S))  # there is no such queue any more
         return claimed
+
+    @contextmanager
+    def rebalancing(self, queues: Sequence[str]) -> Iterator[None]:
+        """The moves that are under way are waited for; nobody is kept from beginning others."""
+        while any(
+            move.status == "in_progress" and {move.source, move.target} <= {*queues}
+            for move in self.client.moves()
+        ):
+            time.sleep(_ASK_AGAIN_S)
+        yield
 
     def move(self, source: str, target: str, count: int) -> int:
         verbs = MoveVerbs(self.client.verbs)

@@ -7,10 +7,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar, Unpack
+from typing import Protocol, TypeVar, Unpack
 
-from .durability.sync import Syncer, Work
-from .errors import FsmqError, NoSuchQueue
+from .durability.pending import Pending as Pending
+from .durability.pending import join as join
+from .durability.put_numbers import PutNumbers
+from .durability.sync import Syncer
+from .errors import NoSuchQueue
 from .index.coming import Coming
 from .index.ready import Ready
 from .index.ready_index import GRACE_S
@@ -54,15 +57,18 @@ class Context:
     gates: Gates = field(init=False)
     groups: Groups = field(init=False)
     sends: Sends = field(init=False)
+    put_numbers: PutNumbers = field(init=False)
 
     def __post_init__(self) -> None:
         self.gates = Gates(self)
         self.groups = Groups(self)
-        self.sends = Sends(self.tree, self.stamps, lambda: self.clock())
+        self.sends = Sends(self)
+        self.put_numbers = PutNumbers(self.tree)
 
     def close(self) -> None:
-        """Give the descriptor of the journal back."""
+        """Give the descriptors of the journal and the puts back."""
         self.journal.close()
+        self.put_numbers.close()
 
     @property
     def max_plain_bytes(self) -> int:
@@ -162,23 +168,6 @@ class Context:
             os.close(fd)
 
 
-def _nothing() -> None:
-    return None
-
-
-@dataclass(slots=True)
-class Pending(Generic[T]):
-    """A verb that has changed the tree and is not durable yet.
-
-    Sync ``work``, then call ``finish`` for the verb's result; or, when the sync failed, ``abandon``
-    to take back what can be taken back. Exactly one of the two.
-    """
-
-    work: Work
-    finish: Callable[[], T]
-    abandon: Callable[[], None] = _nothing
-
-
 class OpenSpool(Protocol):
     """A spool, as far as the rooms above the verbs need one."""
 
@@ -192,26 +181,15 @@ class OpenSpool(Protocol):
         """Make a verb durable and give its result. Raises Unavailable."""
 
 
-def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
-    """Several verbs as one, to be made durable with one sync."""
-    work = Work()
-    for pending in pendings:
-        work.take(pending.work)
-
-    def finish() -> list[T]:
-        results: list[T] = []
-        first: FsmqError | None = None
-        for pending in pendings:
-            try:
-                results.append(pending.finish())
-            except FsmqError as error:
-                first = first or error  # a queue that was deleted must not keep the others
-        if first is not None:
-            raise first
-        return results
-
-    def abandon() -> None:
-        for pending in pendings:
-            pending.abandon()
-
-    return Pending(work, finish, abandon)
+def complete(context: Context, syncer: Syncer, pending: Pending[T]) -> T:
+    """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
+    work = pending.work
+    try:
+        if pending.sends:
+            context.sends.send(pending, syncer)
+        elif work.files or work.folders:
+            syncer.sync(work)
+    except BaseException:  # of a signal's handler, too: nobody will finish it
+        pending.abandon()
+        raise
+    return pending.finish()

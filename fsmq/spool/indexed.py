@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .context import Pending
-from .errors import NoSuchMessage
-from .layout.given_ids import check_given
 from .layout.message import Message, NewMessage
-from .verbs import by_id, postpone
-from .verbs.among import reserved_among
+from .verbs import by_id
+from .verbs.upsert import Stored
 from .views import scan
 
 if TYPE_CHECKING:
@@ -39,32 +36,21 @@ class Indexed:
         Returns their names in the queue, which claims show as ``id``. Of an ``id`` that comes
         twice the last message counts. Raises MessageTooLarge, QueueFull.
         """
-        return self._upsert(messages)
+        return self._complete(self.spool.unsynced.upsert(self.name, messages)).names
 
-    def _upsert(self, messages: Sequence[NewMessage], instead_of: str | None = None) -> list[str]:
-        stored = self.spool.complete(self.spool.unsynced.upsert(self.name, messages, instead_of))
+    def _complete(self, storing: Pending[Stored]) -> Stored:
+        stored = self.spool.complete(storing)
         while stored.rest is not None:
             stored = self.spool.complete(stored.rest)
-        return stored.names
+        return stored
 
     def ensure(self, message: NewMessage, *, among: Sequence[str] = ()) -> bool:
         """Put a message unless one has its ``id``; of many callers at once one is told True.
 
         among: other queues with an index, in which it must not be either.
         """
-        others = [queue for queue in among if queue != self.name]
-        if not others:
-            [is_put] = self.spool.complete(self.spool.unsynced.ensure(self.name, [message]))
-            return is_put
-        context = self.spool.context
-        with reserved_among(context, [self.name, *others], check_given(message.id or "")):
-            standing = by_id.standing_among(context, others, message.id or "")
-            if standing is None:
-                [is_put] = self.spool.complete(self.spool.unsynced.ensure(self.name, [message]))
-                return is_put
-            # What is said to be there must be there after a crash.
-            self.spool.complete(Pending(standing, lambda: None))
-            return False
+        ensuring = self.spool.unsynced.ensure(self.name, [message], among)
+        return self.spool.complete(ensuring)[0]
 
     def find(self, given_id: str) -> Message | None:
         """Look at the message of an id, in whatever state; None if there is none."""
@@ -78,7 +64,8 @@ class Indexed:
     def ack(self, *given_ids: str, names: Mapping[str, str] | None = None) -> list[bool]:
         """Acknowledge messages; for each id whether its message was in flight. No others go.
 
-        names: what some of them are called in the queue, which saves a look for each.
+        names: which messages of some ids are meant, by their names in the queue, as claims show
+        them; a newer one of the id stays.
         """
         return self.spool.complete(self.spool.unsynced.ack_ids(self.name, given_ids, names))
 
@@ -99,14 +86,10 @@ class Indexed:
         those that are due then, and its count of deliveries starts again.
         attributes: what is changed of its attributes.
         """
-        found = postpone.hide_id(self.spool.context, self.name, given_id, delay)
-        if found is None:
+        storing = self.spool.unsynced.postpone(self.name, given_id, delay, attributes or {})
+        if storing is None:
             return False
-        message = _again(found, given_id, delay, {**found.attributes, **(attributes or {})})
-        try:
-            self._upsert([message], instead_of=found.id)
-        except NoSuchMessage:
-            return False  # it was claimed, or removed, just now
+        self._complete(storing)
         return True
 
     def scan(
@@ -127,12 +110,3 @@ class Indexed:
             sorted_by_name=sorted_by_name,
             is_over=is_over,
         )
-
-
-def _again(
-    found: Message, given_id: str, delay: float, attributes: Mapping[str, str]
-) -> NewMessage:
-    ttl = None if found.expires_at is None else max(0.0, found.expires_at - time.time())
-    return NewMessage(
-        found.body, delay, found.priority, ttl, given_id, found.content_type, attributes
-    )

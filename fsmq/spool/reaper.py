@@ -7,10 +7,8 @@ import os
 import time
 from collections.abc import Callable
 
-from .durability.links import forget_link
-from .errors import Unavailable
+from .durability.ids import forget_links, given_of
 from .index.apart import Apart
-from .layout.given_ids import read_given
 from .layout.names import facts
 from .layout.transitions import IDS, INDEX_TRASH, REMOVE
 from .layout.tree import Tree
@@ -29,11 +27,12 @@ def reap(
 ) -> int:
     """Unlink what is in ``remove/``, once; how many messages. For the parameters see `Reaper`.
 
-    Raises OSError if one of them cannot be unlinked, after all others.
+    What another process acts on is left. Raises OSError if any other cannot be unlinked, after all
+    that can.
     """
     reaper = Reaper(tree, stop=stop, step=step, on_reaped=on_reaped)
     reaped = reaper.run()
-    if reaper.fault is not None:
+    if reaper.fault is not None and not isinstance(reaper.fault, BlockingIOError):
         raise reaper.fault
     return reaped
 
@@ -151,8 +150,8 @@ class Reaper:
         return self._tree.remove_folder(path)
 
     def _unlink(self, path: str, queue: str, message_id: str) -> bool:
-        if queue in self._indexed and facts(message_id).headed:
-            self._forget_link(path, queue)
+        if self._indexed and facts(message_id).headed:
+            self._forget_links(path, queue, message_id)
         if not self._tree.unlink(path):
             return False
         self._on_reaped(queue, message_id)
@@ -161,21 +160,32 @@ class Reaper:
             self._is_stopped = self._stop()
         return True
 
-    def _forget_link(self, path: str, queue: str) -> None:
-        """Unlink the other name of a file, first: one that is left would lead to nothing."""
+    def _forget_links(self, path: str, queue: str, message_id: str) -> None:
+        """Unlink the other names of a file, first: one that is left would lead to nothing.
+
+        Most have one, in the index of their queue. Those that have moved may have others.
+        """
         try:
-            fd = self._tree.open(path)
+            found = given_of(self._tree, path, message_id)
         except OSError:
-            return  # it has gone, or is no file
+            return  # it has gone, is no file, or is another user's
+        if found is None:
+            return
+        given, file = found
+        left = file.st_nlink - 1
+        for index in (queue, *(self._indexed - {queue})):
+            if left and index in self._indexed:
+                left -= self._forget(index, given.id, file.st_ino)
+
+    def _forget(self, queue: str, given_id: str, inode: int) -> int:
         try:
-            given, inode = read_given(fd), os.fstat(fd).st_ino
-        finally:
-            os.close(fd)
-        if given is not None:
-            try:
-                forget_link(self._tree, queue, given.id, inode)
-            except Unavailable as error:  # another process holds it: it waits apart
-                raise BlockingIOError(errno.EAGAIN, str(error), path) from error
+            forgotten = forget_links(self._tree, queue, given_id, inode)
+        except FileNotFoundError:
+            return 0  # the queue has just been deleted
+        if forgotten is None:
+            # Another process is changing which message has the id: this one waits apart.
+            raise BlockingIOError(errno.EAGAIN, f"the id {given_id!r} is locked", queue)
+        return forgotten
 
     def _failed(self, name: str, error: OSError) -> None:
         self.fault = self.fault or error

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from . import reaper
-from .context import Context, Pending
+from .context import Context, Pending, complete
 from .durability.sync import Syncer, SyncMode
-from .errors import FsmqError, NoSuchQueue, UnusableSpool, as_unavailable, unavailable
+from .errors import NoSuchQueue, UnusableSpool, as_unavailable, unavailable
 from .index.events import Events, WatchMode, must_poll
 from .index.ready import Ready
 from .index.share import WHOLE, Share
@@ -303,14 +303,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
 
     def complete(self, pending: Pending[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
-        work = pending.work
-        if work.files or work.folders:
-            try:
-                self.syncer.sync(work)
-            except FsmqError:
-                pending.abandon()
-                raise
-        return pending.finish()
+        return complete(self.context, self.syncer, pending)
 
     # -- the mover's and the reaper's work, for programs that run alone ----------------------------
 

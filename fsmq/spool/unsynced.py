@@ -10,7 +10,18 @@ from .layout.filters import Filter
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.steps import finish
-from .verbs import by_id, dedup, put, receive, release, removal, remove_if, reprioritize, upsert
+from .verbs import (
+    by_id,
+    dedup,
+    postpone,
+    put,
+    receive,
+    release,
+    removal,
+    remove_if,
+    reprioritize,
+    upsert,
+)
 from .verbs import claim as claims
 from .verbs import publish as publishing
 from .verbs import renew_at_least as renewals
@@ -118,13 +129,19 @@ class Unsynced:
     def set_priority(self, queue: str, message_id: str, priority: int) -> Pending[str]:
         return reprioritize.reprioritize(self.context, queue, message_id, priority)
 
-    def upsert(
-        self, queue: str, messages: Sequence[NewMessage], instead_of: str | None = None
-    ) -> Pending[Stored]:
-        return upsert.upsert(self.context, self.depths, queue, messages, instead_of)
+    def upsert(self, queue: str, messages: Sequence[NewMessage]) -> Pending[Stored]:
+        return upsert.upsert(self.context, self.depths, queue, messages)
 
-    def ensure(self, queue: str, messages: Sequence[NewMessage]) -> Pending[list[bool]]:
-        return upsert.ensure(self.context, self.depths, queue, messages)
+    def postpone(
+        self, queue: str, given_id: str, delay: float, attributes: Mapping[str, str]
+    ) -> Pending[Stored] | None:
+        return postpone.postpone(self.context, queue, given_id, delay, attributes)
+
+    def ensure(
+        self, queue: str, messages: Sequence[NewMessage], among: Sequence[str] = ()
+    ) -> Pending[list[bool]]:
+        others = [name for name in among if name != queue]
+        return upsert.ensure(self.context, self.depths, queue, messages, others)
 
     def claim_id(
         self, queue: str, given_id: str, visibility: float | None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.log_load import KINDS, Told, end, prepare, start
+from tests.harness.log_load import KINDS, QUIET, Told, end, prepare, start
 from tests.harness.suite import PATIENCE_S
 
 KILLS, ANSWERS = 20, 40
@@ -35,7 +35,7 @@ def story(folder: Path, writers: str, kills: int, seed: str) -> None:
             file = files[number]
             size = size_of(file)
             deadline = time.monotonic() + PATIENCE_S
-            while KINDS[number] != "keep" and time.monotonic() < deadline:
+            while KINDS[number] not in QUIET and time.monotonic() < deadline:
                 if size_of(file) > size:
                     break  # it is at work
                 time.sleep(rng.random() * 0.02)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import random
+import signal
 import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -13,20 +15,25 @@ from typing import TextIO
 
 from fsmq.spool import Spool, Unavailable
 from fsmq.spool.fsck import check
+from fsmq.spool.log.channel import Channel
+from tests.harness.starting import failing_now_and_then, start_once
 from tests.harness.suite import PATIENCE_S
 
 ORDERS = ("none", "key", "strict")
-KINDS = ("publish", "publish", "none", "none", "key", "strict", "keep")
+# The last ones note nothing.
+QUIET = ("keep", "start")
+KINDS = ("publish", "publish", "none", "none", "key", "strict", *QUIET)
 _FORK = multiprocessing.get_context("fork")  # a set of imports for each start takes longest
 
 
 def work(what: str, root: Path, told: Path, *, hold_s: float = 0.5) -> None:
     """Do one of the KINDS until killed, and write down what was answered. hold_s: of claims."""
     with Spool(root, delivers=False) as spool, told.open("a", buffering=1) as file:
-        worker = _Worker(what, spool, str(told), file, hold_s)
+        worker, chance = _Worker(what, spool, str(told), file, hold_s), random.Random()
         while True:
             try:
-                worker.step()
+                with failing_now_and_then(chance):
+                    worker.step()
             except Unavailable as error:
                 worker.note("refused", error)
                 time.sleep(0.1)
@@ -49,6 +56,9 @@ class _Worker:
         self._steps += 1
         if self._what == "publish":
             self._publish()
+        elif self._what == "start":
+            start_once(self._spool.tree.root)
+            time.sleep(0.02)
         elif self._what == "keep":
             self._spool.tend_logs()
         else:
@@ -153,3 +163,72 @@ class Told:
         assert [
             one for one in findings if one.path.startswith("logs") and one.kind.value != "leftover"
         ] == []
+
+
+def many_messages(root: Path, writers: str, seconds: float, seed: str) -> tuple[int, list[str]]:
+    """Publishers that are killed and stopped, and a channel that follows them as fast as it can.
+
+    How many messages were published, and what was broken: nothing that was answered may be missing,
+    at another offset or twice, and the channel has all of it.
+    """
+    chance, folder = random.Random(seed), root.parent
+    with Spool(root) as spool:
+        spool.log("users").create(writers=writers, segment_bytes=65_536)
+        spool.log("users").channel("all").create("first", order="none")
+    files = [folder / f"{number}-publish" for number in range(3)]
+    programs = [start("publish", root, file) for file in files]
+    keeper = start("keep", root, folder / "keep")
+    got: dict[int, bytes] = {}
+    found: list[str] = []
+    end_at = time.monotonic() + seconds
+    try:
+        with Spool(root, delivers=False) as spool:
+            channel = spool.log("users").channel("all")
+            while time.monotonic() < end_at:
+                found += _follow(channel, got)
+                if chance.random() < 0.02:
+                    number = chance.randrange(len(programs))
+                    programs[number] = _disturb(programs[number], chance, root, files[number])
+    finally:
+        for process in (*programs, keeper):
+            end(process)
+    with Spool(root) as spool:
+        channel = spool.log("users").channel("all")
+        for _ in range(2):
+            while more := len(got):
+                found += _follow(channel, got)
+                if len(got) == more:
+                    break
+        lost = channel.state().lost
+        there = {m.offset: m.body for m in spool.log("users").read("first")}
+    told = Told(files)
+    told.read()
+    found += [f"the channel counts {lost} as lost"] if lost else []
+    for offset, body in told.answered.items():
+        is_there = there.get(offset, b"").decode().replace(" ", "/") == body
+        if not is_there or got.get(offset) != there[offset]:
+            found.append(f"{offset}: {body} was answered, {there.get(offset)!r} is there")
+    if len(set(there.values())) < len(there):
+        found.append("messages are there twice")
+    return len(there), found
+
+
+def _follow(channel: Channel, got: dict[int, bytes]) -> list[str]:
+    """Take what has come; what is wrong with it."""
+    messages = channel.claim(500, visibility=60.0)
+    again = [f"{m.offset} was handed out twice" for m in messages if m.offset in got]
+    got.update((m.offset, m.body) for m in messages)
+    channel.done(*messages)
+    return again
+
+
+def _disturb(process: BaseProcess, chance: random.Random, root: Path, told: Path) -> BaseProcess:
+    """Kill it and start another, or stop it for a moment."""
+    if chance.random() < 0.5:
+        end(process)
+        return start("publish", root, told)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(chance.uniform(0.0, 0.7))
+    os.kill(process.pid, signal.SIGCONT)
+    return process

@@ -21,8 +21,9 @@ import pytest
 from fsmq.client.aio import AsyncClient
 from fsmq.client.client import Client
 from fsmq.client.queue import ClientQueue
-from fsmq.spool import FsmqError
+from fsmq.spool import FsmqError, NewMessage, Spool
 from fsmq.spool.claimed import Claimed
+from fsmq.spool.durability.send_lines import lock_sends
 from tests.harness.suite import Suite
 from tests.http.helpers import Wire
 
@@ -226,6 +227,41 @@ def test_a_dedup_id_stores_once_whoever_puts_and_however(hosts: list[Suite]) -> 
         clients[0].create_queue("jobs-of-all")
         answer = wires[0].ask("POST", "/jobs-of-all/messages?dedup_id=1", body=b"x")
         assert (answer.status, answer.json["field"]) == (400, "dedup_id")
+
+
+def test_puts_wait_for_one_who_was_stopped_and_no_other_queue_does(hosts: list[Suite]) -> None:
+    """Many of one queue, of all kinds, in their order, and the others at once."""
+    with Client(hosts[0].url) as client, Spool(hosts[0].root, delivers=False) as stopped:
+        for name in ("held", "free"):
+            client.create_queue(name, fifo=True)
+        client.create_topic("both")
+        for name in ("held", "free"):
+            client.topic("both").subscribe(name)
+        client.create_queue("plain")
+        queue = client.queue("held")
+        assert queue.put("0", group="g", dedup_id="0")
+        held = lock_sends(stopped.tree, "held")
+        assert held is not None
+        with ThreadPoolExecutor(8) as pool:
+            try:
+                waiting = [
+                    pool.submit(client.topic("both").publish, "published", group="g"),
+                    *(pool.submit(queue.put, str(n), group="g") for n in range(3)),
+                    pool.submit(queue.put, "again", group="g", dedup_id="0"),
+                    pool.submit(queue.put_many, [NewMessage(b"m", group="g")] * 300),
+                ]
+                client.queue("plain").put("x")
+                assert client.queue("free").put("1", group="g")
+                assert not any(one.done() for one in waiting)
+            finally:
+                held.unlock()
+            told = [one.result(30) for one in waiting]
+        assert queue.counts().ready == 1 + 1 + 3 + 300
+        [first] = queue.claim()
+        assert first.id == told[4]
+        assert sorted([told[0]["held"], *told[1:4], *told[5]]) == [
+            one.id for one in queue.peek(1000)
+        ]
 
 
 class Kills:

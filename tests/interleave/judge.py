@@ -107,12 +107,5 @@ def _closure(worlds: set[World], pending: dict[int, Operation], now: int) -> set
 
 
 def _told(worlds: set[World]) -> str:
-    texts = []
-    for world in list(worlds)[:3]:
-        messages = [
-            f"{m.body.decode()} in {m.queue}:{m.id}"
-            f"{f' until {m.until % 10**6}' if m.until else ''} count {m.count}"
-            for m in sorted(world.messages)
-        ]
-        texts.append(f"[{', '.join(messages) or 'nothing'}; queues {sorted(world.queues)}]")
+    texts = [f"[{world}]" for world in list(worlds)[:3]]
     return " or ".join(texts) + (f" or {len(worlds) - 3} more" if len(worlds) > 3 else "")

@@ -74,6 +74,14 @@ class World(NamedTuple):
     subscribed: frozenset[tuple[str, str]] = frozenset()  # topic, queue
     states: tuple[tuple[int, State], ...] = ()
 
+    def __str__(self) -> str:
+        messages = [
+            f"{m.body.decode()} in {m.queue}:{m.id}"
+            f"{f' until {m.until % 10**6}' if m.until else ''} count {m.count}"
+            for m in sorted(self.messages)
+        ]
+        return f"{', '.join(messages) or 'nothing'}; queues {sorted(self.queues)}"
+
     def state(self, number: int) -> State:
         return next(state for of, state in self.states if of == number)
 

@@ -16,12 +16,18 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.fsck import Severity, check
-from fsmq.spool.layout.given_ids import given_id
 from tests.interleave.gate import Actor, Gate
 from tests.spool.helpers import Clock
 
 HOLD_S = 60.0
 ID = "x"
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is stopped does not go on while others wait."""
+    monkeypatch.setattr("fsmq.spool.durability.ids._PATIENCE_S", 0.0)
+    monkeypatch.setattr("fsmq.spool.durability.ids._LATCH_PATIENCE_S", 0.0)
 
 
 class Place:
@@ -56,7 +62,7 @@ class Place:
             with Spool(self.root, sync="none", clock=self.clock, watch="poll") as spool:
                 for queue in ("jobs", "more"):
                     claimed = spool.queue(queue).claim(9, visibility=100 * HOLD_S)
-                    assert all(given_id(dict(m.attributes)) == ID for m in claimed)
+                    assert all(m.given_id == ID for m in claimed)
                     bodies += [_label(m.body) for m in claimed]
             self.clock.advance(3 * HOLD_S)
         errors = [
@@ -103,7 +109,14 @@ VERBS: dict[str, Act] = {
     "move": lambda p, s: s.queue("jobs").move_to("more").moved,
     "reap": lambda p, s: s.reap() * 0,
     "deliver": lambda p, s: p.mover.deliver() * 0,
+    "start": lambda p, s: start(p),
 }
+
+
+def start(p: Place) -> None:
+    """A program starts, which takes what is unfinished for a dead one's, and ends."""
+    with Spool(p.root, sync="none", clock=p.clock, watch="poll") as another:
+        another.deliver()
 
 
 def _body(message: Any) -> str | None:
@@ -179,6 +192,15 @@ PLANS: list[tuple[str, str, Sequence[str]]] = [
     ("pop", "ready", ["remove", "ensure", "deliver"]),
     ("reap", "removed", ["ensure"]),
     ("reap", "removed", ["ensure", "deliver", "remove"]),
+    ("ensure", "nothing", ["start"]),
+    ("ensure", "removed", ["start", "ensure"]),
+    ("upsert", "nothing", ["start", "claim"]),
+    ("upsert", "ready", ["start"]),
+    ("upsert", "ready", ["start", "claim"]),
+    ("upsert", "delayed", ["start", "ensure"]),
+    ("postpone", "ready", ["start"]),
+    ("ack", "held", ["start", "ensure"]),
+    ("move", "ready", ["start"]),
     ("move", "ready", ["claim"]),
     ("move", "ready", ["remove", "ensure"]),
 ]

@@ -44,12 +44,24 @@ def recover(spool: Spool) -> None:
     send_lines.recover_sends(spool.tree, spool.context.stamps, QUEUE, spool.context.clock())
 
 
+def start(spool: Spool) -> None:
+    """A program starts that delivers."""
+    with Spool(spool.tree.root, sync="none") as another:
+        another.deliver()
+
+
 def purge(spool: Spool) -> None:
     spool.queue(QUEUE).purge()
 
 
 VERBS: dict[str, Act] = {"put": put, "acknowledge": acknowledge}
-OTHERS: dict[str, Act] = {**VERBS, "release": release, "recover": recover, "purge": purge}
+OTHERS: dict[str, Act] = {
+    **VERBS,
+    "release": release,
+    "recover": recover,
+    "purge": purge,
+    "start": start,
+}
 
 
 @contextmanager
@@ -88,8 +100,9 @@ def between(at: int, act: Callable[[], object]) -> Iterator[list[str]]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "_LONG_S", 0.0)
-    monkeypatch.setattr(sends, "_PATIENCE_S", 0.0)
-    monkeypatch.setattr(send_lines, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(sends, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(send_lines, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(send_lines, "_CLAIMS_S", 0.0)
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -114,6 +127,29 @@ def test_what_another_does_between_two_calls_breaks_nothing(
         if len(calls) <= at:
             return
     raise AssertionError("the verb did not end")
+
+
+def test_a_deletion_takes_the_deduplication_ids_with_it(tmp_path: Path) -> None:
+    """Whatever another puts meanwhile: what is put into the next queue of the name is stored."""
+    for at in range(1000):
+        root = tmp_path / str(at)
+        with Spool(root, sync="none") as one, Spool(root, sync="none") as two:
+            one.create_queue(QUEUE, fifo=True)
+            for spool in (one, two):  # both know the queue, and have put
+                spool.queue(QUEUE).put("a1", group="a", dedup_id=str(id(spool)))
+            with between(at, lambda two=two: put_and_acknowledge(two)) as calls:
+                one.queue(QUEUE).delete()
+            if one.create_queue(QUEUE, fifo=True):
+                told = put(two)
+                assert [m.id for m in one.queue(QUEUE).peek(9)] == [told]
+        if len(calls) <= at:
+            return
+    raise AssertionError("the deletion did not end")
+
+
+def put_and_acknowledge(spool: Spool) -> None:
+    put(spool)
+    acknowledge(spool)
 
 
 def inspect(one: Spool, two: Spool, told: object, is_purged: bool) -> None:

@@ -106,6 +106,13 @@ class Process:
             was = self.told.published.setdefault(message.offset, message.body)
             assert was == message.body, "an offset means two messages"
 
+    def start(self) -> None:
+        """Another program starts, looks after all logs, and ends."""
+        with Spool(self.spool.tree.root, sync="fsync", workers=1) as another:
+            another.deliver()
+            another.tend_logs()
+            list(another.log("users").read())
+
     def delete(self) -> None:
         self.told.deleted = True
         self.log.delete()
@@ -127,7 +134,7 @@ VERBS: tuple[Step, ...] = (
 OTHERS: tuple[Step, ...] = (
     *(Process.publish_batch, Process.roll, Process.claim_and_done, Process.done),
     *(Process.seek, Process.read, Process.delete, Process.to_many_hosts),
-    Process.to_one_host,
+    *(Process.to_one_host, Process.start),
 )
 # What changes nothing that a verb of one of these modes looks at is left out.
 _OF_HOSTS = (Process.publish, Process.publish_batch, Process.roll, Process.settle)

@@ -452,6 +452,8 @@ _QUEUE: dict[str, Step] = {
     "configure": lambda s: s.other.configure(max_depth=50),
     "bury used up": lambda s: s.other.bury_used_up(),
     "bury used up, lapse": steps(lambda s: s.other.bury_used_up(), lapse),
+    "start mover": lambda s: s.restart_mover(),
+    "start mover, claim": steps(lambda s: s.restart_mover(), claim),
     "restart mover": restart_mover,
     "restart mover, claim": steps(restart_mover, claim),
     "restart mover, acknowledge": steps(restart_mover, acknowledge),

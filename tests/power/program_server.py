@@ -12,9 +12,11 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from fsmq.daemons import mover, mq, reaper
+from tests.harness.starting import start_again_and_again
 from tests.power import clients
 from tests.power.syncs import slow_down, take_away
 
@@ -26,6 +28,7 @@ PROGRAMS = {
     "reaper": reaper.main,
     "http": clients.main,
     "library": clients.main,
+    "starts": lambda program, root, sync: start_again_and_again(Path(root), sync),
 }
 
 
@@ -92,7 +95,7 @@ def _redirect(log: str) -> None:
 
 def _run(program: str, argv: list[str]) -> int:
     main: Any = PROGRAMS[program]
-    if program in ("http", "library"):
+    if program in ("http", "library", "starts"):
         main(program, *argv)
         return 0
     try:

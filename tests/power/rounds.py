@@ -164,7 +164,7 @@ class Campaign:
         return {name for of_one in known for name, things in of_one.items() if things}
 
     def _load(self, weights: Mapping[str, int], suffix: str, known: Sequence[Op]) -> list[Path]:
-        """Start the clients; the files to which they write."""
+        """Start the clients, and one that starts again and again; the files to which they write."""
         files = []
         self._clients = {}
         for number in range(_HTTP_CLIENTS + _LIBRARY_CLIENTS):
@@ -179,6 +179,8 @@ class Campaign:
             client = self._programs.client(name, program, argv, self._daemons.without)
             self._clients[name] = client
             files.append(file)
+        name, argv = f"starts-r{self._round}{suffix}", [str(self._root), self._daemons.sync]
+        self._clients[name] = self._programs.client(name, "starts", argv, self._daemons.without)
         return files
 
     def _forget(self, keys: set[str]) -> None:

@@ -1,6 +1,7 @@
 """Power cuts under verbs by given id: what was acknowledged of an id holds, and it has one message.
 
-Each worker has ids of its own, so that what must stand of each is known at every moment.
+Each worker has ids of its own, so that what must stand of each is known at every moment. Calls fail
+now and then, and beside them a program starts again and again.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import FsmqError, NewMessage, Spool
+from fsmq.spool import FsmqError, NewMessage, Spool, Unavailable
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
-from fsmq.spool.layout.given_ids import given_id
+from tests.harness.starting import failing_now_and_then, start_again_and_again
 from tests.harness.suite import eventually
 from tests.power.disk import CannotMount, Cut, Disk
 
@@ -37,8 +38,10 @@ def work(root: Path, log: Path, worker: int, sync: SyncMode, seed: str) -> None:
             one, body = f"{worker}/{chance.randrange(_IDS)}", f"{seed}-{number}"
             deed = chance.choice(("upsert", "upsert", "ensure", "remove", "ack", "postpone"))
             os.write(out, f"begin {one} {deed} {body}\n".encode())
-            told = _do(jobs, deed, one, body)
-            os.write(out, f"end {one} {int(told)} {time.monotonic()!r}\n".encode())
+            with suppress(Unavailable):  # then it may be done or not, and others go on
+                with failing_now_and_then(chance):
+                    told = _do(jobs, deed, one, body)
+                os.write(out, f"end {one} {int(told)} {time.monotonic()!r}\n".encode())
 
 
 def _do(jobs: Indexed, deed: str, one: str, body: str) -> bool:
@@ -93,10 +96,10 @@ def inspect(root: Path, state: dict[str, set[str | None]]) -> dict[str, set[str 
             body = None if message is None else message.body.decode()
             assert body in state[one], (one, body, state[one])
         claimed = spool.queue("jobs").claim(1000, visibility=0)
-        bodies = [given_id(dict(message.attributes)) for message in claimed]
+        bodies = [message.given_id for message in claimed]
         assert len(bodies) == len(set(bodies)), "two messages of one id"
         for message in claimed:
-            one = given_id(dict(message.attributes))
+            one = message.given_id
             standing = found[one or ""]
             assert standing is not None
             assert standing.body == message.body
@@ -129,14 +132,17 @@ def story(disk: Disk, folder: Path, sync: SyncMode, rounds: int, seed: str) -> N
             fork.Process(target=work, args=(root, log, worker, sync, f"{seed}{number}{worker}"))
             for worker, log in enumerate(logs)
         ]
-        for worker in workers:
+        starter = fork.Process(target=start_again_and_again, args=(root, sync))
+        for worker in (*workers, starter):
             worker.start()
         eventually(lambda logs=logs: all(is_under_way(log) for log in logs))
         time.sleep(_LOAD_S * chance.uniform(0.0, 2))
         cut = disk.cut_power()
+        starter.kill()
+        starter.join()
         for worker in workers:
-            worker.join(30)
-            assert worker.exitcode == 0
+            worker.kill()  # with the disk gone it may go on to try
+            worker.join()
         disk.unmount()
         disk.mount()
         for log in logs:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
-from tests.replay.scenario import Scenario, record
+from tests.replay.scenario import Happens, Scenario, fails, record, starts
 from tests.replay.verbs import VERBS
 
 # Verbs that share their code, and so their syncs.
@@ -71,3 +72,25 @@ def all_of(verb: str) -> Iterator[Scenario]:
     for verbs in beside_a_mover(verb):
         yield record(verbs)
     yield record(["deliver", verb], "syncfs")
+
+
+# What another process does in the middle of these is done by the tests, and cannot fail for them.
+WITHOUT_HAPPENINGS = ("put_promoted", "retry_promoted", "retry_changed_promoted")
+_DEEDS = {"fails": fails(0), "lacks descriptors": fails(3), "meets a program that starts": starts}
+HAPPENINGS = tuple(_DEEDS)
+
+
+def with_happening(verb: str, what: str, at: int, *behind: str) -> Scenario:
+    """A verb to which something happens at a call; behind it others act, as another process."""
+    return record([verb, *behind], happens=Happens(at, _DEEDS[what]))
+
+
+def all_happenings(verb: str) -> Iterator[tuple[str, Scenario]]:
+    """At every call of a verb whatever may happen; alone, and when another process tries again."""
+    for what in HAPPENINGS if verb not in WITHOUT_HAPPENINGS else ():
+        for behind in ((), (verb,)):
+            for at in count():
+                scenario = with_happening(verb, what, at, *behind)
+                if not scenario.has_happened:
+                    break
+                yield f"{verb} {what} at call {at}, then {behind}", scenario

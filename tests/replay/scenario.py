@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool
+from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool, Unavailable
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability import unfinished
 from fsmq.spool.durability.settings_lock import settings_held
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
+from tests.harness.calls import Trap, failing, seen
 from tests.replay.dead import DEAD_VERBS, GRAVE, fill_dead, problem
 from tests.replay.given import GIVEN, ID_VERBS, Outcome, fill_given, fill_new
 from tests.replay.place import remove_tree, scratch, state_folder
@@ -50,6 +51,8 @@ from tests.replay.verbs import (
 )
 from tests.spool.helpers import Clock
 
+_OF_ANOTHER = 1000  # the numbers of its messages
+
 
 @dataclass
 class Scenario:
@@ -58,6 +61,15 @@ class Scenario:
     before: Files
     steps: list[Step]
     now: float  # Unix seconds of its clock
+    has_happened: bool = True  # what was to happen at a call: there was such a call
+
+
+@dataclass(frozen=True)
+class Happens:
+    """What happens at a call of a verb: it fails, or a program starts."""
+
+    at: int
+    deed: Callable[..., OSError | None]
 
 
 @cache
@@ -118,17 +130,24 @@ def _fill(queue: Queue, bodies: Mapping[str, bytes]) -> None:
             queue.claim(visibility=HOLD_S)
 
 
-def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str] = ()) -> Scenario:
+def record(
+    verbs: Sequence[str],
+    sync: SyncMode = "fsync",
+    others: Sequence[str] = (),
+    happens: Happens | None = None,
+) -> Scenario:
     """Tell a scenario on a new spool and write down every call by which it changes the tree.
 
     others: verbs that other processes have done before, but for the syncs at their ends: they have
         died there, or the disk is slow. No one was told that these were done.
+    happens: at a call of the first verb. The others are another process's then.
     """
     told = [*verbs, *others]
     kinds = (WIDE, set(ID_VERBS), set(DEAD_VERBS))
     first, now = first_tree(*(not kind.isdisjoint(told) for kind in kinds))
     clock = Clock()
     clock.now = now
+    has_happened = True
     with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-replay-") as folder:
         root = Path(folder) / "mq"
         first.write_to(root)
@@ -144,16 +163,40 @@ def record(verbs: Sequence[str], sync: SyncMode = "fsync", others: Sequence[str]
                         _tell(doer, verb)
                         _drop_last_syncs(recorder.steps)
                     doer.is_told = True
-                    for verb in verbs:
-                        _tell(doer, verb)
+                    if happens is not None:
+                        trap = Trap(happens.at, partial(happens.deed, root, clock))
+                        with seen(trap):
+                            _tell(doer, verbs[0])
+                        has_happened = trap.is_sprung
+                        with Spool(root, sync=sync, workers=1, clock=clock) as other:
+                            _tell_all(Doer(other, recorder, clock, _OF_ANOTHER), verbs[1:])
+                    else:
+                        _tell_all(doer, verbs)
             finally:
                 recorder.close()
-    return Scenario(before, recorder.steps, now)
+    return Scenario(before, recorder.steps, now, has_happened)
+
+
+def _tell_all(doer: Doer, verbs: Iterable[str]) -> None:
+    for verb in verbs:
+        _tell(doer, verb)
 
 
 def _tell(doer: Doer, verb: str) -> None:
-    with suppress(NoSuchQueue, NoSuchTopic):
+    with suppress(NoSuchQueue, NoSuchTopic, Unavailable):
         getattr(doer, verb)()
+
+
+def fails(which: int) -> Callable[..., OSError | None]:
+    """The call fails."""
+    fail = failing(which)
+    return lambda root, clock, name, arguments: fail(name, arguments)
+
+
+def starts(root: Path, clock: Clock, name: str, arguments: object) -> None:
+    """A mover starts, and takes what is unfinished for a dead writer's."""
+    with Spool(root, sync="fsync", workers=1, clock=clock) as mover:
+        mover.deliver()
 
 
 def _drop_last_syncs(steps: list[Step]) -> None:

@@ -7,7 +7,6 @@ everything ends after any of them, and the next program tries each put again, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +53,26 @@ class Actor:
         """One of the two is known already."""
         self._put("a2", "a3")
 
+    def first_put(self) -> None:
+        """Nobody has put into the queue yet."""
+        self._put("a3")
+
+    def first_put_and_consume(self) -> None:
+        self._put("b1")
+        self._consume()
+
+    def first_put_behind_one_that_died(self) -> None:
+        """It had written the same, and synced nothing."""
+        self._recorder.mark(lambda p: p.begun.add("a3"))
+        group = self._spool.context.sends.group((QUEUE,))
+        group.enter()
+        group.write([self._spool.unsynced.put(QUEUE, [new("a3")])]).work.close()
+        for turn in group._turns:  # what a kill ends
+            assert turn._held is not None
+            turn._held.unlock()
+        self._put("a3")
+        self._consume()
+
     def put_again(self) -> None:
         self._put("a2")
 
@@ -88,8 +107,9 @@ def new(text: str) -> NewMessage:
     return NewMessage(text.encode(), group=text[0], dedup_id=text)
 
 
-LONG = ["put_and_consume"]
+LONG = ["put_and_consume", "first_put_and_consume", "first_put_behind_one_that_died"]
 VERBS = ["put", "put_batch", "put_again", "put_and_consume", "consume", "purge"]
+VERBS += ["first_put", "first_put_and_consume", "first_put_behind_one_that_died"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -97,7 +117,9 @@ def test_no_crash_state_breaks_a_promise(verb: str) -> None:
     assert look_at_all(verb) > 1
 
 
-@pytest.mark.parametrize("verb", ["put", "put_batch", "put_and_consume", "purge"])
+@pytest.mark.parametrize(
+    "verb", ["put", "put_batch", "put_and_consume", "purge", "first_put_behind_one_that_died"]
+)
 def test_without_its_syncs_a_promise_is_broken(verb: str) -> None:
     with pytest.raises(AssertionError):
         look_at_all(verb, lambda step: not isinstance(step, Sync | SyncAll))
@@ -114,6 +136,12 @@ def test_without_the_sync_of_what_is_shared_too(name: str) -> None:
         )
 
 
+@pytest.mark.parametrize("verb", ["first_put_and_consume", "first_put_behind_one_that_died"])
+def test_without_the_sync_of_the_names_of_what_is_shared_too(verb: str) -> None:
+    with pytest.raises(AssertionError):
+        look_at_all(verb, lambda step: not (isinstance(step, Sync) and step.path == "config"))
+
+
 def look_at_all(
     verb: str, counts: Callable[[Step], bool] = lambda step: True, *, at_end: bool = False
 ) -> int:
@@ -127,7 +155,8 @@ def look_at_all(
         told: dict[str, str] = {}
         with Spool(root, sync="fsync", clock=clock, workers=1) as spool:
             spool.create_queue(QUEUE, fifo=True)
-            for text in FIRST:
+            first = () if verb.startswith("first") else FIRST
+            for text in first:
                 told[text] = spool.complete(spool.unsynced.put(QUEUE, [new(text)]))[0]
             before = Files.of(root)
             recorder = Recorder(root)
@@ -143,7 +172,7 @@ def look_at_all(
             if key in seen:
                 continue
             seen.add(key)
-            promised = deepcopy(Promised(told=dict(told)))
+            promised = Promised(told=dict(told), begun=set(told))
             for mark in marks:
                 mark.what(promised)
             files.write_to(place)

@@ -110,14 +110,17 @@ Effect = Callable[[Promised], None]
 
 
 class Doer(DoesIds, DoesDead):
-    """Does verbs on a spool, and marks before and after each what it changes."""
+    """Does verbs on a spool, and marks before and after each what it changes.
 
-    def __init__(self, spool: Spool, recorder: Recorder, clock: Clock) -> None:
+    posted: the number of the message before its first.
+    """
+
+    def __init__(self, spool: Spool, recorder: Recorder, clock: Clock, posted: int = 0) -> None:
         self.spool = spool
         self.clock = clock
         self.is_told = True
         self._recorder = recorder
-        self._posted = 0
+        self._posted = posted
 
     @property
     def jobs(self) -> Queue:

@@ -35,7 +35,7 @@ from tests.power.programs import Programs
 from tests.power.results import Results
 from tests.power.rounds import Campaign
 from tests.power.test_fifo_power import story
-from tests.replay.plans import all_of
+from tests.replay.plans import all_happenings, all_of
 from tests.replay.scenario import Scenario, check_scenario, record
 from tests.replay.states import TooMany
 from tests.replay.verbs import VERBS
@@ -196,7 +196,8 @@ _SEEN: set[object] = set()  # states that this process has looked at
 def replays_of(first: str) -> Replays:
     """Every crash state of one verb in all company: a mover, syncfs, and any verb behind it.
 
-    The first is acknowledged, or was another process's, which has not come to its last syncs.
+    The first is acknowledged, or was another process's, which has not come to its last syncs. At
+    each of its calls it fails, or a program starts; and then another process tries the same again.
     """
     found = Replays(first)
     before = len(_SEEN)
@@ -205,6 +206,8 @@ def replays_of(first: str) -> Replays:
     for second in VERBS:
         for scenario in (record([first, second]), record([second], others=[first])):
             found.add(f"{first}, {second}", scenario)
+    for name, scenario in all_happenings(first):
+        found.add(name, scenario)
     found.looked_at = len(_SEEN) - before
     return found
 

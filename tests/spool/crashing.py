@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fsmq.spool import NewMessage, Spool
+from fsmq.spool.context import Pending
 from fsmq.spool.layout.tree import Tree
 
 MUTATING = ("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename")
@@ -76,6 +77,13 @@ def leave(root: Path, *messages: NewMessage) -> None:
         os._exit(1)  # else a second pytest would go on from here
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+def begin_sends(spool: Spool, queue: str, *messages: NewMessage) -> Pending[None]:
+    """Write messages into a fifo queue, and neither sync nor show them."""
+    group = spool.context.sends.group((queue,))
+    group.enter()
+    return group.write([spool.unsynced.put(queue, messages)])
 
 
 class Countdown:

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fsmq import InvalidValue, NewMessage, Queue, Spool, Unavailable
-from fsmq.spool.durability import dedup_records, send_lines
+from fsmq import InvalidValue, NewMessage, Queue, Spool
+from fsmq.spool.durability import send_lines
 from fsmq.spool.durability.dedup_records import KEPT_MS, WINDOW_MS, remove_old_records
 from fsmq.spool.fsck import check
-from fsmq.spool.layout.tree import Tree
-from tests.spool.crashing import run_and_die
+from tests.spool.crashing import begin_sends, run_and_die
 
 QUEUE = "orders"
 NOW = 1_790_000_000.0
@@ -157,7 +156,7 @@ def test_every_process_knows_it(spool: Spool, queue: Queue, clock: Clock) -> Non
         assert put(queue, "2") == second
 
 
-def test_a_purge_and_a_deletion_forget(spool: Spool, queue: Queue) -> None:
+def test_a_purge_and_a_deletion_forget(spool: Spool, queue: Queue, clock: Clock) -> None:
     with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as other:
         there = other.queue(QUEUE)
         first = put(queue, "1")
@@ -168,6 +167,7 @@ def test_a_purge_and_a_deletion_forget(spool: Spool, queue: Queue) -> None:
         assert put(queue, "1") == second
         queue.delete()
         assert windows(spool) == []
+        clock.now += 1
         spool.create_queue(QUEUE, fifo=True)
         assert put(there, "1") not in (first, second)
 
@@ -193,34 +193,34 @@ def test_a_clock_that_was_far_ahead_keeps_no_id_for_ever(queue: Queue, clock: Cl
 
 
 def test_a_put_under_way_is_waited_for(spool: Spool, queue: Queue) -> None:
-    first = spool.unsynced.put(QUEUE, message("1"))
+    put(queue, None)
+    first = begin_sends(spool, QUEUE, *message("1"))
     ids: list[str] = []
     waiting = threading.Thread(target=lambda: ids.append(put(queue, "1")))
     waiting.start()
     waiting.join(0.05)
     assert not ids
-    assert [*spool.complete(first)] == (waiting.join() or ids)
+    first.finish()
+    waiting.join()
+    assert [one.id for one in queue.peek(10)][1:] == ids
 
 
 def test_if_it_fails_the_second_is_stored(spool: Spool, queue: Queue) -> None:
-    first = spool.unsynced.put(QUEUE, message("1"))
-    behind = spool.unsynced.put(QUEUE, message("2"))
+    put(queue, None)
+    first = begin_sends(spool, QUEUE, *message("1"), *message("2"))
     first.work.close()
     first.abandon()
-    spool.complete(behind)
-    put(queue, "1")
-    assert queue.counts().total == 2
     with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as other:
-        put(other.queue(QUEUE), "1")
-        put(other.queue(QUEUE), "2")
-    assert queue.counts().total == 2
+        ids = [put(other.queue(QUEUE), "1", b"again"), put(queue, "2", b"again")]
+        assert ids == [put(queue, "1"), put(other.queue(QUEUE), "2")]
+    assert [one.body for one in queue.peek(10)] == [b"x", b"again", b"again"]
 
 
 def test_a_sender_that_died_before_it_was_durable(spool: Spool, queue: Queue) -> None:
     """Its record stands there, its message does not: the next try is stored."""
 
     def tear(dying: Spool) -> None:
-        dying.unsynced.put(QUEUE, message("1"))
+        begin_sends(dying, QUEUE, *message("1"))
         [name] = os.listdir(dying.tree.root / "new")
         (dying.tree.root / "new" / name).write_bytes(b"torn")
 
@@ -233,51 +233,10 @@ def test_a_sender_that_died_before_it_was_durable(spool: Spool, queue: Queue) ->
 
 def test_a_sender_that_died_behind_its_sync(spool: Spool, queue: Queue) -> None:
     """What it left comes out, once, and the next try is a second one."""
-    beside(spool, lambda dying: dying.unsynced.put(QUEUE, message("1", b"left")))
+    beside(spool, lambda dying: begin_sends(dying, QUEUE, *message("1", b"left")))
     first = put(queue, "1")
     [claimed] = queue.claim(10)
     assert (claimed.id, claimed.body) == (first, b"left")
-
-
-def test_what_a_failed_put_could_not_remove_does_not_come_out(
-    spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was told that nothing is stored, and its next try is: then the first would be a second."""
-
-    def fail(dying: Spool) -> None:
-        pending = dying.unsynced.put(QUEUE, message("1", b"failed"))
-        monkeypatch.setattr(Tree, "unlink", _refuse)
-        pending.work.close()
-        pending.abandon()
-
-    beside(spool, fail)
-    put(queue, "1", b"again")
-    assert [one.body for one in queue.peek(10)] == [b"again"]
-    assert os.listdir(spool.tree.root / "new") == []
-
-
-def _refuse(self: Tree, path: str) -> bool:
-    raise OSError(5, "Input/output error")
-
-
-def test_a_record_that_cannot_be_made_void_keeps_later_ones_back(
-    spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pending = spool.unsynced.put(QUEUE, message("1"))
-    behind = spool.unsynced.put(QUEUE, message("2"))
-    with monkeypatch.context() as patch:
-        patch.setattr(dedup_records.DedupRecords, "void", _no_void)
-        pending.work.close()
-        pending.abandon()
-        with pytest.raises(Unavailable):
-            spool.complete(behind)
-    ids = {put(queue, "1"), put(queue, "2")}
-    assert {one.id for one in queue.peek(10)} == ids
-    assert len(ids) == 2
-
-
-def _no_void(*given: object) -> None:
-    raise OSError(5, "Input/output error")
 
 
 def older_line(spool: Spool) -> None:
@@ -380,7 +339,7 @@ def test_who_finishes_what_was_left_may_die_as_well(tmp_path: Path) -> None:
         root = tmp_path / str(at)
         with Spool(root, sync="none", clock=now) as spool:
             spool.create_queue(QUEUE, fifo=True)
-            beside(spool, lambda dying: dying.unsynced.put(QUEUE, message("1", b"one")))
+            beside(spool, lambda dying: begin_sends(dying, QUEUE, *message("1", b"one")))
         if run_and_die(root, put_again, at, now) is None:
             assert at > 5
             return
@@ -399,7 +358,7 @@ def test_fsck_knows_what_is_shared(spool: Spool, queue: Queue, clock: Clock) -> 
     clock.now = time.time()
     put(queue, "1")
     queue.claim()
-    beside(spool, lambda dying: dying.unsynced.put(QUEUE, message("2", b"left")))
+    beside(spool, lambda dying: begin_sends(dying, QUEUE, *message("2", b"left")))
     clock.now += 400
     [finding] = check(spool.tree, pause=0, clock=clock).findings
     assert finding.kind.value == "complete-dot-name"

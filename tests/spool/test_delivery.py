@@ -20,6 +20,7 @@ from fsmq.spool.mover.delivery import Delivery
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.suite import eventually
+from tests.spool.crashing import begin_sends
 from tests.spool.helpers import Clock, tree_of
 
 
@@ -203,7 +204,7 @@ def test_nor_where_a_fifo_queue_shows_it_past_the_mover(
     spool: Spool, root: Path, clock: Clock
 ) -> None:
     spool.create_queue("line", fifo=True)
-    pending = spool.unsynced.put("line", [NewMessage(b"x", group="g")])
+    pending = begin_sends(spool, "line", NewMessage(b"x", group="g"))
     [staged] = (root / "new").iterdir()
     message_id = staged.name.split(":")[1]
     chance = spool.context.stamps.encode(message_id, int(clock.now * 1000) - 1, 50)

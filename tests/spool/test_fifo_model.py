@@ -20,6 +20,7 @@ from fsmq.spool.claimed import Claimed
 from fsmq.spool.fsck import check
 from tests.harness.rounds import part_of
 from tests.replay.place import scratch
+from tests.spool.crashing import begin_sends
 from tests.spool.helpers import Clock
 
 QUEUE, GROUPS, KEPT_S = "orders", "abc", 300.0
@@ -100,7 +101,7 @@ class FifoMachine(RuleBasedStateMachine):
         if not child:
             try:
                 with Spool(self.root, sync="none", clock=self.clock, delivers=False) as dying:
-                    dying.unsynced.put(QUEUE, list(map(new, batch)))
+                    begin_sends(dying, QUEUE, *map(new, batch))
                     for path in (self.root / "new").iterdir() if torn else ():
                         path.write_bytes(b"torn")
             finally:

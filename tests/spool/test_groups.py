@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +16,12 @@ from fsmq import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, Spool
 from fsmq.spool.durability.locks import lock
 from fsmq.spool.fsck import check
 from fsmq.spool.index import listings
+from fsmq.spool.index.events import Events
 from fsmq.spool.layout.names import claims_name
 from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import group_bits
 from fsmq.spool.limits.in_flight import Unlisted
+from tests.spool.crashing import begin_sends
 
 QUEUE = "orders"
 
@@ -208,13 +213,65 @@ def test_two_processes_see_each_others_claims(tmp_path: Path, watch: str) -> Non
             assert [text for text in seen if text[0] == group] == [f"{group}{n}" for n in range(4)]
 
 
+def test_a_queue_that_cannot_be_watched_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where this user has no watches left; also beside a program that hears of events."""
+    watch = Events.watch
+
+    def refuse(events: Events, folder: str, **named: Any) -> bool:
+        if folder.startswith("queues/"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return watch(events, folder, **named)
+
+    with Spool(tmp_path / "spool", sync="none") as spool:
+        spool.create_queue(QUEUE, fifo=True)
+        spool.queue("fair", create=True).configure(fetch_order="fair")
+        for name in (QUEUE, "fair"):
+            hearing = spool.queue(name)
+            put(hearing, "a1", "b1", "a2", "b2", "a3")
+            with (
+                monkeypatch.context() as patch,
+                Spool(spool.tree.root, sync="none", poll_interval=0.01) as other,
+            ):
+                patch.setattr(Events, "watch", refuse)
+                seen, unwatched = [], other.queue(name)
+                while claimed := [*unwatched.claim(wait=0.2), *hearing.claim(wait=0.2)]:
+                    seen += bodies(list(claimed))
+                    for message in claimed:
+                        message.ack()
+                put(hearing, "a4")
+                assert bodies(list(unwatched.claim(wait=30))) == ["a4"]
+            assert sorted(seen) == ["a1", "a2", "a3", "b1", "b2"]
+            assert [text for text in seen if text[0] == "a"] == ["a1", "a2", "a3"]
+
+
+def test_a_claim_counts_from_when_it_is_made(tmp_path: Path) -> None:
+    """And not from when it began to wait for those of others."""
+    now = [1_790_000_000.0]
+    with Spool(tmp_path / "spool", sync="none", clock=lambda: now[0]) as spool:
+        spool.create_queue(QUEUE, fifo=True)
+        queue = spool.queue(QUEUE)
+        put(queue, "a1")
+        other = lock(spool.tree, spool.tree.folder(CONFIG, claims_name(QUEUE)), os.O_CREAT)
+        assert other is not None
+        found: list[Message] = []
+        waiting = threading.Thread(target=lambda: found.extend(queue.claim(visibility=5)))
+        waiting.start()
+        waiting.join(0.1)
+        now[0] += 100
+        other.unlock()
+        waiting.join()
+        assert [message.deadline for message in found] == [now[0] + 5]
+
+
 def test_a_sender_that_died_leaves_no_gap_for_the_next(spool: Spool, queue: Queue) -> None:
     """What it had made durable comes first, in its order, though nobody was told of it."""
     root = spool.tree.root
     child = os.fork()
     if not child:
         with Spool(root, sync="none", delivers=False) as dying:
-            dying.unsynced.put(QUEUE, [NewMessage(b"a1", group="a"), NewMessage(b"a2", group="a")])
+            begin_sends(dying, QUEUE, NewMessage(b"a1", group="a"), NewMessage(b"a2", group="a"))
             os._exit(0)
     os.waitpid(child, 0)
     put(queue, "a3")
@@ -230,32 +287,11 @@ def test_what_a_sender_left_comes_out_without_another_send(spool: Spool, queue: 
     child = os.fork()
     if not child:
         with Spool(root, sync="none", delivers=False) as dying:
-            dying.unsynced.put(QUEUE, [NewMessage(b"a1", group="a")])
+            begin_sends(dying, QUEUE, NewMessage(b"a1", group="a"))
             os._exit(0)
     os.waitpid(child, 0)
     with Spool(root, sync="none") as later:
         assert bodies(list(later.queue(QUEUE).claim(10))) == ["a1"]
-
-
-def test_puts_that_become_durable_in_another_order_are_shown_in_theirs(
-    spool: Spool, queue: Queue
-) -> None:
-    first = spool.unsynced.put(QUEUE, [NewMessage(b"a1", group="a")])
-    second = spool.unsynced.put(QUEUE, [NewMessage(b"a2", group="a")])
-    spool.complete(second)
-    assert queue.claim(10) == []
-    spool.complete(first)
-    assert bodies(list(queue.claim(10))) == ["a1"]
-
-
-def test_a_put_that_failed_lets_those_behind_it_go_on(spool: Spool, queue: Queue) -> None:
-    first = spool.unsynced.put(QUEUE, [NewMessage(b"a1", group="a")])
-    second = spool.unsynced.put(QUEUE, [NewMessage(b"a2", group="a")])
-    spool.complete(second)
-    first.work.close()
-    first.abandon()
-    assert bodies(list(queue.claim(10))) == ["a2"]
-    assert os.listdir(spool.tree.root / "new") == []
 
 
 def test_purge_and_deletion_end_what_a_group_waits_for(spool: Spool, queue: Queue) -> None:

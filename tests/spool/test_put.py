@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,8 +28,10 @@ from fsmq.spool import (
     Unavailable,
 )
 from fsmq.spool.durability.sync import SyncMode
+from fsmq.spool.fsck import check
 from fsmq.spool.layout import names
 from fsmq.spool.layout.message import pack_header, unpack
+from fsmq.spool.layout.tree import Tree
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, tree_of, visible
 
@@ -295,6 +300,104 @@ def test_an_abandoned_put_leaves_nothing(spool: Spool, jobs: Queue, root: Path) 
     assert tree_of(root)["new"] == []
 
 
+def dot_names(root: Path) -> list[Path]:
+    """The dot-names of puts."""
+    return list((root / "new").glob(".*"))
+
+
+def test_a_mover_that_starts_leaves_a_put_alone_whose_writer_is_alive(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    # A sync that hangs, or a writer that is stopped, for an hour.
+    pending = spool.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
+    clock.advance(3600)
+    with Spool(root, sync="none", clock=clock) as mover:
+        mover.deliver()
+        assert mover.queue("jobs").claim(9) == []
+    assert check(root, clock=clock, pause=0).findings == []
+    ids = spool.complete(pending)
+    assert sorted(visible(root)) == sorted(("jobs", one) for one in ids)
+
+
+def test_what_a_put_that_died_has_left_comes_out_at_once(
+    root: Path, spool: Spool, jobs: Queue
+) -> None:
+    def die(root: Path) -> None:
+        with Spool(root, sync="none", delivers=False) as writer:
+            writer.unsynced.put("jobs", [NewMessage(b"torn"), NewMessage(b"whole")])
+            torn = min(dot_names(root), key=lambda path: path.stat().st_mtime_ns)
+            os.truncate(torn, 2)
+            os._exit(0)
+
+    process = multiprocessing.get_context("fork").Process(target=die, args=(root,))
+    process.start()
+    process.join()
+    assert len(dot_names(root)) == 2
+    with Spool(root, sync="none") as mover:
+        mover.deliver()
+        assert [m.body for m in mover.queue("jobs").claim(9)] == [b"whole"]
+    assert dot_names(root) == []
+
+
+def test_what_a_put_could_not_remove_is_removed_though_its_process_lives(
+    root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending = spool.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y")])
+    unlink = Tree.unlink
+
+    def fail(tree: Tree, path: str) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(Tree, "unlink", fail)
+    pending.abandon()
+    monkeypatch.setattr(Tree, "unlink", unlink)
+    assert len(dot_names(root)) == 2
+    with Spool(root, sync="none") as mover:
+        mover.deliver()
+    assert dot_names(root) == []
+
+
+def test_a_child_does_not_keep_the_puts_of_its_parent(root: Path, spool: Spool) -> None:
+    """Nor does it end them, whatever it puts itself."""
+    fork = multiprocessing.get_context("fork")
+    spool.create_queue("jobs")
+    spool.queue("jobs").put(b"before")
+    goes_on, gone = fork.Event(), fork.Event()
+
+    def stay(root: Path) -> None:
+        spool.queue("jobs").put(b"of the child")
+        gone.set()
+        goes_on.wait(60)
+
+    def parent(root: Path) -> None:
+        pending = spool.unsynced.put("jobs", [NewMessage(b"of the parent")])
+        child = fork.Process(target=stay, args=(root,))
+        child.start()
+        gone.wait(60)
+        with Spool(root, sync="none") as mover:
+            mover.deliver()
+            assert len(dot_names(root)) == 1  # the parent is alive
+        del pending
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = fork.Process(target=parent, args=(root,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    with Spool(root, sync="none") as mover:
+        mover.deliver()
+        bodies = {m.body for m in mover.queue("jobs").claim(9)}
+    goes_on.set()
+    assert bodies == {b"before", b"of the child", b"of the parent"}
+
+
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on systems that have none of bytes."""
+    monkeypatch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", False)
+
+
+@pytest.mark.usefixtures("without_locks")
 def test_an_abandoned_put_takes_back_what_a_mover_took_for_left_over(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
@@ -329,6 +432,7 @@ def test_a_batch_that_cannot_be_shown_whole_is_taken_back(
     assert visible(root) == [("jobs", "one")]
 
 
+@pytest.mark.usefixtures("without_locks")
 def test_a_put_that_a_mover_finished_is_acknowledged(root: Path, spool: Spool, jobs: Queue) -> None:
     pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
     with Spool(root, sync="none") as mover:

@@ -211,6 +211,27 @@ def test_syncing_a_folder_that_is_gone_is_no_fault(root: Path) -> None:
     tree.close()
 
 
+def test_who_shares_a_sync_that_a_signal_ended_is_not_told_that_it_is_durable(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler's exception comes out in the thread that syncs, and not in the others."""
+    tree = Tree(root)
+    syncer = Syncer(tree, "fsync")
+    group = Group()
+    group.works.append(Work(folders={"new"}))
+
+    def interrupt(fd: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        syncer.run(group)
+    with pytest.raises(Unavailable):
+        group.check()
+    syncer.close()
+    tree.close()
+
+
 STORE = """
 import sys
 from fsmq.spool import Spool

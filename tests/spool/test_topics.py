@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from fsmq.spool import (
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.topics import subscriber_of
+from fsmq.spool.layout.tree import Tree
 from tests.spool.helpers import visible
 
 
@@ -235,6 +239,51 @@ def test_a_queue_deleted_during_a_publish_is_left_out(spool: Spool) -> None:
     spool.queue("a").delete()
     pending.work.close()
     assert list(pending.finish()) == ["b"]
+
+
+def test_a_publish_that_failed_in_one_fifo_queue_is_tried_again(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try reaches the queue that lacks the message, and no other one twice."""
+    queues = ["f1", "f2", "f3"]
+    for queue in queues:
+        spool.create_queue(queue, fifo=True)
+        spool.topic("news", create=True).subscribe(queue)
+    news, real, refused = spool.topic("news"), Tree.rename, [True]
+
+    def rename(tree: Tree, source: str, target: str, **named: Any) -> bool:
+        if refused and target.startswith("queues/f2/"):
+            refused.pop()
+            raise OSError(errno.EIO, os.strerror(errno.EIO), source)
+        return real(tree, source, target, **named)
+
+    monkeypatch.setattr(Tree, "rename", rename)
+    with pytest.raises(Unavailable):
+        news.publish(b"x", group="g", dedup_id="1")
+    told = news.publish(b"x", group="g", dedup_id="1")
+    for queue in queues:
+        [message] = spool.queue(queue).claim(9)
+        assert message.id == told[queue]
+
+
+def test_what_a_log_refuses_reaches_no_fifo_queue(spool: Spool) -> None:
+    spool.create_queue("f", fifo=True)
+    log = spool.log("l")
+    log.create()
+    spool.topic("news", create=True).subscribe("f")
+    spool.topic("news").subscribe(subscriber_of("l"))
+    spool.topic("news").publish(b"1", group="g")
+    [message] = spool.queue("f").claim()
+    assert (message.body, [one.body for one in log.read("first")]) == (b"1", [b"1"])
+    pending = spool.unsynced.publish("news", NewMessage(b"2", group="g"))
+
+    def refuse() -> None:
+        raise Unavailable("the log refuses")
+
+    pending.before = refuse
+    with pytest.raises(Unavailable, match="the log refuses"):
+        spool.complete(pending)
+    assert spool.counts("f").total == 1
 
 
 @pytest.mark.parametrize(

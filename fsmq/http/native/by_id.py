@@ -129,7 +129,7 @@ class ById(Handlers):
         " in flight, `postpone` on what is not, `claim` on what is ready or delayed; `remove` on"
         " all."
         " `visibility` belongs to claim and renew, where 0 releases; `delay` and `attributes` to"
-        " postpone; `names`, the names of some messages in the queue, saves looks of ack.",
+        " postpone; `names` says of some ids which message ack means, by its name in the queue.",
         parameters=(QUEUE,),
         body=Body("what is done, with which ids", {JSON: _REQUEST}, required=True),
         answers={

@@ -89,21 +89,12 @@ class Commits:
         Both are called in the context of the caller.
         """
 
-        def finish(group: Group | None) -> None:
-            try:
-                done(_finished(pending, group))
-            except FsmqError as error:
-                failed(error)
-            except Exception:
-                log.exception("the end of a verb failed")
-                failed(InternalError())
-
         work = pending.work
         if work.files or work.folders:
             context = copy_context()
-            self._join(work, lambda group: context.run(finish, group))
+            self._join(work, lambda group: context.run(_end, pending, done, failed, group))
         else:
-            finish(None)
+            _end(pending, done, failed, None)
 
     def _join(self, work: Work, done: Callable[[Group], None]) -> None:
         self._group.works.append(work)
@@ -173,6 +164,29 @@ class Commits:
             if time.monotonic() >= until and number < len(waiting):
                 asyncio.get_running_loop().call_soon(self._call, group, waiting[number:])
                 return
+
+
+def end_of(
+    pending: Pending[T], done: Callable[[T], None], failed: Callable[[FsmqError], None]
+) -> Callable[[], None]:
+    """What ends a verb that is durable, in the context of the caller, as `Commits.then`."""
+    context = copy_context()
+    return lambda: context.run(_end, pending, done, failed, None)
+
+
+def _end(
+    pending: Pending[T],
+    done: Callable[[T], None],
+    failed: Callable[[FsmqError], None],
+    group: Group | None,
+) -> None:
+    try:
+        done(_finished(pending, group))
+    except FsmqError as error:
+        failed(error)
+    except Exception:
+        log.exception("the end of a verb failed")
+        failed(InternalError())
 
 
 def _finished(pending: Pending[T], group: Group | None) -> T:

@@ -16,8 +16,10 @@ from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.index import listings
 from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
+from fsmq.spool.limits.sends import Sends
 
 from .group_commit import Commits
+from .send_groups import SendGroups
 from .threads import Threads
 
 T = TypeVar("T")
@@ -33,10 +35,13 @@ class Runner:
     workers: threads for requests that take long.
     """
 
-    def __init__(self, syncer: Syncer, workers: int) -> None:
+    def __init__(self, syncer: Syncer, sends: Sends, workers: int) -> None:
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
+        self._syncer = syncer
+        self._sends = sends
         self._commits = Commits(syncer)
+        self._groups = SendGroups(sends, self._commits, self.listings)
 
     def close(self) -> None:
         """Wait for what runs."""
@@ -80,6 +85,10 @@ class Runner:
 
         Raises Unavailable.
         """
+        if pending.sends:
+            if light:
+                return await self._groups.complete(pending)
+            return await self.listing(self._send, pending)
         if light:
             return await self._commits.complete(pending)
         await self._commits.sync(pending)
@@ -92,4 +101,11 @@ class Runner:
         failed: Callable[[FsmqError], None],
     ) -> None:
         """The same with callbacks, for verbs whose end is short; it need not be awaited."""
-        self._commits.then(pending, done, failed)
+        if pending.sends:
+            self._groups.then(pending, done, failed)
+        else:
+            self._commits.then(pending, done, failed)
+
+    def _send(self, pending: Pending[T]) -> T:
+        self._sends.send(pending, self._syncer)
+        return pending.finish()

@@ -72,7 +72,7 @@ class Service(Runner):
         processes: int = 1,
         history: bool = False,
     ) -> None:
-        super().__init__(spool.syncer, workers)
+        super().__init__(spool.syncer, spool.context.sends, workers)
         self.spool = spool
         self.read_timeout = read_timeout
         self.access = access or Access()
@@ -147,10 +147,6 @@ class Service(Runner):
             else:
                 pending = await self.in_thread(self.spool.unsynced.put, queue, messages, settings)
         except Uncounted:
-            if settings.fifo:
-                # Another process sends: this waits for its turn.
-                pending = await self.listing(self.spool.unsynced.put, queue, messages, settings)
-                return await self.complete(pending, light=few)
             await self.listings.share(self.spool.depths.learn, queue)
             return await self.put(queue, messages, settings)
         return await self.complete(pending, light=few)

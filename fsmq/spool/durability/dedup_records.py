@@ -2,9 +2,9 @@
 
 Who has the lock of the queue's sends writes a record for each such message, and syncs it with the
 message. The line of the sends (`send_lines`) then says up to which place all records hold, before
-the messages are shown. A record behind that was left by a sender that died: it holds if its message
-is somewhere. A put that failed makes its records void before any place behind them is said to hold.
-And a message that was left without a record gets one before it is shown.
+the messages are shown. A record behind that was left by a group that ended early: recovery decides,
+once, whether it holds: if its message is somewhere. And a message that was left without a record
+gets one before it is shown.
 
 The records of one minute share a file, so that old ones go as a whole. No file is read twice.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -24,34 +24,30 @@ from ..layout.settings_store import SettingsStore
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
-from .unfinished import exists
+from .sync import Work
 
 # How long an id is known after its message was stored.
 KEPT_MS = 300_000
 WINDOW_MS = 60_000
 _AROUND = KEPT_MS // WINDOW_MS
-# A record: a minus if it is void, the key, the time, the message's id, a CRC-32 of all that.
+# A record: what was decided of it, the key, the time, the message's id, a CRC-32 of all that.
 _BYTES = 112
 _KEY_BYTES = 16
 _BODY, _CRC = slice(1, 103), slice(103, 111)
 _CHUNK = 4096 * _BYTES
+_OPEN, _HOLDS, _VOID = b" ", b"+", b"-"
 
 
 class Record(NamedTuple):
-    """A message that was put with a deduplication id, at a time in Unix milliseconds."""
+    """A message that was put with a deduplication id, at a time in Unix milliseconds.
+
+    decided: whether it is known to hold, or to be void; else the place says so.
+    """
 
     key: bytes
     moment_ms: int
     message_id: str
-    is_void: bool = False
-
-
-class Written(NamedTuple):
-    """Records that stand one behind the other in the file of a window."""
-
-    window: int
-    start: int
-    records: Sequence[Record]
+    decided: bytes = _OPEN
 
 
 def key_of(dedup_id: str, group: str | None) -> bytes:
@@ -112,49 +108,30 @@ class DedupRecords:
                     return record.message_id
         return None
 
-    def place(self, records: Sequence[Record], now_ms: int) -> Written:
-        """Where records are to be written."""
+    def append(self, records: Sequence[Record], now_ms: int, work: Work) -> None:
+        """Write records. ``work`` gets the file, and its folder if the file is new to this process.
+
+        They are found from now on: `forget` them if they do not become durable.
+        """
         window = now_ms // WINDOW_MS
         fd = self._tree.create_with(self._path(window), os.O_RDWR | os.O_CREAT)
-        try:
-            size = os.fstat(fd).st_size
-            if size < _BYTES:
-                _write(fd, f"fsmq {uuid7()}".ljust(_BYTES - 1).encode() + b"\n", 0)
-                size = _BYTES
-            token = os.pread(fd, _BYTES, 0)
-        finally:
-            os.close(fd)
+        work.files.append(fd)
+        size = os.fstat(fd).st_size
+        if size < _BYTES:
+            _write(fd, f"fsmq {uuid7()}".ljust(_BYTES - 1).encode() + b"\n", 0)
+            size = _BYTES
+        token = os.pread(fd, _BYTES, 0)
         known = self._windows.get(window)
         if known is None or known.token != token:
+            work.folders.add(self._tree.folder(CONFIG))
             known = self._windows[window] = _Window(token)
             self._read(window)
         # A power cut may have torn the last one.
         start = -(-size // _BYTES) * _BYTES
+        _write(fd, b"".join(map(_packed, records)), start)
+        for at, record in enumerate(records):
+            known.at[record.key] = start + at * _BYTES
         known.end = start + len(records) * _BYTES
-        return Written(window, start, records)
-
-    def write(self, written: Written) -> str:
-        """Write records to their place; the path of the file, which is to be synced."""
-        with self._opened(written.window, os.O_RDWR) as fd:
-            _write(fd, b"".join(map(_packed, written.records)), written.start)
-        return self._path(written.window)
-
-    def hold(self, written: Written) -> None:
-        """Note that their messages are shown."""
-        known = self._windows.get(written.window)
-        if known is not None:
-            for number, record in enumerate(written.records):
-                known.at[record.key] = written.start + number * _BYTES
-
-    def void(self, written: Written) -> None:
-        """Let records not hold, durably: nothing was stored."""
-        with suppress(FileNotFoundError), self._opened(written.window, os.O_RDWR) as fd:
-            size = os.fstat(fd).st_size
-            ends = range(written.start, written.start + len(written.records) * _BYTES, _BYTES)
-            for at in ends:
-                if at < size:
-                    _write(fd, b"-", at)
-            os.fsync(fd)
 
     def _read(self, window: int) -> None:
         with suppress(FileNotFoundError), self._opened(window) as fd:
@@ -164,12 +141,12 @@ class DedupRecords:
                 known = self._windows[window] = _Window(token)
             for at, record in _records(fd, known.end):
                 known.end = at + _BYTES
-                if not record.is_void:
+                if record.decided != _VOID:
                     known.at[record.key] = at
 
     @contextmanager
-    def _opened(self, window: int, access: int = os.O_RDONLY) -> Iterator[int]:
-        fd = self._tree.open(self._path(window), access)
+    def _opened(self, window: int) -> Iterator[int]:
+        fd = self._tree.open(self._path(window))
         try:
             yield fd
         finally:
@@ -186,10 +163,17 @@ class Settled(NamedTuple):
     known: set[str]
 
 
-def settle(tree: Tree, queue: str, now_ms: int, settled: int, left: Container[str]) -> Settled:
+def settle(
+    tree: Tree,
+    queue: str,
+    now_ms: int,
+    settled: int,
+    left: Container[str],
+    stands: Callable[[str], bool],
+) -> Settled:
     """Decide, durably, which records behind a place hold.
 
-    left: messages that will be shown; a record holds, too, if its message is anywhere.
+    left: messages that will be shown; a record holds, too, if its message ``stands`` anywhere.
 
     For who has the lock, while no message of the queue is being shown. Raises OSError.
     """
@@ -202,18 +186,24 @@ def settle(tree: Tree, queue: str, now_ms: int, settled: int, left: Container[st
         try:
             is_sure = True
             for at, record in _records(fd, _BYTES):
-                one, is_void = record.message_id, record.is_void
-                if not is_void and (sequence_of(one) or 0) > settled:
-                    is_sure = False
-                    if one not in left and not exists(tree, queue, one, gone_too=True):
-                        _write(fd, b"-", at)
+                one, decided = record.message_id, record.decided
+                if decided == _OPEN and (sequence_of(one) or 0) > settled:
+                    decided = _HOLDS if one in left or stands(one) else _VOID
+                    # All of it: of what a failed sync has left unwritten the kernel knows no more.
+                    _write(fd, _packed(record._replace(decided=decided)), at)
+                is_sure &= decided == _OPEN
                 if one in left:
-                    (done.void if is_void else done.known).add(one)
-            if not is_sure:
+                    (done.void if decided == _VOID else done.known).add(one)
+            if not is_sure:  # who decided may not have synced it
                 os.fsync(fd)
         finally:
             os.close(fd)
     return done
+
+
+def confirm(tree: Tree, queue: str, now_ms: int) -> None:
+    """Note, durably, that all records hold whatever the places say that are not void."""
+    settle(tree, queue, now_ms, 0, (), lambda one: True)
 
 
 def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: int) -> None:
@@ -221,7 +211,7 @@ def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: in
 
     A sync that a crash cut off may have been over for a message, and not for its record.
 
-    paths: of the messages, by their ids. Raises OSError.
+    paths: of the messages, by their ids. The names of the files are to be synced. Raises OSError.
     """
     scope = SettingsStore(tree).get(queue).dedup_scope
     found = []
@@ -233,9 +223,13 @@ def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: in
         key = key_of(dedup_id, (group or "") if scope == "group" else None)
         found.append(Record(key, min(now_ms, created_ms), message_id))
     if found:
-        records = DedupRecords(tree, queue)
-        tree.sync_file(records.write(records.place(found, now_ms)))
-        tree.sync_folder(tree.folder(CONFIG))
+        work = Work()
+        try:
+            DedupRecords(tree, queue).append(found, now_ms, work)
+            for fd in work.files:
+                os.fsync(fd)
+        finally:
+            work.close()
 
 
 def _own_lines(tree: Tree, path: str) -> OwnLines:
@@ -284,7 +278,7 @@ def _path(tree: Tree, queue: str, window: int) -> str:
 
 
 def _counts(record: Record, key: bytes, now_ms: int) -> bool:
-    if record.is_void or record.key != key:
+    if record.decided == _VOID or record.key != key:
         return False
     # A clock that is set by more forgets: to keep an id until the clock is there again would lose
     # messages that only look alike.
@@ -292,8 +286,8 @@ def _counts(record: Record, key: bytes, now_ms: int) -> bool:
 
 
 def _packed(record: Record) -> bytes:
-    text = f" {record.key.hex()} {record.moment_ms:013d} {record.message_id:<54} "
-    return f"{text}{zlib.crc32(text[_BODY].encode()):08x}\n".encode()
+    text = f"{record.key.hex()} {record.moment_ms:013d} {record.message_id:<54} ".encode()
+    return record.decided + text + f"{zlib.crc32(text):08x}\n".encode()
 
 
 def _parsed(line: bytes) -> Record | None:
@@ -302,7 +296,7 @@ def _parsed(line: bytes) -> Record | None:
         if len(line) != _BYTES or int(line[_CRC], 16) != zlib.crc32(line[_BODY]):
             return None
         key, moment, message_id = line[_BODY].decode().split()
-        return Record(bytes.fromhex(key), int(moment), message_id, line[:1] == b"-")
+        return Record(bytes.fromhex(key), int(moment), message_id, line[:1])
     except ValueError:
         return None
 

@@ -1,24 +1,26 @@
 """Recovery: what happens to dot-names that a crash left in ``new/``.
 
-A complete one is promoted once its writer has had time to do so. If the writer is still alive, it
-notices that and reports success. A torn one is removed once no writer can be at work on it. A put
-of an own id has a reservation: while its process lives, its dot-names stay; when it is dead,
-recovery need not wait.
+A complete one is promoted, a torn one is removed, once its writer is dead: when its lock is free,
+which recovery holds meanwhile. That of an own id is the reservation, that of any other the number
+at the end of the dot-name. Only of what has neither (its program took no lock, or there are none)
+the age decides.
 """
 
 from __future__ import annotations
 
 import errno
 import stat
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ..layout.names import is_scratch, reservation
+from ..layout.names import is_scratch, number_of, reservation
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
-from .links import link_of_replaced, link_recovered
-from .locks import is_reservation, reserve, settle
-from .unfinished import Recovered, is_complete, message_of, own_id, promote
+from .ids import finish_given
+from .locks import is_held, is_reservation, reserve, settle
+from .put_numbers import left_by_dead
+from .unfinished import Recovered, finish, is_complete, own_id
 
 # Writing one message takes milliseconds. A writer that was stopped for longer finds its file gone
 # and answers 503.
@@ -73,6 +75,7 @@ def _works(
     reserved = [name for name in names if is_reservation(name)]
     for at in range(0, len(reserved), _MAX_LOCKS):
         yield partial(settle, tree, reserved[at : at + _MAX_LOCKS])
+    numbered: dict[tuple[str, int], list[str]] = defaultdict(list)
     done: dict[str, Recovered | None] = {}
 
     def recover_all(queue: str) -> Recovered | None:
@@ -82,45 +85,60 @@ def _works(
     for name in names:
         if is_reservation(name):
             continue
-        own = own_id(name)
+        own, number = own_id(name), number_of(name)
+        if own is not None and number is not None:
+            numbered[own[0], number].append(name)
+            continue
         if own is not None and own[0] not in done:
             yield partial(recover_all, own[0])
         if own is None or done[own[0]] is None:
             yield partial(recover_one, tree, name, now, at_start=at_start)
+    for (queue, number), some in numbered.items():
+        yield partial(_recover_put, tree, queue, number, some)
 
 
 def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) -> Recovered:
     """Do the same for one dot-name of ``new/``; one that may be in use is left. Raises OSError."""
-    path = tree.folder(NEW, name)
-    found = tree.stat(path)
+    found = tree.stat(tree.folder(NEW, name))
     if found is None or not stat.S_ISREG(found.st_mode):
         return Recovered()
     if is_reservation(name):
         return settle(tree, [name]) or Recovered()
-    own = own_id(name)
+    own, number = own_id(name), number_of(name)
     age = now - found.st_ctime
+    if own is None:
+        is_left = is_scratch(name) and age >= TORN_AFTER_S
+        return Recovered(removed=int(is_left and tree.unlink(tree.folder(NEW, name))))
+    if number is not None:
+        return _recover_put(tree, own[0], number, [name])
     is_due = at_start or age >= COMPLETE_AFTER_S
-    if own is not None and is_due and is_complete(tree, name, durably=True):
-        return _promote(tree, name, *own, is_dead=at_start or age >= TORN_AFTER_S)
-    if (own is not None or is_scratch(name)) and age >= TORN_AFTER_S:
-        return Recovered(removed=_unlink(tree, name, own[0] if own is not None else None))
+    if (is_due and is_complete(tree, name, durably=True)) or age >= TORN_AFTER_S:
+        return _unless_reserved(tree, *own, lambda: finish(tree, name))
     return Recovered()
 
 
-def _unlink(tree: Tree, staged: str, queue: str | None) -> int:
-    """Unlink a dot-name, and what its writer has noted of the message that it was to replace."""
-    if queue is not None and ".h" in message_of(staged):
-        tree.unlink(link_of_replaced(tree, queue, message_of(staged)))
-    return int(tree.unlink(tree.folder(NEW, staged)))
+def is_being_written(tree: Tree, name: str) -> bool:
+    """Whether the writer of a dot-name is alive, as far as a lock tells. Raises OSError."""
+    own, number = own_id(name), number_of(name)
+    if own is None:
+        return False
+    if number is None:
+        return is_held(tree, tree.folder(NEW, reservation(*own)))
+    with left_by_dead(tree, own[0], number) as is_dead:
+        return not is_dead
 
 
-def _promote(tree: Tree, staged: str, queue: str, own: str, *, is_dead: bool) -> Recovered:
-    """Promote a complete one, unless a put of its id is under way: its own, or a retry."""
-    is_linked = link_recovered(tree, tree.folder(NEW, staged), queue, message_of(staged))
-    if not is_linked:
-        # Its writer, if it is alive, is about to take the id from the message that has it.
-        is_left = is_linked is None or not is_dead
-        return Recovered(removed=0 if is_left else _unlink(tree, staged, queue))
+def _recover_put(tree: Tree, queue: str, number: int, names: Sequence[str]) -> Recovered:
+    """Finish what a put has left, if it is over, or its process dead."""
+    done: list[Recovered] = []
+    with left_by_dead(tree, queue, number) as is_dead:
+        for name in names if is_dead else ():
+            done.append(finish_given(tree, name, queue, number) or finish(tree, name))
+    return Recovered(sum(one.promoted for one in done), sum(one.removed for one in done))
+
+
+def _unless_reserved(tree: Tree, queue: str, own: str, act: Callable[[], Recovered]) -> Recovered:
+    """Do something to a dot-name, unless a put of its id is under way: its own, or a retry."""
     done = settle(tree, [reservation(queue, own)])
     if done is None or any(done):
         return done or Recovered()
@@ -130,10 +148,10 @@ def _promote(tree: Tree, staged: str, queue: str, own: str, *, is_dead: bool) ->
         if error.errno not in _NO_RESERVATION:
             raise
         # Then no put of this id can begin either, and an acknowledged message must come out.
-        return promote(tree, staged)
+        return act()
     if held is None:
         return Recovered()
     try:
-        return promote(tree, staged)
+        return act()
     finally:
         held.free()

@@ -1,37 +1,47 @@
 """What senders into fifo queues share: a file that says the last place, and what they left.
 
 Who sends holds the lock of a small file of the queue from the choice of the places to the renames
-that show the messages. So no message is seen before one with a lower place. The file says the last
-place, and whether the sends before are over. The place is synced with the messages: what was
-acknowledged keeps its own, and no later one gets a lower one. A holder that died left dot-names;
-the next one shows those that are complete before it does anything else. And the file says up to
-which place the records of deduplication ids hold (`dedup_records`), before the messages are shown.
+that show the messages. So no message is seen before one with a lower place. The line in the file
+says how far the last group has come, and is synced with its messages: what was acknowledged keeps
+its place, and no later one gets a lower one. A group that ended early, killed or failed, leaves the
+line as it is; who has the lock next recovers before anything else.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Self
 
 from ..errors import Unavailable
-from ..layout.names import is_id, sends_name, sequence_of, split_entry, split_staged
+from ..layout.names import claims_name, is_id, sends_name, sequence_of, split_entry, split_staged
+from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
-from ..layout.transitions import CONFIG, NEW, State
+from ..layout.transitions import CONFIG, DELAY, NEW, State
 from ..layout.tree import Tree
 from ..layout.unclaimed import is_delayed
-from .dedup_records import forget_records, restore_records, settle
-from .locks import lock, patiently
+from ..layout.uuids import now_ticks
+from .dedup_records import confirm, restore_records, settle
+from .locks import Lock, lock, patiently
 from .unfinished import Recovered, is_complete
 
 _BYTES = 64
 # How long it waits for those who send.
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
+# Places so far ahead of the clock are those of a clock that was wrong.
+_AHEAD_S = 60.0
+# How long recovery waits for those who claim.
+_CLAIMS_S = 2.0
+OnFault = Callable[[str, str], None]
 
 
 class Line(NamedTuple):
     """last: the place that was given last, in ticks. is_over: nothing is left to be shown.
 
-    settled: all records of places up to this one hold, but for those that are void.
+    settled: what has a place up to this one is durable, and will be shown; its records of
+    deduplication ids hold.
     """
 
     last: int = 0
@@ -54,53 +64,178 @@ def read_line(fd: int) -> Line:
     return Line(last, bool(is_over), settled)
 
 
-def recover_sends(tree: Tree, stamps: Stamps, queue: str, now: float) -> Recovered:
-    """Show what senders that died left, unless someone sends right now. Raises OSError."""
-    held = lock(tree, tree.folder(CONFIG, sends_name(queue)), os.O_CREAT)
+def lock_sends(tree: Tree, queue: str) -> Lock | None:
+    """Keep all others from sending into a queue; None if someone sends right now. OSError."""
+    return lock(tree, tree.folder(CONFIG, sends_name(queue)), os.O_CREAT)
+
+
+@contextmanager
+def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
+    """Let nobody send into a queue meanwhile, if it is a fifo queue, as it tells.
+
+    Raises Unavailable, OSError.
+    """
+    if not settings.get(queue).fifo:
+        yield False
+        return
+    held = patiently(lambda: lock_sends(tree, queue), PATIENCE_S)
+    if held is None:
+        raise Unavailable(f"puts into queue {queue!r} take too long", 1)
+    try:
+        yield True
+    finally:
+        try:
+            if not tree.has_queue(queue):
+                held.free()
+        finally:
+            held.unlock()
+
+
+def recover_sends(
+    tree: Tree,
+    stamps: Stamps,
+    queue: str,
+    now: float,
+    on_fault: OnFault = lambda path, why: None,
+    *,
+    claims: bool = False,
+) -> Recovered:
+    """Show what senders that died left, unless someone sends right now. Raises OSError.
+
+    on_fault: called for what belongs to another user, and is left to him (path, reason). claims:
+    the caller has the lock of the claims.
+    """
+    held = lock_sends(tree, queue)
     if held is None:
         return Recovered()
     try:
-        done = recover_held(tree, stamps, queue, now, held.fd)
+        done = recover_held(tree, stamps, queue, now, held.fd, on_fault, claims=claims)
         write_line(held.fd, read_line(held.fd)._replace(is_over=True))
     finally:
         held.unlock()
     return done
 
 
-def recover_held(tree: Tree, stamps: Stamps, queue: str, now: float, fd: int) -> Recovered:
+def recover_held(
+    tree: Tree,
+    stamps: Stamps,
+    queue: str,
+    now: float,
+    fd: int,
+    on_fault: OnFault = lambda path, why: None,
+    *,
+    claims: bool = False,
+) -> Recovered:
     """The same for who has the lock: complete dot-names in their order; torn ones go.
 
     fd: the locked file. All that is left has places up to its last one then, and is settled.
     """
     line = read_line(fd)
-    prefix = f".{queue}:"
-    names = [n for n in tree.names(tree.folder(NEW)) if n.startswith(prefix)]
-    left = [(own, name) for name in names if (own := _id_of(name, queue)) is not None]
-    promoted = removed = 0
-    complete: dict[str, str] = {}
-    for message_id, name in sorted(left):
-        if is_complete(tree, name, durably=True):
-            complete[message_id] = name
-        else:
-            removed += tree.unlink(tree.folder(NEW, name))
-
-    if left:
-        # The writer may not have synced the folder.
+    complete, removed = _unfinished(tree, queue, on_fault)
+    if complete or removed or not line.is_over:
+        # Whoever ended early may have synced nothing: neither what it wrote nor what it unlinked.
         tree.sync_folder(tree.folder(NEW))
     now_ms = int(now * 1000)
-    settled = settle(tree, queue, now_ms, line.settled, complete)
-    for message_id in settled.void & complete.keys():
-        # Its put failed, and could not remove it.
-        removed += tree.unlink(tree.folder(NEW, complete.pop(message_id)))
-    lacking = complete.keys() - settled.known
-    paths = {one: tree.folder(NEW, complete[one]) for one in sorted(lacking)}
-    restore_records(tree, queue, paths, now_ms)
-    # Before they are shown, and may be acknowledged: then they would seem not to be stored.
-    last = max([line.last, *(sequence_of(one) or 0 for one in complete)])
-    write_line(fd, Line(last, settled=last))
+    with _Standing(tree, queue, claims) as standing:
+        settled = settle(tree, queue, now_ms, line.settled, complete, standing.has)
+        for message_id in settled.void & complete.keys():
+            # It was nowhere when that was decided: a power cut has brought it back.
+            removed += tree.unlink(tree.folder(NEW, complete.pop(message_id)))
+        lacking = complete.keys() - settled.known
+        paths = {one: tree.folder(NEW, complete[one]) for one in sorted(lacking)}
+        restore_records(tree, queue, paths, now_ms)
+        places = [line.last, *(sequence_of(one) or 0 for one in complete)]
+        if not line.last:  # the file is new, or lost
+            places.append(standing.last_place())
+        elif not complete and is_ahead(line.last, now) and standing.last_place() < now_ticks(now):
+            # Go by the clock again. What these places say of records would not be true any more.
+            confirm(tree, queue, now_ms)
+            places = [now_ticks(now)]
+    last = max(places)
+    if complete or not line.is_over or last != line.last:
+        # Before they are shown, and may be acknowledged: then they would seem not to be stored.
+        write_line(fd, Line(last, settled=last))
+        os.fsync(fd)
+        tree.sync_folder(tree.folder(CONFIG))
     for message_id, name in complete.items():
-        promoted += show(tree, stamps, queue, message_id, tree.folder(NEW, name), now)
-    return Recovered(promoted, removed)
+        path = tree.folder(NEW, name)
+        try:
+            show(tree, stamps, queue, message_id, path, now)
+        except FileExistsError:
+            removed += tree.unlink(path)
+        except PermissionError as error:
+            on_fault(path, str(error))
+    return Recovered(len(complete), removed)
+
+
+def _unfinished(tree: Tree, queue: str, on_fault: OnFault) -> tuple[dict[str, str], int]:
+    """The complete dot-names of a queue by their ids, in order; how many torn ones were removed."""
+    names = [n for n in tree.names(tree.folder(NEW)) if n.startswith(f".{queue}:")]
+    left = [(own, name) for name in names if (own := _id_of(name, queue)) is not None]
+    complete: dict[str, str] = {}
+    removed = 0
+    for message_id, name in sorted(left):
+        path = tree.folder(NEW, name)
+        try:
+            if is_complete(tree, name, durably=True):
+                complete[message_id] = name
+            else:
+                removed += tree.unlink(path)
+        except PermissionError as error:
+            on_fault(path, str(error))
+    return complete, removed
+
+
+def is_ahead(place: int, now: float) -> bool:
+    """Whether a place is that of a clock that was wrong."""
+    return place > now_ticks(now + _AHEAD_S)
+
+
+class _Standing:
+    """Which messages of a queue stand, while nobody claims, from the first question on.
+
+    Then a message goes from ``new/`` to ``delay/`` and the queue, from ``delay/`` to the queue, and
+    from each to ``remove/``, and never back: who looks in this order misses none.
+    """
+
+    def __init__(self, tree: Tree, queue: str, claims: bool) -> None:
+        self._tree = tree
+        self._queue = queue
+        self._is_sure = claims
+        self._held: Lock | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._held is not None:
+            self._held.unlock()
+
+    def has(self, message_id: str) -> bool:
+        """Whether a message stands anywhere, ``remove/`` included. Raises OSError."""
+        self._let_nobody_claim()
+        states = (State.NEW, State.DELAY, State.READY, State.REMOVE)
+        paths = (self._tree.path(state, self._queue, message_id) for state in states)
+        return any(self._tree.look(path) is not None for path in paths)
+
+    def last_place(self) -> int:
+        """The highest place of a message. Raises OSError."""
+        self._let_nobody_claim()
+        tree, ids = self._tree, []
+        for folder in (NEW, DELAY):
+            entries = (split_entry(name) for name in tree.names(tree.folder(folder)))
+            ids += [parts[1] for parts in entries if parts is not None and parts[0] == self._queue]
+        ids += tree.ready_names(self._queue) or ()
+        return max((sequence_of(one) or 0 for one in ids), default=0)
+
+    def _let_nobody_claim(self) -> None:
+        if self._is_sure:
+            return
+        path = self._tree.folder(CONFIG, claims_name(self._queue))
+        self._held = patiently(lambda: lock(self._tree, path, os.O_CREAT), _CLAIMS_S)
+        if self._held is None:
+            raise BlockingIOError(errno.EAGAIN, "another program claims for long", path)
+        self._is_sure = True
 
 
 def show(tree: Tree, stamps: Stamps, queue: str, message_id: str, path: str, now: float) -> bool:
@@ -114,20 +249,6 @@ def show(tree: Tree, stamps: Stamps, queue: str, message_id: str, path: str, now
     runs = is_delayed(tree, stamps, path, message_id, found.st_mtime_ns, int(now * 1000))
     state = State.DELAY if runs else State.READY
     return tree.rename(path, tree.path(state, queue, message_id))
-
-
-def forget_sent(tree: Tree, queue: str, now: float) -> None:
-    """Forget the deduplication ids of a queue, while nobody sends. Raises Unavailable, OSError."""
-    path = tree.folder(CONFIG, sends_name(queue))
-    if tree.stat(path) is None:
-        return
-    held = patiently(lambda: lock(tree, path, os.O_CREAT), _PATIENCE_S)
-    if held is None:
-        raise Unavailable(f"puts into queue {queue!r} take too long", 1)
-    try:
-        forget_records(tree, queue, int(now * 1000))
-    finally:
-        held.unlock()
 
 
 def _id_of(name: str, queue: str) -> str | None:

@@ -11,11 +11,13 @@ import contextlib
 import ctypes
 import errno
 import os
+import resource
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal, TypeVar, get_args
@@ -34,6 +36,10 @@ _FIRST_LOOK_S = 5.0
 _LONGEST_LOOK_S = 600.0
 _SMOOTHING = 0.2
 _LARGEST_TRIAL = 16
+# So many files of a work stay open until they are synced; the usual limit of a process is 1024.
+# Of a higher one, as daemons have it, a share: a file that is open tells of its errors for certain.
+_MAX_OPEN, _MOST_OPEN = 256, 1000
+_SHARE = 16
 
 
 @dataclass(slots=True)
@@ -50,6 +56,14 @@ class Work:
     # Descriptors of folders that have gone elsewhere, open like those of files.
     moved_folders: list[int] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
+
+    def keep(self, fd: int, path: str) -> bool:
+        """Take a new file over; False if it is to be closed when it is written: it is too many."""
+        if len(self.files) < max_open():
+            self.files.append(fd)
+            return True
+        self.written.append(path)
+        return False
 
     def take(self, other: Work) -> None:
         """Take over all that another work has; nothing is left of it."""
@@ -71,6 +85,13 @@ class Work:
                 os.close(fd)
             except OSError:
                 continue  # NFS tells once more what the sync has told; it is closed all the same
+
+
+@cache  # a daemon has raised its limit by its first put
+def max_open() -> int:
+    """How many files of a work may stay open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(_MAX_OPEN, min(soft // _SHARE, _MOST_OPEN))
 
 
 class Group:
@@ -175,6 +196,9 @@ class Syncer:
             self._sync(group)
         except OSError as error:
             group.error = unavailable(error, f"{group.method} of {len(group.works)} changes")
+        except BaseException:  # a signal's: nothing is known of any of them
+            group.error = Unavailable("the sync was interrupted")
+            raise
         finally:
             group.done = True
         seconds = time.perf_counter() - started

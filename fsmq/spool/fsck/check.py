@@ -261,9 +261,12 @@ class Checker:
         if message is None or not stat.S_ISREG(found.st_mode):
             self._report.staged += state is State.NEW and name[0] == "."
             return
-        # With an index it has its link, and one more while another message is to replace it.
-        if found.st_nlink > 1 + 2 * (message[0] in self._links.queues):
-            self.links.add(found.st_ino, f"{place.path}/{name}", *message)
+        path = f"{place.path}/{name}"
+        # With an index it has its link; and those of queues that it has left, until it is unlinked.
+        if found.st_nlink > 1 + (message[0] in self._links.queues) and (
+            found.st_nlink > 1 + self._links.names_of(path, message[1], found)
+        ):
+            self.links.add(found.st_ino, path, *message)
         if state is not State.REMOVE:
             self._seen.add(*message)
             self._count(state, message, found)

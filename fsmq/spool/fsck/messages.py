@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import inf
 
-from ..durability.dotnames import LATE_AFTER_S, recover_one
-from ..durability.links import is_had_by_another
+from ..durability.dotnames import LATE_AFTER_S, is_being_written, recover_one
 from ..durability.locks import is_reservation, is_stale
 from ..durability.send_lines import recover_sends
 from ..durability.unfinished import is_complete
@@ -205,7 +204,7 @@ class MessageRules:
         if parts is None or not stat.S_ISREG(found.st_mode):
             return hidden(scene, path, name, found)
         target, _ = parts
-        if not scene.is_late(found):
+        if not scene.is_late(found) or is_being_written(self._tree, name):
             return None
         if not is_complete(self._tree, name):
             if self._tree.stat(path) is None:
@@ -229,9 +228,6 @@ class MessageRules:
                 return Fault(finding, lambda: self._tree.unlink(path))
             reason += ": compare them and keep one"
             return Fault(Finding(Kind.DUPLICATE, Severity.ERROR, path, reason))
-        if facts(message_id).headed and is_had_by_another(self._tree, path, queue):
-            reason = "is a put that ended before it took the id of another message"
-            return self._left(Kind.TORN, Severity.WARNING, path, reason, "remove it")
         reason = "is a complete message that nobody promoted: is mq-mover running?"
         return self._left(Kind.COMPLETE, Severity.ERROR, path, reason, "promote it")
 

@@ -20,7 +20,7 @@ from ..log.disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
 from ..log.lines import MAX_HEAD_BYTES, parse_head
 from ..log.log_document import Document
 from ..log.log_settings import ChannelSettings
-from ..log.progress_file import PROGRESS, numbers_of, progress_name
+from ..log.progress_file import PROGRESS, newest, progress_name
 from ..log.reader import as_it_is
 from ..log.record import FIRST, LINE_BYTES, parse_line
 from ..log.segments import name_of, numbers_in
@@ -119,10 +119,10 @@ class LogRules:
         return None
 
     def _progress(self, folder: str) -> Fault | None:
-        number = max(numbers_of(self._names(folder)), default=0)
+        if not self._tree.is_folder(folder):
+            return None
+        number = newest(self._tree, folder)
         if not number:
-            if self._tree.stat(folder) is None:
-                return None
             reason = f"has no {PROGRESS}: put it back, or delete the channel and create it"
             return Fault(Finding(Kind.BAD_CHANNEL, Severity.ERROR, folder, reason))
         path = f"{folder}/{progress_name(number)}"

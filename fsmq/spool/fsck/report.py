@@ -46,7 +46,6 @@ class Kind(Enum):
     BAD_BATCH = "bad-batch"
     NO_LINK = "no-link"
     STALE_LINK = "stale-link"
-    REPLACED = "replaced"
     LOG_HOLE = "log-hole"
     BAD_SEGMENT = "bad-segment"
     BAD_RECORD = "bad-record"

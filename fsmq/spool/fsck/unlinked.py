@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 
-from ..durability.links import forget_link, relink, state_of
-from ..layout.given_ids import Given, link_name, link_path, read_given
-from ..layout.names import UUID7, facts, is_queue
-from ..layout.transitions import (
-    IDS,
-    INDEX_TRASH,
-    NEW,
-    REMOVE,
-    REMOVE_DELAY,
-    REMOVE_NEW,
-    REMOVE_READY,
-    State,
+from ..durability.ids import (
+    LOCK,
+    NEXT,
+    given_of,
+    hold,
+    hold_patiently,
+    leads_to,
+    link_path,
+    open_link,
+    settle,
 )
+from ..layout.given_ids import link_name
+from ..layout.names import facts, is_queue
+from ..layout.transitions import IDS, INDEX_TRASH, REMOVE
 from ..layout.tree import STRAY
 from ..layout.uuids import uuid7
 from .messages import Scene, hidden, stray
 from .report import Fault, Finding, Kind, Severity
-
-_draft = re.compile(rf"\.{UUID7}\.(tmp|old)")
 
 
 class LinkRules:
@@ -52,81 +50,91 @@ class LinkRules:
     def link(self, queue: str, name: str, found: os.stat_result) -> Fault | None:
         """An entry of a queue's index."""
         path = self._tree.folder(IDS, f"{queue}/{name}")
-        if name[0] == ".":
-            if not _draft.fullmatch(name) or not self._scene.is_late(found):
-                return None
-            if name.endswith(".old") and self._is_unfinished(name[1:37]):
-                return None  # who finishes it removes what this leads to
-            reason = "is an unfinished link that never took effect"
-            finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
-            return Fault(finding, lambda: self._tree.unlink(path))
-        given = self._read(path)
-        if not stat.S_ISREG(found.st_mode) or (given and link_name(given.id) != name):
-            return stray(path, "is not the link of a message: move it away")
-        if self._leads_somewhere(queue, given, found):
+        if name == LOCK:
             return None
+        if name.startswith(NEXT):
+            return self._coming(queue, name.removeprefix(NEXT), path, found)
+        if name[0] == ".":
+            return hidden(self._scene, path, name, found)
+        opened = open_link(self._tree, queue, path)
+        if opened is not None:
+            with opened:
+                is_ours = opened.given is None or link_name(opened.given.id) == name
+        if opened is None or not is_ours:
+            return stray(path, "is not the link of a message: move it away")
+        if found.st_nlink > 1:
+            return None  # of a message, here or elsewhere, or of one that is on its way
         reason = "is the link of an id whose message has gone"
         finding = Finding(Kind.STALE_LINK, Severity.WARNING, path, reason, "remove it")
-        if given is None:
-            return Fault(finding, lambda: self._tree.unlink(path))
-        return Fault(finding, lambda: forget_link(self._tree, queue, given.id, found.st_ino))
+        return Fault(finding, lambda: self._settle(queue, name))
 
     def message(self, queue: str, path: str, name: str, found: os.stat_result) -> Fault | None:
         """A message of a queue with an index, which has only one name."""
         if found.st_nlink > 1 or not facts(name).headed:
             return None
-        given = self._read(path)
-        if given is None or given.name != name:
+        given = self._given(path, name)
+        if given is None:
             return None
-        at = link_path(self._tree, queue, given.id)
-        other, there = self._read(at), self._tree.stat(at)
-        if there is not None and other is not None:
-            standing = state_of(self._tree, queue, other.name, there.st_ino)
-            if standing is not None:
-                return self._replaced(queue, path, name, found.st_ino, given.id)
-        reason = f"is not found by its id {given.id[:200]!r}: its link is missing"
+        at = link_path(self._tree, queue, link_name(given))
+        other = open_link(self._tree, queue, at)
+        if other is not None:
+            with other:
+                if other.look() is not None:
+                    reason = f"has no id: another message has its {given[:200]!r}"
+                    return Fault(Finding(Kind.NO_LINK, Severity.WARNING, path, reason))
+        reason = f"is not found by its id {given[:200]!r}: its link is missing"
         finding = Finding(Kind.NO_LINK, Severity.ERROR, path, reason, "link it")
-        return Fault(finding, lambda: relink(self._tree, path, queue), group=queue)
+        return Fault(finding, lambda: self._link(path, queue, name), group=queue)
 
-    def _replaced(self, queue: str, path: str, name: str, inode: int, given_id: str) -> Fault:
-        """The fault of a message whose id a put has taken, which a crash kept from removing it."""
-        tree = self._tree
-        reason = f"was replaced: another message has its id {given_id[:200]!r}"
-        finding = Finding(Kind.REPLACED, Severity.WARNING, path, reason, "remove it")
+    def names_of(self, path: str, name: str, found: os.stat_result) -> int:
+        """How many links of ids lead to the file of a message, which may have moved."""
+        given = self._given(path, name) if facts(name).headed else None
+        if given is None:
+            return 0
+        links = (
+            link_path(self._tree, queue, link_name(given), coming=after)
+            for queue in self.queues
+            for after in (False, True)
+        )
+        return sum(leads_to(self._tree, link, found.st_ino) for link in links)
 
-        def mend() -> bool:
-            state = state_of(tree, queue, name, inode)
-            return state is None or tree.move(_REMOVE[state], queue, name)
+    def _coming(self, queue: str, link: str, path: str, found: os.stat_result) -> Fault | None:
+        """The link of a message that is to have an id next."""
+        if not self._scene.is_late(found):
+            return None
+        held = hold(self._tree, {queue: [link]})
+        if held is None:
+            return None  # its put is stopped, and alive
+        held.free()
+        reason = "was left by an upsert that died: is mq-mover running?"
+        finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "finish or remove it")
+        return Fault(finding, lambda: self._settle(queue, link))
 
-        return Fault(finding, mend)
+    def _settle(self, queue: str, link: str) -> bool:
+        with hold_patiently(self._tree, {queue: [link]}):
+            settle(self._tree, queue, [link])
+        return True
 
-    def _is_unfinished(self, uuid: str) -> bool:
-        """Whether a message is written and not shown yet."""
-        names = self._tree.names(self._tree.folder(NEW))
-        return any(name[0] == "." and uuid in name for name in names)
+    def _link(self, path: str, queue: str, name: str) -> bool:
+        """Give a message that has lost its link another one, unless one that stands has its id."""
+        found = given_of(self._tree, path, name)
+        if found is None:
+            return False
+        given, file = found
+        link = link_name(given.id)
+        with hold_patiently(self._tree, {queue: [link]}):
+            had = settle(self._tree, queue, [link]).get(link)
+            if had is None:
+                self._tree.link(path, link_path(self._tree, queue, link))
+            self._tree.sync_folder(self._tree.folder(IDS, queue))
+        return had is None or had.inode == file.st_ino
 
-    def _leads_somewhere(self, queue: str, given: Given | None, found: os.stat_result) -> bool:
-        if given is not None:
-            name, inode = given.name, found.st_ino
-            if state_of(self._tree, queue, name, inode, (*_LIVE, *_LIVE)) is not None:
-                return True
-            if state_of(self._tree, queue, name, inode, (State.REMOVE,)) is not None:
-                return True
-        # It may be on its way into the spool, or wait for the reaper in a folder that was purged.
-        return found.st_nlink > 1 and not self._scene.is_late(found)
-
-    def _read(self, path: str) -> Given | None:
+    def _given(self, path: str, name: str) -> str | None:
+        """The id that a message says it was given."""
         try:
-            fd = self._tree.open(path)
+            found = given_of(self._tree, path, name)
         except OSError as error:
             if error.errno in STRAY:
                 return None
             raise
-        try:
-            return read_given(fd)
-        finally:
-            os.close(fd)
-
-
-_LIVE = (State.NEW, State.READY, State.DELAY)
-_REMOVE = {State.NEW: REMOVE_NEW, State.READY: REMOVE_READY, State.DELAY: REMOVE_DELAY}
+        return None if found is None else found[0].id

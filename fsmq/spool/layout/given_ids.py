@@ -15,8 +15,6 @@ from urllib.parse import quote, unquote
 from ..errors import InvalidValue
 from .digests import sha256
 from .message import GIVEN_ID
-from .transitions import IDS
-from .tree import Tree
 
 MAX_GIVEN_BYTES = 1024
 GIVEN_NAME = "fsmq.name"
@@ -61,11 +59,6 @@ def link_name(given_id: str) -> str:
     if len(name) > _MAX_LINK:
         return "=" + sha256(given_id.encode()).hex()
     return "%2E" + name[1:] if name[0] == "." else name
-
-
-def link_path(tree: Tree, queue: str, given_id: str) -> str:
-    """The path of the link of a given id."""
-    return f"{tree.folder(IDS, queue)}/{link_name(given_id)}"
 
 
 def given_lines(given_id: str, name: str) -> bytes:

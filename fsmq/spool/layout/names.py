@@ -41,7 +41,7 @@ _UUID_LENGTH = 36
 _FLAGS = {".h": (True, False), ".z": (False, True), ".h.z": (True, True)}
 _scratch_name = re.compile(rf"\.probe-{UUID7}")
 _dedup_name = re.compile(r"\.(?P<queue>.+)\.dedup-(?P<window>[0-9]{1,12})")
-_staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<seal>[0-9a-f]{8})")
+_staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<seal>[0-9a-f]{8})(?P<number>[0-9a-f]{8})?")
 
 
 class Facts(NamedTuple):
@@ -287,9 +287,12 @@ def seal_of(content: bytes, before: int = 0) -> int:
     return zlib.crc32(content, before)
 
 
-def staged_entry(queue: str, message_id: str, seal: int) -> str:
-    """The dot-name under which a message is written; the seal shows if the file is complete."""
-    return f".{queue}:{message_id}:{seal:08x}"
+def staged_entry(queue: str, message_id: str, seal: int, number: int | None = None) -> str:
+    """The dot-name under which a message is written.
+
+    The seal shows if the file is complete. number: of the put, which is locked while it runs.
+    """
+    return f".{queue}:{message_id}:{seal:08x}{'' if number is None else f'{number:08x}'}"
 
 
 def split_staged(name: str) -> tuple[str, int] | None:
@@ -298,6 +301,12 @@ def split_staged(name: str) -> tuple[str, int] | None:
     if match is None or split_entry(match["entry"]) is None:
         return None
     return match["entry"], int(match["seal"], 16)
+
+
+def number_of(name: str) -> int | None:
+    """The number of the put that a dot-name is of; None if it has none."""
+    match = _staged_name.fullmatch(name)
+    return None if match is None or match["number"] is None else int(match["number"], 16)
 
 
 def reservation(queue: str, message_id: str) -> str:

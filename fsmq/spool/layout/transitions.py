@@ -77,10 +77,10 @@ class Transition(NamedTuple):
 
 # The rules. Every rename of a message from one state to another is a row here. A put has no row:
 # it gives a finished file its name in new/. Neither has a renewal, which only stamps, nor a reap,
-# which unlinks; and a folder of thousands of ready messages goes to remove/ as one.
+# which unlinks; nor what a postponement takes out, which goes back to its dot-name, and then to
+# remove/; and a folder of thousands of ready messages goes to remove/ as one.
 DELIVER = Transition(State.NEW, State.READY, DELIVERED)
 DEFER = Transition(State.NEW, State.DELAY, DEFERRED)
-POSTPONE = Transition(State.READY, State.DELAY, DEFERRED)
 CLAIM = Transition(State.READY, State.DELAY, CLAIMED)
 RELEASE = Transition(State.DELAY, State.READY, RELEASED)
 REDELIVER = Transition(State.DELAY, State.READY, REDELIVERED)  # its claim has ended

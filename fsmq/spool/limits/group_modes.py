@@ -1,12 +1,16 @@
-"""What the groups of a queue are for, and what holds a group up."""
+"""What the groups of a queue are for, what holds a group up, and who claims."""
 
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 
 from ..layout.settings import QueueSettings
 from ..layout.transitions import State
 from .gate import Scene
+
+# The length of the file of the claims.
+WHO_BYTES = 64
 
 
 class Mode(Enum):
@@ -34,3 +38,16 @@ def holds(scene: Scene, mode: Mode, queue: str, message_id: str) -> bool:
     found = scene.tree.stat(scene.tree.path(State.DELAY, queue, message_id))
     stamp = found and scene.stamps.decode(message_id, found.st_mtime_ns)
     return bool(stamp and stamp.is_claim)
+
+
+def line_of(who: str) -> bytes:
+    """What stands in the file of the claims after those of a program."""
+    return who.ljust(WHO_BYTES - 1)[: WHO_BYTES - 1].encode() + b"\n"
+
+
+def kernel() -> str | None:
+    """What names the running kernel: events tell of what its programs do, and of no others."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
@@ -31,13 +30,12 @@ from ..layout.throttle import Throttle
 from ..layout.transitions import CONFIG, DELAY, QUEUES, State
 from ..layout.tree import Tree
 from .gate import Scene
-from .group_modes import Mode, holds, mode_of
+from .group_modes import WHO_BYTES, Mode, holds, kernel, line_of, mode_of
 from .group_view import GroupView
 from .in_flight import Unlisted
 
 T = TypeVar("T")
 _ANY = 1 << 40
-_BYTES = 64
 # How long a claim waits for those of other processes: where others wait behind it, and elsewhere.
 _PATIENCE_S, _LONG_S = 0.01, 1.0
 _RETRY_S = 0.0002
@@ -45,6 +43,7 @@ _RETRY_S = 0.0002
 BUSY_S = 0.01
 # How often a queue is listed although events arrive, if nothing can be claimed.
 _DISTRUST = Throttle(0.02, least_s=30.0)
+_HEAR_AGAIN_S = 60.0
 
 
 class Groups:
@@ -58,9 +57,7 @@ class Groups:
         self._watching: Ready | None = None
         self._hears = 0  # 2: also of times that are set
         self._folder = scene.tree.folder(DELAY)
-        # Events tell of what programs of the same kernel do.
-        self._kernel = _kernel()
-        self._process = uuid4().hex
+        self._kernel = kernel()
 
     def claims(
         self,
@@ -91,25 +88,29 @@ class Groups:
             one.leave()
 
     def _queue(self, queue: str, settings: QueueSettings) -> _Queue:
-        ready = self._scene.ready
+        ready, mode, now = self._scene.ready, mode_of(settings), time.monotonic()
         with self._lock:
             one = self._queues.get(queue)
-            mode = mode_of(settings)
-            if one is None or one.ready is not ready or one.mode is not mode:
-                who = self._process if ready.polls else self._kernel or self._process
-                one = self._queues[queue] = _Queue(self._scene, queue, who, mode)
-        if not ready.polls:
-            # Not under our lock: events are handed over under another. What is older lists nothing.
-            if one.is_new:
-                one.is_new = False
-                ready.refresh()
-            ready.follow(queue, one.on_event)
-            needs = 2 if mode is Mode.LIMITED else 1
-            if self._watching is not ready or self._hears < needs:
-                self._watching, self._hears = ready, needs
-                hear = self._on_event, self._on_loss
-                ready.listen(self._folder, *hear, changes=needs > 1, of=self)
+            if one is None or (one.ready, one.mode) != (ready, mode) or one.hears_at < now:
+                one = self._queues[queue] = _Queue(self._scene, queue, self._kernel, mode)
+        if not one.polls:
+            try:
+                self._hear(one)
+            except OSError:
+                one.poll()  # this user has no watches left
         return one
+
+    def _hear(self, one: _Queue) -> None:
+        ready = one.ready
+        # Not under our lock: events are handed over under another. What is older lists nothing.
+        if one.is_new:
+            one.is_new = False
+            ready.refresh()
+        ready.follow(one.queue, one.on_event)
+        needs = 2 if one.mode is Mode.LIMITED else 1
+        if self._watching is not ready or self._hears < needs:
+            ready.listen(self._folder, self._on_event, self._on_loss, changes=needs > 1, of=self)
+            self._watching, self._hears = ready, needs
 
     def _on_event(self, event: Event) -> None:
         parts = split_entry(event.name)
@@ -123,12 +124,9 @@ class Groups:
 
 
 class _Queue:
-    """One queue as this process sees it.
+    """One queue as this process sees it. kernel: whose programs' claims it hears of."""
 
-    who: what stands in the lock's file after a claim of those whose claims this process hears of.
-    """
-
-    def __init__(self, scene: Scene, queue: str, who: str, mode: Mode) -> None:
+    def __init__(self, scene: Scene, queue: str, kernel: str | None, mode: Mode) -> None:
         self.ready = scene.ready
         self.mode = mode
         self.queue = queue
@@ -139,7 +137,6 @@ class _Queue:
         self.view = GroupView(group_hash if is_fifo else fair_group, keeps_order=is_fifo)
         self._scene = scene
         self._tree: Tree = scene.tree
-        self._who = who.ljust(_BYTES - 1)[: _BYTES - 1].encode() + b"\n"
         self._path = scene.tree.folder(CONFIG, claims_name(queue))
         self._claiming = threading.Lock()  # one claim of this process at a time
         self._noting = threading.RLock()  # for the view
@@ -149,6 +146,15 @@ class _Queue:
         self._meanwhile: list[tuple[str, str, bool]] | None = None
         self._polling = Throttle(_DISTRUST.share, scene.ready.poll_interval)
         self._due = 0.0
+        self.hears_at = float("inf")
+        self.polls = scene.ready.polls
+        # What stands in the lock's file after a claim of those whose claims this hears of.
+        self._who = line_of(uuid4().hex if self.polls or kernel is None else kernel)
+
+    def poll(self) -> None:
+        """List the folders from now on, as where no events arrive."""
+        self.polls, self._who = True, line_of(uuid4().hex)
+        self.hears_at = time.monotonic() + _HEAR_AGAIN_S
 
     # -- claims ----------------------------------------------------------------------------------
 
@@ -187,10 +193,10 @@ class _Queue:
 
     def _look(self) -> None:
         assert self._held is not None
-        is_ours = os.pread(self._held.fd, _BYTES, 0) == self._who
-        if not self.ready.polls:
+        is_ours = os.pread(self._held.fd, WHO_BYTES, 0) == self._who
+        if not self.polls:
             self.ready.refresh()
-        if not is_ours or not self.is_listed or (self.ready.polls and self._is_due()):
+        if not is_ours or not self.is_listed or (self.polls and self._is_due()):
             if not listings.are_allowed():
                 raise Unlisted(self.queue)
             self._list()
@@ -235,9 +241,9 @@ class _Queue:
             meanwhile, self._meanwhile = self._meanwhile, None
             for folder, message_id, arrived in meanwhile or ():
                 self._note(folder, message_id, arrived)
-        if not self.ready.polls:
+        if not self.polls:
             self.ready.refresh()  # since the first listing each change is an event
-        throttle = self._polling if self.ready.polls else _DISTRUST
+        throttle = self._polling if self.polls else _DISTRUST
         self._due = time.monotonic() + throttle.pause(time.monotonic() - started)
 
     # -- what is seen ----------------------------------------------------------------------------
@@ -391,10 +397,3 @@ class Turn:
         tried, self._tried = self._tried, None
         if tried is not None and self._queue.look_at(tried):
             self._failed.append(tried)
-
-
-def _kernel() -> str | None:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None

@@ -1,7 +1,9 @@
-"""Sends into fifo queues: each message gets its place in the order before it is written.
+"""Sends into fifo queues: the puts that wait for the same queues are sent together, as one group.
 
-All puts of a process share the lock of the queue's sends, as they share a sync. They are shown in
-their order, whichever is durable first.
+A group has the locks of its queues from the look at what others left to the last rename, and goes
+through three states, which the line of each queue tells (`send_lines`): written, settled, over. Any
+failure ends it where it is, and who has the lock next recovers what it left. Nobody is answered
+before his own messages are shown.
 """
 
 from __future__ import annotations
@@ -9,275 +11,391 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
-from ..durability.dedup_records import DedupRecords, Record, Written
-from ..durability.locks import Lock, lock, patiently
-from ..durability.send_lines import Line, read_line, recover_held, write_line
-from ..errors import Unavailable
+from ..durability.dedup_records import DedupRecords, Record
+from ..durability.locks import Lock, patiently
+from ..durability.pending import Draft, Pending, Send
+from ..durability.send_lines import (
+    PATIENCE_S,
+    Line,
+    is_ahead,
+    lock_sends,
+    read_line,
+    recover_held,
+    show,
+    write_line,
+)
+from ..durability.sync import Syncer, Work
+from ..errors import FsmqError, NoSuchQueue, Unavailable, as_unavailable
 from ..index import listings
 from ..layout.names import sends_name
-from ..layout.stamps import Stamps
-from ..layout.transitions import CONFIG
+from ..layout.transitions import CONFIG, NEW
 from ..layout.tree import Tree
 from ..layout.uuids import now_ticks
+from .gate import Scene
 
-# How long a put waits for the puts of other processes, where it may wait at all.
-_PATIENCE_S = 10.0
-# After so long a process lets others have their turn, if they want it.
-_TURN_S = 1.0
-_PAUSE_S = 0.002
+_PAUSE_S = 0.001
 # What a thread that may not wait reads of records that others have written.
 _MOST_BYTES = 100_000
+# How often to look whether places that are ahead of the clock can be left.
+_LOOK_EVERY_S = 30.0
+# Of so many queues this process remembers what it knows.
+_MOST_QUEUES = 10_000
+# The fifo queues of a verb, sorted.
+Key = tuple[str, ...]
 
 
 class Unsent(Unavailable):
-    """Others send into the queue, or the same: this has to wait, in a thread that may."""
+    """Others send into the queue, or left something: this has to wait, in a thread that may."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"another put into queue {queue!r} is under way", 1)
-        self.queue = queue
+
+
+def key_of(pending: Pending[Any]) -> Key:
+    """The fifo queues of a verb. Verbs of the same queues are sent together."""
+    return tuple(sorted({send.queue for send in pending.sends}))
+
+
+def end_all(pendings: Sequence[Pending[Any]], error: FsmqError) -> None:
+    """Let all fail of some verbs that is not over yet."""
+    for pending in pendings:
+        # Each has an error of its own: one that is raised in many threads mixes their tracebacks.
+        alone = error if len(pendings) == 1 else Unavailable(str(error), 1)
+        for send in pending.sends:
+            send.end(alone)
 
 
 class Sends:
     """The sends of one process into all fifo queues. Safe in threads."""
 
-    def __init__(self, tree: Tree, stamps: Stamps, clock: Callable[[], float]) -> None:
-        self._tree = tree
-        self._stamps = stamps
-        self._clock = clock
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
         self._queues: dict[str, _Queue] = {}
-        self._lock = threading.Lock()
+        self._waiting: dict[Key, tuple[threading.Lock, list[Pending[Any]]]] = {}
+        self._led: dict[Key, Group] = {}
+        self._guard = threading.Lock()
 
-    def enter(self, queue: str, keys: Sequence[bytes | None]) -> Place:
-        """Take the next places of a queue, behind those of all that were taken before.
+    def send(self, pending: Pending[Any], syncer: Syncer) -> None:
+        """Send what a verb has for fifo queues, in a group; its ``finish`` tells how it ended.
 
-        keys: of each message that of its deduplication id, or None; no key twice. What is stored
-            already gets no place.
-
-        Raises:
-            Unsent: where this thread may not wait.
-            Unavailable, OSError
+        What a signal's handler raises ends the group, too, and comes out here.
         """
-        with self._lock:
-            one = self._queues.get(queue)
-            if one is None:
-                one = self._queues[queue] = _Queue(self._tree, self._stamps, self._clock, queue)
-        place = one.enter(keys)
-        if place is not None:
-            return place
-        if not listings.are_allowed():
-            raise Unsent(queue)
-        place = patiently(lambda: one.enter(keys), _PATIENCE_S, _PAUSE_S)
-        if place is None:
-            raise Unsent(queue)
-        return place
+        key = key_of(pending)
+        with self._guard:
+            leading, waiting = self._waiting.setdefault(key, (threading.Lock(), []))
+            waiting.append(pending)
+        try:
+            with leading:  # whoever gets it first leads for all that wait
+                if not pending.sends[0].is_over:
+                    self._lead(key, syncer)
+        finally:
+            end_all(self._taken(key, pending), Unavailable("the put was interrupted"))
 
+    def group(self, key: Key) -> Group:
+        """A group that has nothing yet, for these queues."""
+        return Group([_Turn(self._scene, self._queue(name)) for name in key])
 
-class Place:
-    """The places of one put.
+    def _lead(self, key: Key, syncer: Syncer) -> None:
+        if (left := self._led.get(key)) is not None:
+            left.end()  # a signal's handler has ended it in its last step
+        group = self._led[key] = self.group(key)
+        taken: list[Pending[Any]] = []
+        error: FsmqError = Unavailable("the put was interrupted")
+        try:
+            group.wait()
+            taken = self._taken(key)
+            group.run(taken, syncer)
+        except FsmqError as problem:
+            error = problem
+        finally:
+            group.end()
+            del self._led[key]
+            end_all(taken or self._taken(key), error)
 
-    first: the lowest of them. known: for each message the id of the one that was stored before.
-    paths: of the files that have to be synced.
-    """
+    def _taken(self, key: Key, one: Pending[Any] | None = None) -> list[Pending[Any]]:
+        """Take all that wait; or one, if it does, and forget the queues if that was the last."""
+        with self._guard:
+            leading, waiting = self._waiting.get(key, (self._guard, []))
+            taken = [pending for pending in waiting if one is None or pending is one]
+            waiting[:] = [pending for pending in waiting if pending not in taken]
+            if not waiting and not leading.locked():
+                self._waiting.pop(key, None)
+            return taken
 
-    def __init__(self, queue: _Queue, first: int, known: list[str | None]) -> None:
-        self.first = first
-        self.known = known
-        self.last = first + known.count(None) - 1
-        self.paths = [queue.path]
-        self.show: Callable[[], None] | None = None
-        self.is_over = False
-        self.keys: list[bytes] = []
-        self.written: Written | None = None
-        self._queue = queue
-
-    def note(self, messages: Sequence[tuple[bytes, str]]) -> None:
-        """Write down which messages some deduplication ids become. Raises OSError."""
-        self._queue.note(self, messages)
-
-    def finish(self, show: Callable[[], None]) -> None:
-        """Show its messages, which are durable now; those in front of it first.
-
-        Where one in front is not durable yet, that one shows these, too. Raises what ``show`` does.
-        """
-        self._queue.finish(self, show)
-
-    def abandon(self) -> None:
-        """Let those behind go on: nothing of it will be shown."""
-        self._queue.abandon(self)
+    def _queue(self, name: str) -> _Queue:
+        with self._guard:
+            queue = self._queues.pop(name, None) or _Queue(self._scene.tree, name)
+            self._queues[name] = queue  # the one that was used last stands last
+            if len(self._queues) > _MOST_QUEUES:
+                del self._queues[next(iter(self._queues))]
+            return queue
 
 
 class _Queue:
-    """The sends of one process into one queue."""
+    """What this process knows of the sends into one queue. For who has the lock."""
 
-    def __init__(self, tree: Tree, stamps: Stamps, clock: Callable[[], float], queue: str) -> None:
-        self.path = tree.folder(CONFIG, sends_name(queue))
-        self._tree = tree
-        self._stamps = stamps
-        self._clock = clock
-        self._queue = queue
-        self._guard = threading.RLock()
-        self._places: deque[Place] = deque()
-        self._held: Lock | None = None
-        self._since = 0.0
-        self._rests_until = 0.0
-        self._last = self._settled = 0
-        self._is_known = False  # what others left is shown, as far as this process can know
-        self._records = DedupRecords(tree, queue)
-        self._has_learned = False  # what others have put with deduplication ids
-        self._under_way: set[bytes] = set()
-        self._failed: list[Written] = []  # could not be made void yet
+    def __init__(self, tree: Tree, name: str) -> None:
+        self.name = name
+        self.records = DedupRecords(tree, name)
+        self.has_ids = False  # whether this process puts with deduplication ids
+        self.is_known = False  # what others left is shown, as far as this process can know
+        self.looks_at = 0.0  # when to look again whether places that are ahead can be left
 
-    def enter(self, keys: Sequence[bytes | None]) -> Place | None:
-        with self._guard:
-            if self._held is None:
-                if not self._begin():
-                    return None
-            elif time.monotonic() - self._since > _TURN_S and self._places:
-                return None  # others wait for their turn: it comes when all of ours are shown
-            try:
-                return self._enter(keys)
-            except BaseException:
-                self._end()
-                raise
 
-    def _enter(self, keys: Sequence[bytes | None]) -> Place | None:
-        given = {key for key in keys if key is not None}
-        if not given.isdisjoint(self._under_way):
-            self._end()
-            return None
-        known: list[str | None] = self._find(keys) if given else [None] * len(keys)
-        first = max(self._last + 1, now_ticks(self._clock()))
-        place = Place(self, first, known)
-        if place.last < first:
-            place.is_over = True
-            self._end()
-            return place
-        self._write(Line(place.last, settled=self._settled))
-        self._last = place.last
-        place.keys = [
-            key for key, of in zip(keys, known, strict=True) if of is None and key is not None
-        ]
-        self._under_way.update(place.keys)
-        self._places.append(place)
-        return place
+class Group:
+    """Puts into some queues that are sent together: `enter`, `write`, sync, finish."""
 
-    def _find(self, keys: Sequence[bytes | None]) -> list[str | None]:
-        now_ms = int(self._clock() * 1000)
-        if not self._has_learned:
-            most = None if listings.are_allowed() else _MOST_BYTES
-            if not self._records.learn(now_ms, most):
-                raise Unsent(self._queue)
-            self._has_learned = True
-        return [None if key is None else self._records.find(key, now_ms) for key in keys]
+    def __init__(self, turns: list[_Turn]) -> None:
+        self._turns = turns
+        self._pendings: Sequence[Pending[Any]] = ()
 
-    def note(self, place: Place, messages: Sequence[tuple[bytes, str]]) -> None:
-        now_ms = int(self._clock() * 1000)
-        with self._guard:
-            place.written = self._records.place(
-                [Record(key, now_ms, message_id) for key, message_id in messages], now_ms
-            )
-            place.paths.append(self._records.write(place.written))
+    def enter(self) -> None:
+        """Lock the queues, all or none, until the end of the group.
 
-    def finish(self, place: Place, show: Callable[[], None]) -> None:
-        with self._guard:
-            place.show = show
-            self._show(place)
-
-    def abandon(self, place: Place) -> None:
-        with self._guard:
-            if place.is_over:
-                return
-            if place in self._places:
-                self._places.remove(place)
-            place.is_over = True
-            self._forget(place)
-            self._show(place)
-
-    def _show(self, own: Place) -> None:
-        error: BaseException | None = None
-        while self._places and (show := self._places[0].show) is not None:
-            place = self._places.popleft()
-            place.is_over = True
-            try:
-                if place.written is not None:
-                    self._settle(place.last)
-                show()
-            except BaseException as problem:
-                self._is_known = False
-                if place is own:
-                    self._forget(place)
-                    error = problem
-            else:
-                if place.written is not None:
-                    self._records.hold(place.written)
-            self._under_way.difference_update(place.keys)
-        self._end()
-        if error is not None:
-            raise error
-
-    def _settle(self, last: int) -> None:
-        """Say that all records up to a place hold. Raises OSError."""
-        while self._failed:
-            self._records.void(self._failed[-1])
-            self._failed.pop()
-        self._write(Line(self._last, settled=last))
-        self._settled = last
-
-    def _forget(self, place: Place) -> None:
-        """Let the records of a put that failed not hold."""
-        self._under_way.difference_update(place.keys)
-        if place.written is None:
-            return
-        self._records.forget()  # who cannot write may not know where the file ends
-        self._has_learned = False
+        Raises:
+            Unsent: someone has one of them; or it takes a listing, which this thread may not do.
+            Unavailable
+        """
         try:
-            self._records.void(place.written)
-        except OSError:
-            self._is_known = False
-            self._failed.append(place.written)
-
-    def _begin(self) -> bool:
-        if time.monotonic() < self._rests_until:
-            return False
-        held = lock(self._tree, self.path, os.O_CREAT)
-        if held is None:
-            return False
-        try:
-            line = read_line(held.fd)
-            if not (line.is_over and self._is_known):
-                if not listings.are_allowed():
-                    raise Unsent(self._queue)
-                recover_held(self._tree, self._stamps, self._queue, self._clock(), held.fd)
-                line = read_line(held.fd)
-                self._records.forget()
-                self._failed.clear()
-                self._is_known = True
-            self._settled = self._last = max(self._last, line.last)
-            self._has_learned = False
+            for turn in self._turns:
+                with as_unavailable(f"cannot send into queue {turn.queue.name!r}"):
+                    turn.enter()
         except BaseException:
-            held.unlock()
+            self._leave()
             raise
-        self._held, self._since = held, time.monotonic()
+
+    def wait(self) -> None:
+        """The same, with patience, in a thread that may list."""
+        if not patiently(self._is_entered, PATIENCE_S, _PAUSE_S):
+            raise Unsent(self._turns[0].queue.name)
+
+    def _is_entered(self) -> bool:
+        try:
+            self.enter()
+        except Unsent:
+            return False
         return True
 
-    def _write(self, line: Line) -> None:
-        assert self._held is not None
-        write_line(self._held.fd, line)
+    def run(self, pendings: Sequence[Pending[Any]], syncer: Syncer) -> None:
+        """Send all of it. Raises Unavailable."""
+        sent = self.write(pendings)
+        if sent.work.files or sent.work.folders:
+            syncer.sync(sent.work)
+        sent.finish()
 
-    def _end(self) -> None:
-        """Let others send, if nothing of ours is left to be shown."""
-        if self._places or self._held is None:
-            return
-        held, self._held = self._held, None
-        if time.monotonic() - self._since > _TURN_S:
-            self._rests_until = time.monotonic() + 2 * _PAUSE_S
+    def write(self, pendings: Sequence[Pending[Any]]) -> Pending[None]:
+        """Write the messages of puts under dot-names: a verb that shows them. Raises Unavailable.
+
+        How each of the puts ended its sends tell; where this raises, those that are not over fail.
+        """
+        self._pendings = pendings
+        work = Work()
+        sends = [send for pending in pendings for send in pending.sends]
         try:
-            if self._is_known:
-                write_line(held.fd, Line(self._last, is_over=True, settled=self._last))
-        except OSError:
-            self._is_known = False
+            with as_unavailable("cannot store a message for a fifo queue"):
+                for turn in self._turns:
+                    turn.write([send for send in sends if send.queue == turn.queue.name], work)
+                for pending in pendings:
+                    work.take(pending.work)
+        except BaseException:
+            work.close()
+            self.end()
+            raise
+        return Pending(work, self._finish, self.end)
+
+    def _finish(self) -> None:
+        try:
+            with as_unavailable("cannot publish to a fifo queue"):
+                for pending in self._pendings:
+                    self._prepare(pending)
+                for turn in self._turns:
+                    turn.settle()
+                for turn in self._turns:
+                    turn.show()
+            self._leave()
+        except BaseException:
+            self.end()
+            raise
+        for pending in self._pendings:
+            for send in pending.sends:
+                send.end(NoSuchQueue(send.queue))  # all others are over
+
+    def _prepare(self, pending: Pending[Any]) -> None:
+        try:
+            pending.before()
+        except FsmqError as error:
+            for send in pending.sends:
+                send.end(error)
+            raise Unavailable("another put of the same group has failed", 1) from error
+
+    def end(self) -> None:
+        """End it where it is, if it has not ended."""
+        try:
+            for turn in self._turns:
+                turn.undo()
         finally:
-            held.unlock()
+            self._leave()
+
+    def _leave(self) -> None:
+        for turn in self._turns:
+            turn.leave()
+
+
+class _Turn:
+    """The turn of a group in one of its queues."""
+
+    def __init__(self, scene: Scene, queue: _Queue) -> None:
+        self.queue = queue
+        self._scene = scene
+        self._held: Lock | None = None
+        self._line = Line()
+        self._is_fresh = False
+        self._sends: Sequence[Send] = ()
+        self._paths: list[str] = []  # of dot-names
+        self._is_settled = False
+        self._is_good = False  # it may say that all is over
+
+    def enter(self) -> None:
+        """Lock the queue, and recover what was left there; nothing if there is none any more."""
+        scene, queue = self._scene, self.queue
+        self._held = lock_sends(scene.tree, queue.name)
+        if self._held is None:
+            raise Unsent(queue.name)
+        # Under the lock: who deletes it has that, too.
+        if not scene.tree.has_queue(queue.name) or not scene.settings.get(queue.name).fifo:
+            self._held.free()
+            self._held = None
+            return
+        fd = self._held.fd
+        self._line, self._is_fresh = read_line(fd), not queue.is_known
+        is_late = is_ahead(self._line.last, scene.clock()) and time.monotonic() >= queue.looks_at
+        if self._is_fresh or is_late or not self._line.is_over:
+            queue.is_known = False
+            if not listings.are_allowed():
+                raise Unsent(queue.name)
+            queue.records.forget()
+            recover_held(scene.tree, scene.stamps, queue.name, scene.clock(), fd)
+            queue.is_known = True
+            queue.looks_at = time.monotonic() + _LOOK_EVERY_S
+            self._line = read_line(fd)
+        self._is_good = True
+        if queue.has_ids:
+            most = None if listings.are_allowed() else _MOST_BYTES
+            if not queue.records.learn(int(scene.clock() * 1000), most):
+                raise Unsent(queue.name)
+
+    def write(self, sends: Sequence[Send], work: Work) -> None:
+        """Give places, and write what is not known yet, for ``work`` to sync. Raises OSError."""
+        if self._held is None:
+            return
+        now = self._scene.clock()
+        first = max(self._line.last + 1, now_ticks(now))
+        self._sends = sends
+        records = self._place(sends, first, int(now * 1000))
+        number = sum(len(send.stored) for send in sends)
+        if not number:
+            return
+        tree = self._scene.tree
+        # Open before it is written: so the sync is told of errors, whoever else syncs it.
+        work.files.append(tree.open(tree.folder(CONFIG, sends_name(self.queue.name))))
+        work.folders.add(tree.folder(NEW))
+        if self._is_fresh:
+            work.folders.add(tree.folder(CONFIG))  # who made the file may have died
+        self._line = Line(first + number - 1, settled=self._line.settled)
+        write_line(self._held.fd, self._line)
+        if records:
+            self.queue.records.append(records, int(now * 1000), work)
+        for send in sends:
+            for draft in send.stored:
+                self._write_one(draft, work)
+
+    def _place(self, sends: Sequence[Send], place: int, now_ms: int) -> list[Record]:
+        """Give each message its place or the id that is known; the records of those with ids."""
+        known: dict[bytes, str] = {}
+        records = []
+        for send in sends:
+            for draft in send.drafts:
+                key = draft.key
+                found = None if key is None else known.get(key) or self._find(key, now_ms)
+                if found is None:
+                    draft = draft.placed(self.queue.name, place)
+                    place += 1
+                    found = draft.message_id
+                    send.stored.append(draft)
+                    if key is not None:
+                        records.append(Record(key, now_ms, found))
+                        known[key] = found
+                send.ids.append(found)
+        return records
+
+    def _find(self, key: bytes, now_ms: int) -> str | None:
+        if not self.queue.has_ids:
+            self.queue.records.learn(now_ms)
+            self.queue.has_ids = True
+        return self.queue.records.find(key, now_ms)
+
+    def _write_one(self, draft: Draft, work: Work) -> None:
+        tree = self._scene.tree
+        path = tree.folder(NEW, draft.staged(self.queue.name))
+        self._paths.append(path)
+        fd = tree.create(path)
+        is_kept = work.keep(fd, path)
+        try:
+            draft.write(fd)
+            if draft.delay_ms is not None:
+                deadline_ms = int(self._scene.clock() * 1000) + draft.delay_ms
+                tree.stamp(path, self._scene.stamps.encode(draft.message_id, deadline_ms, 0))
+        finally:
+            if not is_kept:
+                os.close(fd)
+
+    def settle(self) -> None:
+        """Say that all of it is stored: it is durable, and nobody has seen it yet."""
+        if self._held is not None and self._paths:
+            # Set first: in doubt nothing is taken back.
+            self._is_settled = True
+            self._line = Line(self._line.last, settled=self._line.last)
+            write_line(self._held.fd, self._line)
+
+    def show(self) -> None:
+        """Show the messages in their order. Raises FsmqError, OSError."""
+        scene, name = self._scene, self.queue.name
+        paths = iter(self._paths)
+        for send in self._sends:
+            for draft, path in zip(send.stored, paths, strict=False):
+                now = scene.clock()
+                if not show(scene.tree, scene.stamps, name, draft.message_id, path, now):
+                    raise Unavailable(
+                        f"the message {draft.message_id!r} was removed by someone else"
+                        " before it was finished"
+                    )
+            send.end(None)
+
+    def undo(self) -> None:
+        """Remove what is not settled, the last first, as far as that can be done."""
+        if self._held is None:
+            return
+        # Let the next one recover, who may be this process.
+        self._is_good = self.queue.is_known = False
+        self.queue.records.forget()
+        with suppress(OSError):
+            for path in () if self._is_settled else reversed(self._paths):
+                self._scene.tree.unlink(path)
+
+    def leave(self) -> None:
+        """Let others send; say that all is over if it is."""
+        if self._held is None:
+            return
+        try:
+            if self._is_good and not self._line.is_over:
+                self._is_good = False
+                write_line(self._held.fd, Line(self._line.last, True, self._line.last))
+        except OSError:
+            self.queue.is_known = False
+        finally:
+            self._held.unlock()
+            self._held = None

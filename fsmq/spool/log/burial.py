@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from ..context import OpenSpool
 from ..errors import DuplicateMessage
 from ..layout import dead_letter
-from ..layout.message import NewMessage
 from ..layout.names import check_queue
 from ..layout.uuids import derived_uuid7
 from ..verbs.put import put
 from ..views.counts import Depths, count
 from .channels import ChannelStore
+from .feeding import copy_of
 from .record import LogMessage
 
 log = logging.getLogger(__name__)
@@ -43,15 +43,8 @@ def bury(
     )
     for message in messages:
         seed = f"{of.document.uuid} {store.name} {message.offset}".encode()
-        about = {"log": of.disk.name, "channel": store.name, "offset": str(message.offset)}
-        if message.key is not None:
-            about["key"] = message.key
-        new = NewMessage(
-            message.body,
-            id=derived_uuid7(message.time_us * 1000, seed),
-            content_type=message.content_type,
-            attributes={**about, **message.attributes},
-        )
+        derived = derived_uuid7(message.time_us * 1000, seed)
+        new = copy_of(message, derived, log=of.disk.name, channel=store.name)
         try:
             letter = put(context, depths, queue, [new])
             for fd in letter.work.files:  # before its sync

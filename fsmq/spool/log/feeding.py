@@ -109,13 +109,19 @@ class Feed:
                 self._channel.release(*rest)
 
     def _copy(self, message: LogMessage) -> NewMessage:
-        about = {"log": self._log, "offset": str(message.offset)}
-        if message.key is not None:
-            about["key"] = message.key
         seed = f"{self._uuid} {message.offset}".encode()
-        return NewMessage(
-            message.body,
-            id=derived_uuid7(message.time_us * 1000, seed, message.offset),
-            content_type=message.content_type,
-            attributes={**about, **message.attributes},
-        )
+        derived = derived_uuid7(message.time_us * 1000, seed, message.offset)
+        return copy_of(message, derived, log=self._log)
+
+
+def copy_of(message: LogMessage, id: str, **about: str) -> NewMessage:
+    """A message of a log as one for a queue, whose attributes tell what it is a copy of."""
+    about["offset"] = str(message.offset)
+    if message.key is not None:
+        about["key"] = message.key
+    return NewMessage(
+        message.body,
+        id=id,
+        content_type=message.content_type,
+        attributes={**about, **message.attributes},
+    )

@@ -21,7 +21,7 @@ from .lines import MAX_HEAD_BYTES, NEXT, Line, parse, parse_head
 from .lines import encode as encode_lines
 from .log_settings import ChannelSettings
 from .progress import Progress
-from .progress_file import PROGRESS, ProgressFile, numbers_of, progress_name
+from .progress_file import PROGRESS, ProgressFile, newest, progress_name
 from .ranges import Range
 from .store import Store
 
@@ -138,9 +138,7 @@ class OpenChannel:
                 file.close()
 
     def _newest(self) -> int:
-        self._tree.refresh(self.folder)
-        found = max(numbers_of(self._tree.names(self.folder)), default=0)
-        if found:
+        if found := newest(self._tree, self.folder):
             return found
         if self._tree.is_folder(self.folder):
             raise Unavailable(f"{self.folder} has no {PROGRESS}: delete the channel, and create it")

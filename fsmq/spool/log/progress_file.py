@@ -11,11 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 
 from ..layout.files import write_all
 from ..layout.transitions import FILE_MODE
+from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .disk import Disk
 from .hints import LockFile
@@ -26,14 +27,24 @@ _DRAFT = f".{PROGRESS}."
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 _READ_BYTES = 4096
+# A listing may have neither a name that came while it was made nor the one that went then.
+_LOOKS = 5
 
 
 def progress_name(number: int) -> str:
     return f"{PROGRESS}.{number}"
 
 
-def numbers_of(names: Iterable[str]) -> list[int]:
-    """The numbers of files of progress."""
+def newest(tree: Tree, folder: str) -> int:
+    """The number of the file that counts, as far as can be seen; 0 if there is none."""
+    for _ in range(_LOOKS):
+        tree.refresh(folder)
+        if found := _numbers(tree.names(folder)):
+            return max(found)
+    return 0
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
     return [int(match[1]) for name in names if (match := _name.fullmatch(name))]
 
 
@@ -61,8 +72,8 @@ class ProgressFile(LockFile):
 
         seal: what to write at the end before that, so that nothing is added any more.
         """
-        with self._folder() as folder:
-            draft = f"{_DRAFT}{uuid7()}"
+        folder, draft = self._disk.tree.open_folder(self._within), f"{_DRAFT}{uuid7()}"
+        try:
             fd = os.open(draft, _FLAGS, FILE_MODE, dir_fd=folder)
             try:
                 try:
@@ -70,6 +81,8 @@ class ProgressFile(LockFile):
                     self._disk.sync_file(fd)
                 finally:
                     os.close(fd)
+                # Who unlinks this file unlinks every draft behind it: then the link fails.
+                self._check(folder)
                 if seal:
                     self.write_bytes(seal, end)
                     # A network filesystem refuses it here if the lock was lost meanwhile.
@@ -81,26 +94,29 @@ class ProgressFile(LockFile):
                 self._disk.tree.sync_opened(folder)
             _unlink(folder, progress_name(self.number))
             return is_ours
+        finally:
+            os.close(folder)
 
     def tidy(self) -> None:
         """Remove what killed programs have left: older files, and drafts. Its name is durable."""
-        with self._folder() as folder:
-            names = os.listdir(folder)
-            older = [progress_name(n) for n in numbers_of(names) if n < self.number]
-            for name in (*older, *(name for name in names if name.startswith(_DRAFT))):
-                _unlink(folder, name)
-
-    @contextmanager
-    def _folder(self) -> Iterator[int]:
-        """The folder in which it is. FileNotFoundError if the path leads to another one."""
         folder = self._disk.tree.open_folder(self._within)
         try:
-            found = os.stat(progress_name(self.number), dir_fd=folder, follow_symlinks=False)
-            if found.st_ino != self._inode:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path)
-            yield folder
+            self._check(folder)
+            for number in _numbers(os.listdir(folder)):
+                if number < self.number:
+                    _unlink(folder, progress_name(number))
+            # And then those of programs that were about to let another file follow these.
+            for name in os.listdir(folder):
+                if name.startswith(_DRAFT):
+                    _unlink(folder, name)
         finally:
             os.close(folder)
+
+    def _check(self, folder: int) -> None:
+        """FileNotFoundError if the file is not in a folder: another one has that path now."""
+        found = os.stat(progress_name(self.number), dir_fd=folder, follow_symlinks=False)
+        if found.st_ino != self._inode:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path)
 
 
 def _link(folder: int, draft: str, name: str) -> bool:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..context import Context, Pending
+from ..context import Context, Pending, complete
 from ..durability.sync import Syncer
 from ..errors import FsmqError, NoSuchChannel, NoSuchLog
 from ..layout.names import UUID7
@@ -135,12 +135,7 @@ class UpkeepThread:
 
     def complete(self, pending: Pending[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable."""
-        try:
-            self.syncer.sync(pending.work)
-        except FsmqError:
-            pending.abandon()
-            raise
-        return pending.finish()
+        return complete(self.context, self.syncer, pending)
 
     def close(self) -> None:
         """End the thread; it finishes what it is at first."""

@@ -141,7 +141,8 @@ class FromNew:
         context = self._context
         if not self._tree.has_queue(queue) or not context.settings.get(queue).fifo:
             return None
-        return recover_sends(self._tree, context.stamps, queue, context.clock())
+        report = self._undeliverable.report
+        return recover_sends(self._tree, context.stamps, queue, context.clock(), report)
 
     def _forget_ids(self, now: float) -> float:
         """Remove the deduplication ids of fifo queues that are over."""

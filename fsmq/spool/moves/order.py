@@ -1,21 +1,22 @@
 """The file of a move in the background: what is to be moved, and how far it is.
 
 It survives whatever works on it: ``moves/<ref>.json`` while there is something to do,
-``moves/<ref>.done`` with the outcome afterwards. ``moves/<ref>.stop`` asks to end it early.
+``moves/<ref>.done`` with the outcome afterwards. ``moves/<ref>.stop`` asks to end it early;
+``moves/<ref>.found`` has what a redrive found when it began.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..context import Context
 from ..errors import InvalidValue, as_unavailable
 from ..layout import documents
-from ..layout.names import UUID7, check_id, check_queue
+from ..layout.names import UUID7, check_id, check_queue, is_id
 from ..layout.settings import check_number
 from ..layout.throttle import check_rate
 from ..layout.transitions import MOVES
@@ -25,7 +26,7 @@ from ..verbs.move import check_order
 
 Status = Literal["in_progress", "complete", "error", "stopped"]
 _ref = re.compile(UUID7)
-OPEN, DONE, STOP = ".json", ".done", ".stop"
+OPEN, DONE, STOP, FOUND = ".json", ".done", ".stop", ".found"
 LOCK = ".{}.lock"
 _MAX_BYTES = 1024 * 1024
 MAX_COUNT = 2**40
@@ -241,6 +242,17 @@ def save(tree: Tree, move: Move) -> None:
         move = replace(move, ids=None, chosen=(), moved_before=0)  # it is kept for days
     content = json.dumps(asdict(move), indent=2) + "\n"
     tree.replace(tree.folder(MOVES, name), content.encode())
+
+
+def write_found(tree: Tree, ref: str, found: Mapping[str, float | None]) -> None:
+    """Write down, durably, what a redrive found, each with its burial. Raises OSError."""
+    tree.replace(tree.folder(MOVES, ref + FOUND), json.dumps(found).encode())
+
+
+def read_found(tree: Tree, ref: str) -> dict[str, float | None]:
+    """What a redrive found when it began. Raises OSError."""
+    with open(tree.open(tree.folder(MOVES, ref + FOUND)), "rb") as file:
+        return {name: at for name, at in json.load(file).items() if is_id(name)}
 
 
 def load(tree: Tree, ref: str, suffix: str) -> Move | None:

@@ -19,7 +19,7 @@ from ..durability.sync import Syncer
 from ..errors import Unavailable, as_unavailable, unavailable
 from ..layout.transitions import MOVES
 from ..records.peers import host_name
-from .order import DONE, LOCK, OPEN, STOP, Move, find, load
+from .order import DONE, FOUND, LOCK, OPEN, STOP, Move, find, load
 from .work import MoveWork
 
 # How soon a move is begun that was ordered while others are made, and a stop is seen.
@@ -182,5 +182,5 @@ class MoveRunner:
 
     def _forget(self, ref: str) -> None:
         """Unlink the order of a move whose outcome is stored."""
-        self._tree.unlink(self._tree.folder(MOVES, ref + STOP))
-        self._tree.unlink(self._tree.folder(MOVES, ref + OPEN))
+        for suffix in (STOP, FOUND, OPEN):
+            self._tree.unlink(self._tree.folder(MOVES, ref + suffix))

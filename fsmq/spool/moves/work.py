@@ -1,9 +1,10 @@
 """The work of one move, in steps between which the runner can do other work, or stop.
 
 What is moved is what stands in the source when the work begins. The work that goes on after a
-crash lists the source again, and leaves what is younger than the youngest that was found first; a
-redrive leaves what was buried since it was ordered. Where a number is to move, it is written down
-which messages these are before they move: after a crash none moves in the place of one that had.
+crash lists the source again, and leaves what is younger than the youngest that was found first; of
+a redrive it is written down which letters were found, and when they were buried. Where a number is
+to move, it is written down which messages these are before they move: after a crash none moves in
+the place of one that had.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from ..layout.transitions import (
 from ..verbs import move as moving
 from ..verbs.dedup import content_id, read_side, write_side
 from ..verbs.links_of_move import PART, LinksOfMove
-from ..verbs.redrive import Redrive, Redriven
+from ..verbs.redrive import Redrive, Redriven, buried_at
 from ..views import browse
-from .order import MAX_CHOSEN, Move, is_stopped, save
+from .order import MAX_CHOSEN, Move, is_stopped, read_found, save, write_found
 
 T = TypeVar("T")
 # How many renames share a sync; no move is reported complete before its last sync.
@@ -111,15 +112,17 @@ class MoveWork:
 
     def _redrive(self) -> Generator[None, None, None]:
         move = self.move
-        until_ms = None if move.total is None else facts(move.ref).created_ms
-        found: Sequence[str] | None = move.ids
-        if found is None:
-            found = browse.ids(self._context, move.source, State.READY)
+        if move.total is None:
+            names = move.ids or browse.ids(self._context, move.source, State.READY)
+            found = {name: buried_at(self._context, move.source, name) for name in names}
+            write_found(self._tree, move.ref, found)
+        else:
+            found = read_found(self._tree, move.ref)
         self._begin(len(found), "")
         done = Redriven(move.moved)
-        redrive = Redrive(self._context, move.source, move.target or None, until_ms, done)
+        redrive = Redrive(self._context, move.source, move.target or None, found, done)
         try:
-            for part in self._parts(found):
+            for part in self._parts(list(found)):
                 before = redrive.done.moved
                 try:
                     redrive.part(part)

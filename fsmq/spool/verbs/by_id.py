@@ -14,11 +14,19 @@ from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Pending
-from ..durability.links import show_unfinished, state_of
+from ..durability.ids import (
+    Standing,
+    has,
+    hold,
+    hold_patiently,
+    link_path,
+    open_link,
+    settle,
+)
 from ..durability.sync import Work
 from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, as_unavailable, is_full
 from ..layout.claim_names import ANY, claim_name, is_claimed, of_next_claim
-from ..layout.given_ids import check_given, link_path, read_given
+from ..layout.given_ids import check_given, link_name
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, check_seconds
@@ -36,12 +44,11 @@ from ..layout.transitions import (
     RENEWED,
     State,
 )
-from ..layout.tree import STRAY
 from ..views.look import look
 from ..views.reading import UNLIMITED, read
 from .claim import claim_one, deadline_of
 from .deliver import deliver_one
-from .latch import Latched, latch_patiently, restamp
+from .latch import is_delayed, latch_patiently, restamp
 from .release import release, release_uncounted
 from .removal import remove_from, remove_one
 from .upsert import check_index
@@ -51,61 +58,41 @@ _STATES = (State.DELAY, State.NEW, State.READY, State.DELAY, State.READY)
 ROUNDS = 20
 
 
-class Standing(NamedTuple):
-    """A message that an id leads to."""
+def standing(
+    context: Context, queue: str, given_id: str, *, to_remove: bool = False
+) -> Standing | None:
+    """The message of an id, in whatever state; None if there is none.
 
-    name: str
-    inode: int
-    state: State
+    Where an upsert is under way, or has died, the answer waits for its end, or makes it.
+    to_remove: also if there is a message: what an upsert that died has left of it goes first.
 
-
-def standing(context: Context, queue: str, given_id: str) -> Standing | None:
-    """The message of an id, in whatever state; None if there is none. Raises OSError."""
-    tree = context.tree
-    path = link_path(tree, queue, given_id)
-    for _ in range(ROUNDS):
-        tree.refresh(path.rpartition("/")[0])
-        try:
-            fd = tree.open(path)
-        except OSError as error:
-            if error.errno in STRAY:
-                return None
-            raise
-        try:
-            given, inode = read_given(fd), os.fstat(fd).st_ino
-        finally:
-            os.close(fd)
-        if given is None or given.id != given_id:
-            return None  # it is being written
-        state = state_of(tree, queue, given.name, inode, _STATES)
-        if state is not None:
-            return Standing(given.name, inode, state)
-        now = tree.look(path)
-        if now is None:
-            return None
-        if now.st_ino != inode:
-            continue  # another message has the id by now
-        if state_of(tree, queue, given.name, inode, (State.REMOVE,)) is not None:
-            return None
-        # A put has the id, and has not shown its message yet; or the link is stale.
-        if not show_unfinished(tree, queue, given_id):
-            return None
-    return None
-
-
-def standing_among(context: Context, queues: Sequence[str], given_id: str) -> Work | None:
-    """What makes durable that a message of the id is in one of some queues; None if none has it.
-
-    Raises:
-        InvalidValue, NoSuchQueue, Unavailable
+    Raises OSError, Unavailable.
     """
-    tree = context.tree
-    for queue in queues:
-        with at_index(context, queue, given_id, "look into"):
-            if standing(context, queue, given_id) is not None:
-                folders = {tree.folder(QUEUES, queue), tree.folder(IDS, queue)}
-                return Work(folders=folders | {tree.folder(NEW), tree.folder(DELAY)})
-    return None
+    tree, link = context.tree, link_name(given_id)
+    at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
+    for _ in range(ROUNDS):
+        tree.refresh(tree.folder(IDS, queue))
+        inode, found = None, None
+        opened = open_link(tree, queue, at)
+        if opened is not None:
+            with opened:
+                inode, found = opened.inode, opened.look((*_STATES, State.REMOVE))
+        is_removed = found is not None and found.state is State.REMOVE
+        if found is not None and not is_removed and not (to_remove and has(tree, coming)):
+            return found
+        # In this order: one that replaces has the one or the other, until it has become the link.
+        is_coming, now = has(tree, coming), tree.stat(at)
+        if not is_coming and (now and now.st_ino) != inode:
+            continue
+        if not is_coming and (now is None or is_removed):
+            return None
+        # A put whose id is free has stored nothing yet: only one that replaces is waited for.
+        held = hold(tree, {queue: [link]})
+        if held is None and not is_coming:
+            return None
+        with held or hold_patiently(tree, {queue: [link]}):
+            return settle(tree, queue, [link], only_looks=True).get(link)
+    raise Unavailable(f"the message of the id {given_id!r} keeps being replaced")
 
 
 def find_id(context: Context, queue: str, given_id: str) -> Message | None:
@@ -270,7 +257,8 @@ def ack_ids(
 ) -> Pending[list[bool]]:
     """Remove messages that are in flight; for each id whether its message was.
 
-    names: what the messages of some ids are called, as far as the caller knows. It saves a look.
+    names: which messages of some ids are meant, by their names in the queue. One that has taken
+        the id since stays.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -282,12 +270,12 @@ def ack_ids(
     removed: list[str] = []
     with at_index(context, queue, given_ids, "acknowledge in"):
         for given_id in given_ids:
-            known = names.get(given_id)
-            name = known if known is not None and _ack(context, queue, known) else None
+            name = names.get(given_id)
             if name is None:
                 found = standing(context, queue, given_id)
-                if found is not None and found.state is State.DELAY and found.name != known:
-                    name = found.name if _ack(context, queue, found.name) else None
+                name = None if found is None else found.name
+            if name is not None and not _ack(context, queue, name):
+                name = None
             acked.append(name is not None)
             if name is not None:
                 removed.append(name)
@@ -320,7 +308,7 @@ def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pendin
     removed: list[str] = []
     with at_index(context, queue, given_ids, "remove from"):
         for given_id in given_ids:
-            message = standing(context, queue, given_id)
+            message = standing(context, queue, given_id, to_remove=True)
             found.append(message is not None and remove_one(context, queue, message.name))
             if message is not None and found[-1]:
                 removed.append(message.name)
@@ -366,11 +354,6 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
         return True
 
     return Pending(work, finish_renewal)
-
-
-def is_delayed(context: Context, name: str, latched: Latched) -> bool:
-    stamp = context.stamps.decode(name, latched.found.st_mtime_ns)
-    return stamp is None or not stamp.is_claim
 
 
 def _work(context: Context, queue: str) -> Work:

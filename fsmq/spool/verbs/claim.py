@@ -120,7 +120,10 @@ def _claims_of(
                     context,
                     queue,
                     message_id,
-                    deadline_ms,
+                    # By groups it may have waited for a lock, from which on the time counts.
+                    deadline_of(context, settings, visibility)
+                    if settings.in_groups
+                    else deadline_ms,
                     is_wanted,
                     is_checked=True,
                     has_index=settings.index,

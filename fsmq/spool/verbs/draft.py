@@ -66,9 +66,9 @@ class Draft(NamedTuple):
         uuid = sequenced_uuid7(tick, group_bits(queue, self.group or ""))
         return self._replace(message_id=uuid + self.message_id[len(uuid) :])
 
-    def staged(self, queue: str) -> str:
-        """The dot-name under which it is written."""
-        return staged_entry(queue, self.message_id, self.seal)
+    def staged(self, queue: str, number: int | None = None) -> str:
+        """The dot-name under which it is written, by a put of this number."""
+        return staged_entry(queue, self.message_id, self.seal, number)
 
     def write(self, fd: int) -> None:
         """Write the file's bytes. Raises OSError."""

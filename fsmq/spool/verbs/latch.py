@@ -286,6 +286,12 @@ def latch_patiently(context: Context, path: str) -> Latched | None:
         raise Unavailable("another process is acting on this message right now") from None
 
 
+def is_delayed(context: Context, message_id: str, latched: Latched) -> bool:
+    """Whether nobody has claimed a message that is latched in ``delay/``."""
+    stamp = context.stamps.decode(message_id, latched.found.st_mtime_ns)
+    return stamp is None or not stamp.is_claim
+
+
 class Restamped(NamedTuple):
     """A message in ``delay/`` with its new stamp; ``fd`` is open on it."""
 

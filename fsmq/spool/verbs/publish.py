@@ -7,9 +7,11 @@ reaches nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from ..context import Context, Pending
+from ..durability.pending import Send
 from ..errors import FsmqError, NoSuchLog, NoSuchQueue
 from ..layout.filters import Filter
 from ..layout.message import NewMessage
@@ -67,7 +69,7 @@ def publish(
         copies.work.close()
         copies.abandon()
         raise
-    return Pending(copies.work, copies.finish, copies.abandon)
+    return Pending(copies.work, copies.finish, copies.abandon, copies.sends, copies.publish)
 
 
 class _Copies:
@@ -81,6 +83,11 @@ class _Copies:
         self._message = message
         self._puts: dict[str, Pending[list[str]]] = {}
         self._feeds: dict[str, Callable[[], int]] = {}
+        self._offsets: dict[str, str] = {}
+
+    @property
+    def sends(self) -> list[Send]:
+        return [send for put in self._puts.values() for send in put.sends]
 
     def feed(self, subscriber: str, to_log: ToLog) -> None:
         """Check that a log takes it; raises what a publish there raises."""
@@ -100,25 +107,27 @@ class _Copies:
         except NoSuchQueue:
             return
 
+    def publish(self) -> None:
+        """Publish in the logs, once: what cannot be published there reaches nobody."""
+        feeds, self._feeds = self._feeds, {}
+        for log, publish in feeds.items():
+            with suppress(NoSuchLog):
+                self._offsets[subscriber_of(log)] = str(publish())
+
     def finish(self) -> dict[str, str]:
         ids = {}
-        offsets = {}
         try:
-            for log, publish in self._feeds.items():
-                try:
-                    offsets[subscriber_of(log)] = str(publish())
-                except NoSuchLog:
-                    continue
+            self.publish()
             for queue, copy in self._puts.items():
                 try:
                     [ids[queue]] = copy.finish()
                 except NoSuchQueue:
                     continue
         except FsmqError:
-            self.abandon()  # visible copies too: the publish has failed
+            self.abandon()  # visible copies too, but for those in fifo queues
             raise
         self._context.metrics.count(("publish",))
-        return {**ids, **offsets}
+        return {**ids, **self._offsets}
 
     def abandon(self) -> None:
         for copy in self._puts.values():

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from ..context import Context, Pending
-from ..durability.send_lines import forget_sent
+from ..durability.dedup_records import forget_records
+from ..durability.send_lines import no_sends
 from ..durability.sync import Work
 from ..errors import NoSuchQueue, as_unavailable, is_full
 from ..index.events import Events, Kind
@@ -56,12 +57,13 @@ def purge(
         with as_unavailable(f"cannot purge queue {queue!r}"):
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
-            if context.settings.get(queue).fifo:
-                forget_sent(tree, queue, context.clock())
-                work.folders.add(tree.folder(CONFIG))
             with _Hidden(context, queue) as hidden:
                 # In the direction in which messages move, so that none can slip past.
-                done = purge_folder(context, queue, NEW, progress=progress)
+                with no_sends(tree, queue, context.settings) as is_fifo:
+                    if is_fifo:
+                        forget_records(tree, queue, context.now_ms())
+                        work.folders.add(tree.folder(CONFIG))
+                    done = purge_folder(context, queue, NEW, progress=progress)
                 for look in range(_LOOKS):
                     before = done
                     ids = hidden.listed()

@@ -7,36 +7,30 @@ checksum of the file, and the mover promotes what is complete.
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Container, Sequence
-from functools import cache
+from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.locks import Reservations
-from ..durability.send_lines import show
+from ..durability.pending import Send
 from ..durability.sync import Work
+from ..durability.sync import max_open as max_open
 from ..durability.unfinished import exists, finish
 from ..errors import DuplicateMessage, InvalidValue, NoSuchQueue, Reserved, Unavailable, unavailable
-from ..index import listings
 from ..layout.message import NewMessage
 from ..layout.names import check_queue, siblings
 from ..layout.settings import QueueSettings
-from ..layout.transitions import ACCEPTED, CONFIG, DEFERRED, DELIVERED, NEW, State
+from ..layout.transitions import ACCEPTED, DEFERRED, DELIVERED, NEW, State
 from ..layout.tree import Tree
-from ..limits.sends import Place, Unsent
 from ..records.journal import Details
-from ..views.counts import Depths, Uncounted
+from ..views.counts import Depths
 from .draft import Draft, drafts
 from .removal import remove_known
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000
 _MAX_PUT = 100_000
-# So many files of a put stay open until they are synced; the usual limit of a process is 1024.
-# Of a higher one, as daemons have it, a share: a file that is open tells of its errors for certain.
-_MAX_OPEN = 256
-_SHARE = 16
 
 
 class Batch:
@@ -75,8 +69,11 @@ def put(
             settings = context.settings_of(queue)
         checked = drafts(context, messages, settings)
         depths.admit(queue, settings.max_depth, len(checked))
-        how = Ordered if settings.fifo else Staging
-        staging = how(context, queue, collapse, batch or Batch(context.tree))
+        batch = batch or Batch(context.tree)
+        if settings.fifo:
+            send = Send(queue, checked)
+            return Pending(batch.work, partial(_sent, context, send), sends=[send])
+        staging = Staging(context, queue, collapse, batch)
         try:
             staging.write_all(checked)
         except BaseException:
@@ -85,6 +82,18 @@ def put(
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
     return Pending(staging.work, staging.publish, staging.abandon)
+
+
+def _sent(context: Context, send: Send) -> list[str]:
+    """Tell of messages that a group has sent; the ids of all of the put. Raises its error."""
+    send.check()
+    stored: list[tuple[str, Details]] = [(d.message_id, {"size": d.size}) for d in send.stored]
+    context.record_all(ACCEPTED, send.queue, stored)
+    for step, has_delay in ((DELIVERED, False), (DEFERRED, True)):
+        pairs = zip(stored, send.stored, strict=True)
+        some = [told for told, draft in pairs if (draft.delay_ms is not None) == has_delay]
+        context.record_all(step, send.queue, some)
+    return send.ids
 
 
 class _Written(NamedTuple):
@@ -96,7 +105,11 @@ class _Written(NamedTuple):
 
 
 class Staging:
-    """Messages of one put, written under their dot-names."""
+    """Messages of one put, written under their dot-names.
+
+    Whoever recovers what dead puts have left keeps off while a lock is held: for own ids their
+    reservation, for the others the number of the put.
+    """
 
     def __init__(self, context: Context, queue: str, collapse: bool, batch: Batch) -> None:
         self.work = batch.work
@@ -107,9 +120,12 @@ class Staging:
         self._queue = queue
         self._written: list[_Written] = []
         self._reserved: set[str] = set()
+        self._number: int | None = None
 
     def write_all(self, drafts: list[Draft]) -> None:
         self._reserve({_bare(draft) for draft in drafts if draft.own})
+        if not all(draft.own for draft in drafts):
+            self._number = self._context.put_numbers.take()
         self.work.folders.add(self._tree.folder(NEW))
         seen: set[str] = set()
         for index, draft in enumerate(drafts):
@@ -126,11 +142,7 @@ class Staging:
     def _write(self, draft: Draft) -> None:
         path = self._staged_path(draft)
         fd = self._create(draft, path)
-        is_kept = len(self.work.files) < max_open()
-        if is_kept:
-            self.work.files.append(fd)
-        else:
-            self.work.written.append(path)
+        is_kept = self.work.keep(fd, path)
         try:
             self._written.append(_Written(draft, path, os.fstat(fd).st_ino))
             draft.write(fd)
@@ -147,7 +159,8 @@ class Staging:
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover."""
         try:
-            self._show_all()
+            for written in self._written:
+                self._show_or_collapse(written)
             if not self._tree.has_queue(self._queue):
                 # It was deleted while we synced, and may have purged new/ before this came there.
                 raise NoSuchQueue(self._queue)
@@ -158,16 +171,13 @@ class Staging:
             self.abandon()
             raise
         self._free()
+        self._end_number(is_over=True)
         accepted: list[tuple[str, Details]] = [
             (draft.message_id, {"size": draft.size}) for draft, _, _ in self._written
         ]
         self._context.record_all(ACCEPTED, self._queue, accepted)
         self._report(accepted)
         return [message_id for message_id, _ in accepted]
-
-    def _show_all(self) -> None:
-        for written in self._written:
-            self._show_or_collapse(written)
 
     def _report(self, accepted: list[tuple[str, Details]]) -> None:
         """Tell those who wait for what a mover is about to deliver."""
@@ -188,6 +198,11 @@ class Staging:
             except OSError:
                 unfinished.add(_bare(draft))
         self._free(unfinished)
+        self._end_number(is_over=not unfinished)
+
+    def _end_number(self, *, is_over: bool) -> None:
+        number, self._number = self._number, None
+        self._context.put_numbers.end(number, is_over=is_over)
 
     def _undo(self, draft: Draft, inode: int) -> None:
         """Remove a message that is visible, through us or a mover that thought we had crashed.
@@ -261,94 +276,14 @@ class Staging:
             return  # a name is left without a lock: recovery removes it
 
     def _staged_path(self, draft: Draft) -> str:
-        return self._tree.folder(NEW, draft.staged(self._queue))
-
-
-class Ordered(Staging):
-    """Messages of one put into a fifo queue: each gets its place, and is delivered by us."""
-
-    _place: Place | None = None
-    # Of each message given: which of those that differ it is; and of each of these the id of the
-    # one that was stored before.
-    _which: Sequence[int] = ()
-    _known: Sequence[str | None] = ()
-
-    def write_all(self, drafts: list[Draft]) -> None:
-        drafts = self._differing(drafts)
-        try:
-            place = self._context.sends.enter(self._queue, [draft.key for draft in drafts])
-        except Unsent:
-            if listings.are_allowed():
-                raise
-            raise Uncounted(self._queue) from None  # as where a depth is not known: in a thread
-        self._known = place.known
-        new = [draft for draft, known in zip(drafts, place.known, strict=True) if known is None]
-        if not new:
-            return
-        self._place = place
-        placed = [draft.placed(self._queue, place.first + at) for at, draft in enumerate(new)]
-        noted = [(draft.key, draft.message_id) for draft in placed if draft.key is not None]
-        if noted:
-            place.note(noted)
-            self.work.folders.add(self._tree.folder(CONFIG))
-        self.work.written += place.paths
-        super().write_all(placed)
-
-    def _differing(self, drafts: list[Draft]) -> list[Draft]:
-        """One of each deduplication id."""
-        differing: list[Draft] = []
-        seen: dict[bytes, int] = {}
-        which = []
-        for draft in drafts:
-            at = len(differing) if draft.key is None else seen.setdefault(draft.key, len(differing))
-            which.append(at)
-            if at == len(differing):
-                differing.append(draft)
-        self._which = which
-        return differing
-
-    def publish(self) -> list[str]:
-        stored = iter(super().publish())
-        ids = [next(stored) if known is None else known for known in self._known]
-        return [ids[at] for at in self._which]
-
-    def abandon(self) -> None:
-        super().abandon()
-        if self._place is not None:
-            self._place.abandon()
-
-    def _show_all(self) -> None:
-        if self._place is not None:
-            self._place.finish(super()._show_all)
-
-    def _show(self, written: _Written) -> None:
-        draft, path, _ = written
-        context = self._context
-        if not show(
-            self._tree, context.stamps, self._queue, draft.message_id, path, context.clock()
-        ):
-            super()._show(written)  # what explains it is the same
-
-    def _report(self, accepted: list[tuple[str, Details]]) -> None:
-        for step, has_delay in ((DELIVERED, False), (DEFERRED, True)):
-            some = [
-                told
-                for told, (draft, _, _) in zip(accepted, self._written, strict=True)
-                if (draft.delay_ms is not None) == has_delay
-            ]
-            self._context.record_all(step, self._queue, some)
+        number = None if draft.own else self._number
+        return self._tree.folder(NEW, draft.staged(self._queue, number))
 
 
 def _was_removed(draft: Draft) -> Unavailable:
     return Unavailable(
         f"the message {draft.message_id!r} was removed by someone else before it was finished"
     )
-
-
-@cache  # a daemon has raised its limit by its first put
-def max_open() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(_MAX_OPEN, min(soft // _SHARE, MAX_BATCH))
 
 
 def _bare(draft: Draft) -> str:

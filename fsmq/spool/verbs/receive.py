@@ -8,7 +8,7 @@ from contextlib import closing
 from ..context import Context, Pending
 from ..durability.send_lines import Line, read_line, recover_sends
 from ..durability.sync import Work
-from ..errors import FsmqError, NoRoom, unavailable
+from ..errors import FsmqError, NoRoom, is_full, unavailable
 from ..layout.claim_names import claim_name
 from ..layout.message import Message, found_message
 from ..layout.names import Facts, check_queue, facts, sends_name, sequence_of
@@ -18,7 +18,6 @@ from ..layout.transitions import CLAIMED, CONFIG, DELAY, QUEUES
 from ..records.journal import Details
 from ..views.reading import MAX_ANSWER_BYTES, Budget, Content, Room, is_plain, read, read_plain
 from .claim import Claim, claims_of, too_large
-from .linked import keeps_id
 from .release import claim_stamp, release_uncounted
 
 MAX_CLAIMS = 1000
@@ -102,8 +101,8 @@ class Claims:
         context.ready.set_partitions(queue, settings)
         ids = context.ready.popped(queue, count)
         size = 0
-        is_wanted = self._is_found if settings.index else self._is_wanted
-        found = claims_of(context, queue, settings, ids, visibility, is_wanted, whole_groups)
+        wanted = self._is_wanted
+        found = claims_of(context, queue, settings, ids, visibility, wanted, whole_groups)
         with closing(ids), closing(found):
             for claim in found:
                 if claim is None:
@@ -138,7 +137,11 @@ class Claims:
             self._line = read_line(self.work.files[-1])
         place = sequence_of(message_id) or 0
         if self._line.settled < min(place, self._line.last):
-            recover_sends(context.tree, context.stamps, queue, context.clock())
+            try:
+                recover_sends(context.tree, context.stamps, queue, context.clock(), claims=True)
+            except OSError as error:
+                if not is_full(error):  # then only what is removed makes room
+                    raise
             self._line = self._line._replace(settled=self._line.last)
 
     def give_out(self) -> list[Message]:
@@ -164,10 +167,6 @@ class Claims:
             raise too_large()
         self.budget.need(found.st_size)
         return True
-
-    def _is_found(self, context: Context, fd: int, found: os.stat_result) -> bool:
-        """The same in a queue with an index, where a message is found by its id."""
-        return keeps_id(context, self._queue, fd, found) and self._is_wanted(context, fd, found)
 
     def _read(self, claim: Claim, known: Facts) -> Steps[Content]:
         try:

@@ -6,9 +6,11 @@ the background, for whole queues.
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -21,6 +23,7 @@ from ..layout.claim_names import of_ended_claim
 from ..layout.names import check_id, check_queue, fits
 from ..layout.steps import portions
 from ..layout.transitions import DELAY, IDS, MOVE_READY, MOVED, NEW, QUEUES, State
+from ..layout.tree import STRAY
 from .latch import PATIENCE_S, Latched, latch
 from .links_of_move import PART, LinksOfMove
 from .move import check_order, has_index, is_elsewhere
@@ -52,14 +55,14 @@ class _Outcome(Enum):
 class Redrive:
     """Brings dead letters of one queue home.
 
-    to: the queue to which all go; None: each to the queue from which it was buried. until_ms: what
-    was buried after this moment (Unix milliseconds) stays; None: none does.
+    to: the queue to which all go; None: each to the queue from which it was buried. found: when
+    each was buried that is meant; one that has failed once more since stays.
     """
 
     context: Context
     dead: str
     to: str | None
-    until_ms: int | None = None
+    found: Mapping[str, float | None] | None = None
     done: Redriven = _NONE
     work: Work = field(default_factory=Work)
     _later: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -115,9 +118,9 @@ class Redrive:
             latched.close()
 
     def _latched(self, latched: Latched, message_id: str, linked: str | None) -> _Outcome:
-        known = dead_letter.read(latched.fd) if self.to is None or self.until_ms else None
-        if known is not None and self.until_ms and known.at * 1000 > self.until_ms:
-            return _Outcome.GONE  # it was redriven, and has failed once more
+        known = dead_letter.read(latched.fd) if self.to is None or self.found else None
+        if self.found and self.found[message_id] != (known and known.at):
+            return _Outcome.GONE
         target = self.to or (None if known is None else known.home)
         if target is None or target == self.dead:
             return _Outcome.NO_ORIGIN
@@ -181,6 +184,21 @@ class Redrive:
             if self._has_index[queue]:
                 self.work.folders |= {tree.folder(IDS, self.dead), tree.folder(IDS, queue)}
         return self._has_index[queue]
+
+
+def buried_at(context: Context, dead: str, message_id: str) -> float | None:
+    """When a dead letter was buried; None if nothing says so, or it is not ready. OSError."""
+    try:
+        fd = context.tree.open(context.tree.path(State.READY, dead, message_id))
+    except OSError as error:
+        if error.errno in (*STRAY, errno.EACCES):
+            return None
+        raise
+    try:
+        known = dead_letter.read(fd)
+    finally:
+        os.close(fd)
+    return None if known is None else known.at
 
 
 def redrive_messages(

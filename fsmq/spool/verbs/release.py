@@ -10,7 +10,6 @@ from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Pending
-from ..durability.links import forget_latched_link
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
@@ -243,8 +242,6 @@ def bury(
                 dead_letter.write_raw(latched.fd, before)
     if buried is None:
         return None
-    if context.settings.last(queue).index:
-        forget_latched_link(tree, queue, latched.fd)
     return {"size": found.st_size, "deliveries": deliveries, "target": dead_letters}
 
 

@@ -14,6 +14,7 @@ from itertools import islice
 from ..context import Context, Pending
 from ..durability.dedup_records import forget_records
 from ..durability.locks import free_lock
+from ..durability.send_lines import no_sends
 from ..durability.settings_lock import settings_held
 from ..durability.sync import Work
 from ..durability.unfinished import exists
@@ -197,7 +198,11 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
     work.folders.add(tree.folder(TOPICS))
     try:
-        with as_unavailable(f"cannot delete queue {queue!r}"), settings_held(tree, queue):
+        with (
+            as_unavailable(f"cannot delete queue {queue!r}"),
+            settings_held(tree, queue),
+            no_sends(tree, queue, context.settings),
+        ):
             work.folders.update(context.topics.folders())
             was_there = tree.has_queue(queue)
             if was_there:

@@ -1,35 +1,33 @@
 """Upsert and ensure: put messages by the ids that their producers give, into a queue with an index.
 
-The file is linked to its id before anything is written to it, so that a dot-name with a right
-checksum has had its id. An id that a message has already is taken from it after the sync, and that
-message is removed, durably, before the new one is shown: there is no moment, and no crash, in which
+The ids are locked from the look to the end. A message whose id is free is linked to it before the
+sync. One that replaces another is linked as that which is to have the id next; after the sync the
+old one is removed, durably, before the new one is shown: there is no moment, and no crash, in which
 the id has neither of the two, or both are shown.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from ..context import Context, Pending
-from ..durability.links import (
-    Refused,
-    forget_link,
-    hold,
-    link_of_replaced,
-    make_link,
-    note_replaced,
-    relink,
-    remove_replaced,
+from ..durability.ids import (
+    Held,
+    Standing,
+    hold_patiently,
+    leads_to,
+    link_path,
+    number_of_id,
+    remove_standing,
+    settle,
     state_of,
-    take_link,
 )
 from ..durability.sync import Work
-from ..errors import FsmqError, InvalidValue, NoSuchMessage, NoSuchQueue, Unavailable, unavailable
-from ..layout.given_ids import Given
+from ..errors import FsmqError, InvalidValue, NoSuchQueue, Unavailable, unavailable
+from ..layout.given_ids import link_name
 from ..layout.message import NewMessage
 from ..layout.names import check_queue
 from ..layout.settings import QueueSettings
@@ -57,33 +55,36 @@ def upsert(
     depths: Depths,
     queue: str,
     messages: Sequence[NewMessage],
-    instead_of: str | None = None,
 ) -> Pending[Stored]:
     """Put messages, all or none; each takes the place of the one that has its id, if there is one.
 
     The ``id`` of a message may be any text. Of an id that comes twice the last one counts.
-    instead_of: the name of a delayed message, which alone may be replaced.
 
     Raises:
-        NoSuchMessage: from ``finish``: that message is not delayed any more; nothing was put.
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
-    staging = _written(context, depths, queue, messages, only_new=False)
-    staging.instead_of = instead_of
+    staging = Staging(context, queue)
+    _write(context, depths, staging, messages)
     return Pending(staging.work, staging.stored, staging.abandon)
 
 
 def ensure(
-    context: Context, depths: Depths, queue: str, messages: Sequence[NewMessage]
+    context: Context,
+    depths: Depths,
+    queue: str,
+    messages: Sequence[NewMessage],
+    among: Sequence[str] = (),
 ) -> Pending[list[bool]]:
     """Put those messages whose ids no message of the queue has; for each, whether it was put.
 
     Of any number of callers, on any host, one puts a message of an id.
+    among: other queues, whose messages must not have the id either.
 
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
-    staging = _written(context, depths, queue, messages, only_new=True)
+    staging = Staging(context, queue, among=among, only_new=True)
+    _write(context, depths, staging, messages)
 
     def finish() -> list[bool]:
         staging.publish()
@@ -92,26 +93,26 @@ def ensure(
     return Pending(staging.work, finish, staging.abandon)
 
 
-def _written(
-    context: Context, depths: Depths, queue: str, messages: Sequence[NewMessage], *, only_new: bool
-) -> _Staging:
-    check_queue(queue)
+def _write(
+    context: Context, depths: Depths, staging: Staging, messages: Sequence[NewMessage]
+) -> None:
+    """Write messages, once all of them are checked."""
     if len(messages) > MAX_BATCH:
         raise InvalidValue("messages", f"are {len(messages)}; one batch takes {MAX_BATCH}")
     try:
-        settings = context.settings_of(queue)
-        check_index(queue, settings)
+        for queue in reversed(staging.queues):
+            check_queue(queue)
+            settings = context.settings_of(queue)
+            check_index(queue, settings)
         checked = [draft(context, message, settings, is_indexed=True) for message in messages]
         depths.admit(queue, settings.max_depth, len(checked))
-        staging = _Staging(context, queue, only_new)
         try:
             staging.write_all([message.id or "" for message in messages], checked)
         except BaseException:
             staging.abandon()
             raise
     except OSError as error:
-        raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
-    return staging
+        raise unavailable(error, f"cannot store a message for queue {staging.queue!r}") from error
 
 
 def check_index(queue: str, settings: QueueSettings) -> None:
@@ -122,41 +123,63 @@ def check_index(queue: str, settings: QueueSettings) -> None:
 
 class _Written(NamedTuple):
     draft: Draft
-    given_id: str
+    link: str
     path: str  # its dot-name, relative to the root
     inode: int
-    has_id: bool  # else the id is taken from the message that has it
+    replaced: Standing | None  # the message that has the id
 
 
-class _Staging:
-    """Messages written under their dot-names, each locked until it is whole."""
+class Staging:
+    """Messages written under their dot-names, whose ids are locked until they are shown."""
 
-    def __init__(self, context: Context, queue: str, only_new: bool) -> None:
+    def __init__(
+        self,
+        context: Context,
+        queue: str,
+        among: Sequence[str] = (),
+        only_new: bool = False,
+    ) -> None:
         tree = context.tree
+        self.queue = queue
+        self.queues = [queue, *among]
         self.work = Work(folders={tree.folder(NEW), tree.folder(IDS, queue)})
         self.is_put: list[bool] = []
-        self.instead_of: str | None = None
-        self.must_stay = False
         self._context = context
         self._tree = tree
-        self._queue = queue
         self._only_new = only_new
+        self._held: Held | None = None
         self._written: list[_Written] = []
-        self._replaced: dict[str, tuple[str, int]] = {}  # by given id: names and inodes
+        self._leaving: set[str] = set()  # whose messages we have begun to remove
+        # Where a message is that nobody may claim any more, though it may yet come back.
+        self._taken_out: str | None = None
 
     def write_all(self, given_ids: list[str], drafts: list[Draft]) -> None:
-        last = {given_id: number for number, given_id in enumerate(given_ids)}
-        for number, (given_id, one) in enumerate(zip(given_ids, drafts, strict=True)):
-            if self._only_new or last[given_id] == number:
-                self.is_put.append(self._write(given_id, one))
-        if not all(self.is_put):
-            # What is said to stand must stand after a crash: its writer may not have synced yet.
-            tree = self._tree
-            self.work.folders |= {tree.folder(QUEUES, self._queue), tree.folder(DELAY)}
+        links = [link_name(given_id) for given_id in given_ids]
+        # Of an id that comes twice the last one is put, or the first, if none is to be replaced.
+        numbers = range(len(links))
+        order = reversed(numbers) if self._only_new else numbers
+        chosen = set({links[at]: at for at in order}.values())
+        try:
+            self.hold(*links)
+            had = self.standing(links)
+            for at, (link, one) in enumerate(zip(links, drafts, strict=True)):
+                is_put = at in chosen and not (self._only_new and link in had)
+                if is_put:
+                    self.write(link, one, had.get(link))
+                self.is_put.append(is_put)
+        except FileNotFoundError:
+            for queue in self.queues:
+                self._context.settings_of(queue)  # raises NoSuchQueue if it was deleted just now
+            raise
 
-    def _write(self, given_id: str, draft: Draft) -> bool:
+    def hold(self, *links: str) -> None:
+        """Lock the ids. Raises FileNotFoundError, Unavailable, OSError."""
+        self._held = hold_patiently(self._tree, dict.fromkeys(self.queues, links))
+
+    def write(self, link: str, draft: Draft, replaced: Standing | None) -> None:
+        """Write one message. replaced: that which has the id."""
         tree = self._tree
-        path = tree.folder(NEW, draft.staged(self._queue))
+        path = tree.folder(NEW, draft.staged(self.queue, number_of_id(link)))
         fd = tree.create(path)
         is_kept = len(self.work.files) < max_open()
         if is_kept:
@@ -164,201 +187,140 @@ class _Staging:
         else:
             self.work.written.append(path)
         try:
-            # While it is empty its link shows that a put of the id is under way, or has died.
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            try:
-                return self._fill(given_id, draft, path, fd)
-            finally:
-                fcntl.flock(fd, fcntl.LOCK_UN)
+            self._written.append(_Written(draft, link, path, os.fstat(fd).st_ino, replaced))
+            draft.write(fd)
+            if draft.delay_ms is not None:
+                deadline_ms = self._context.now_ms() + draft.delay_ms
+                mtime = self._context.stamps.encode(draft.message_id, deadline_ms, 0)
+                os.utime(fd, ns=(mtime, mtime))
         finally:
             if not is_kept:
                 os.close(fd)
+        # Behind the last byte: what has a link is whole, unless the power was cut.
+        tree.link(path, link_path(tree, self.queue, link, coming=replaced is not None))
 
-    def _fill(self, given_id: str, draft: Draft, path: str, fd: int) -> bool:
-        tree, inode = self._tree, os.fstat(fd).st_ino
-        try:
-            has_id = make_link(tree, self._queue, given_id, path, inode)
-        except FileNotFoundError:
-            tree.unlink(path)
-            raise NoSuchQueue(self._queue) from None  # it was deleted just now
-        except BaseException:
-            tree.unlink(path)
-            raise
-        if self._only_new and not has_id:
-            tree.unlink(path)
+    def take_out(self, path: str, staged: str) -> bool:
+        """Bring what is to be replaced where nobody claims it; False if it is not there."""
+        if not self._tree.rename(path, staged):
             return False
-        self._written.append(_Written(draft, given_id, path, inode, has_id))
-        if not has_id:
-            note_replaced(tree, self._queue, given_id, draft.message_id)
-        draft.write(fd)
-        if draft.delay_ms is not None:
-            deadline_ms = self._context.now_ms() + draft.delay_ms
-            mtime = self._context.stamps.encode(draft.message_id, deadline_ms, 0)
-            os.utime(fd, ns=(mtime, mtime))
+        self._taken_out = staged
         return True
 
+    def standing(self, links: list[str]) -> dict[str, Standing]:
+        """The messages that have ids which are locked."""
+        tree = self._tree
+        had: dict[str, Standing] = {}
+        for queue in self.queues:
+            found = settle(tree, queue, [link for link in dict.fromkeys(links) if link not in had])
+            if found and self._only_new:
+                # What is said to stand must stand after a crash: nobody may have synced it.
+                folders = (tree.folder(name, queue) for name in (QUEUES, IDS))
+                self.work.folders |= {*folders, tree.folder(DELAY)}
+            had |= found
+        return had
+
     def stored(self) -> Stored:
-        """Go on when the messages are durable: show them, or take their ids from others first."""
-        if all(written.has_id for written in self._written) and self.instead_of is None:
+        """Go on when the messages are durable: show them, or remove first what they replace."""
+        if all(written.replaced is None for written in self._written):
             return Stored(self.publish())
+        tree, queue = self._tree, self.queue
+        # Made before the change: a failed sync casts doubt on what was begun before it.
+        work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
+        work.folders.add(tree.folder(QUEUES, queue))
         try:
             for written in self._written:
-                if not written.has_id or self.instead_of is not None:
-                    self._take_id(written)
+                if written.replaced is not None:
+                    self._remove(written.link, written.replaced)
         except OSError as error:
             self.abandon()
-            raise unavailable(error, f"cannot publish to queue {self._queue!r}") from error
+            raise unavailable(error, f"cannot replace a message of queue {queue!r}") from error
         except BaseException:
             self.abandon()
             raise
-        # What is shown has its id after any crash: so the links first.
-        work = Work(folders={self._tree.folder(IDS, self._queue)})
-        return Stored([], Pending(work, self._replace, self.abandon))
+        return Stored([], Pending(work, lambda: Stored(self.publish()), self.abandon))
 
-    def _replace(self) -> Stored:
-        """Remove the messages whose ids were taken, before the new ones are shown.
-
-        A crash does the same: whoever shows one then finds what it replaces by its second link.
-        """
+    def _remove(self, link: str, old: Standing) -> None:
         tree = self._tree
-        work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
-        work.folders.add(tree.folder(QUEUES, self._queue))
-        for name, inode in self._replaced.values():
-            # Without its links a claim that finds it removes it, as long as the new one stands.
-            with suppress(OSError):
-                remove_replaced(tree, self._queue, name, inode)
-        return Stored([], Pending(work, self._show_instead, self._show_all_the_same))
-
-    def _show_instead(self) -> Stored:
-        """Show the messages when what they replace has gone: from here on they must stay."""
-        for written in self._written:
-            self._forget_replaced(written)
-        self.must_stay = True
-        return Stored(self.publish())
-
-    def _show_all_the_same(self) -> None:
-        """What they replace has gone, and might be back after a crash: the sync has failed."""
-        with suppress(FsmqError):
-            self._show_instead()
-
-    def _forget_replaced(self, written: _Written) -> None:
-        if not written.has_id:
-            with suppress(OSError):
-                path = link_of_replaced(self._tree, self._queue, written.draft.message_id)
-                self._tree.unlink(path)
+        self._leaving.add(link)
+        at = link_path(tree, self.queue, link)
+        remove_standing(tree, self.queue, at, old, taken_out=self._taken_out)
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""
         try:
-            for written in self._written:
-                self._show(written)
-            if not self._tree.has_queue(self._queue):
-                raise NoSuchQueue(self._queue)
+            if self._held is not None and self._held.stands(self.queue):
+                for written in self._written:
+                    self._show(written)
+            if not self._is_current():
+                raise NoSuchQueue(self.queue)
         except OSError as error:
-            if not self.must_stay:  # else the mover shows them
-                self.abandon()
-            raise unavailable(error, f"cannot publish to queue {self._queue!r}") from error
+            self.abandon()
+            raise unavailable(error, f"cannot publish to queue {self.queue!r}") from error
         except BaseException:
             self.abandon()
             raise
+        self._free()
         accepted: list[tuple[str, Details]] = [
             (written.draft.message_id, {"size": written.draft.size}) for written in self._written
         ]
         context = self._context
-        context.record_all(ACCEPTED, self._queue, accepted)
+        context.record_all(ACCEPTED, self.queue, accepted)
         if context.coming is not None:
             ready = [w.draft.message_id for w in self._written if w.draft.delay_ms is None]
             if ready:
-                context.coming.note(self._queue, ready[-1])
+                context.coming.note(self.queue, ready[-1])
         return [message_id for message_id, _ in accepted]
 
-    def _take_id(self, written: _Written) -> None:
-        path = written.path
-        if self._tree.stat(path) is None:
-            path = self._tree.path(State.NEW, self._queue, written.draft.message_id)
-        # Whoever finds the new message complete shows it, and removes the other one before: not
-        # while it may yet be taken back.
-        held = hold(self._tree, path) if self.instead_of is not None else None
-        try:
-            found = self._take_link(written, path)
-            if self.instead_of is not None and (
-                # A removal needs no latch: what was removed just now must not come back.
-                found is None or state_of(self._tree, self._queue, *found) is None
-            ):
-                raise NoSuchMessage(self._queue, self.instead_of, "that is delayed")
-            if found is not None:
-                self._replaced[written.given_id] = found
-        finally:
-            if held is not None:
-                held.unlock()
-
-    def _take_link(self, written: _Written, path: str) -> tuple[str, int] | None:
-        name = written.draft.message_id
-        given_id, inode = written.given_id, written.inode
-        try:
-            return take_link(self._tree, self._queue, given_id, name, path, inode, self._is_free)
-        except FileNotFoundError:
-            raise _was_removed(written) from None
-        except Refused:
-            return None
-
-    def _is_free(self, given: Given, found: os.stat_result) -> bool:
-        """Whether a message may be replaced."""
-        if self.instead_of is None:
-            return True
-        path = self._tree.path(State.DELAY, self._queue, given.name)
-        here = self._tree.look(path)
-        is_there = here is not None and here.st_ino == found.st_ino
-        deliveries = self._context.stamps.deliveries(given.name, found.st_mtime_ns)
-        return is_there and given.name == self.instead_of and not deliveries
+    def _is_current(self) -> bool:
+        """Whether the queue is there, and the same as at the beginning."""
+        is_same = self._held is not None and self._held.stands(self.queue)
+        return is_same and self._tree.has_queue(self.queue)
 
     def _show(self, written: _Written) -> None:
         tree, name = self._tree, written.draft.message_id
-        if tree.rename(written.path, tree.path(State.NEW, self._queue, name)):
-            return
-        # A mover, or a put of the same id, has shown it already; or the queue has been deleted.
-        if state_of(tree, self._queue, name, written.inode) is None:
-            if not tree.has_queue(self._queue):
-                raise NoSuchQueue(self._queue)
-            if tree.stat(tree.path(State.REMOVE, self._queue, name)) is None:
-                raise _was_removed(written)
+        if not tree.rename(written.path, tree.path(State.NEW, self.queue, name)):
+            if not self._is_current():
+                raise NoSuchQueue(self.queue)
+            raise Unavailable(f"the message {name!r} was removed before it was finished")
+        if written.replaced is not None:
+            at, coming = (
+                link_path(tree, self.queue, written.link, coming=after) for after in (False, True)
+            )
+            if leads_to(tree, coming, written.inode):  # else our lock was lost with a network
+                tree.rename(coming, at, replace=True)
 
     def abandon(self) -> None:
-        """Remove what was written. What cannot be removed now, the mover removes."""
+        """Remove what was written. What cannot be done now, recovery does."""
         self.work.close()
         for written in self._written:
-            try:
+            with suppress(OSError, FsmqError):
                 self._abandon(written)
-            except (OSError, Unavailable):
-                continue  # fsck finds it
+        self._free()
 
     def _abandon(self, written: _Written) -> None:
-        tree, queue = self._tree, self._queue
-        replaced = self._replaced.get(written.given_id)
-        # Nobody shows it meanwhile, in the place of the one that it has replaced.
-        held = hold(tree, written.path) if replaced is not None else None
-        try:
-            has_gone = replaced is not None and state_of(tree, queue, *replaced) is None
-            if has_gone and tree.has_queue(queue):
-                return  # so this one has to stay
-            if not tree.unlink(written.path):
-                _remove(self._context, queue, written.draft.message_id, written.inode)
-        finally:
-            if held is not None:
-                held.unlock()
-        forget_link(tree, queue, written.given_id, written.inode)
-        self._forget_replaced(written)
-        if replaced is not None:
-            state = state_of(tree, queue, *replaced)
-            if state is not None:
-                relink(tree, tree.path(state, queue, replaced[0]), queue)
+        tree, queue, old = self._tree, self.queue, written.replaced
+        if self._taken_out is not None and tree.stat(self._taken_out) is not None:
+            settle(tree, queue, [written.link])  # it comes back
+        elif (
+            old is not None
+            and written.link in self._leaving
+            and state_of(tree, queue, old.name, old.inode) is None
+            and self._is_current()
+        ):
+            return  # the id must have one of the two: whoever looks for it next shows this one
+        for coming in (False, True):
+            at = link_path(tree, queue, written.link, coming=coming)
+            if leads_to(tree, at, written.inode):
+                tree.unlink(at)
+        if not tree.unlink(written.path):
+            remove_known(
+                self._context,
+                queue,
+                written.draft.message_id,
+                lambda _, fd, found: found.st_ino == written.inode,
+            )
 
-
-def _remove(context: Context, queue: str, name: str, inode: int) -> None:
-    remove_known(context, queue, name, lambda _, fd, found: found.st_ino == inode)
-
-
-def _was_removed(written: _Written) -> Unavailable:
-    return Unavailable(
-        f"the message of the id {written.given_id!r} was removed before it was finished"
-    )
+    def _free(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.free()

@@ -14,7 +14,7 @@ from .look import look
 
 STATES = ("new", "ready", "in_flight", "delayed")
 _PLACES = {"new": State.NEW, "ready": State.READY}
-# As a message that moves on is looked for; one that comes twice is passed over.
+# In the direction in which messages move: one that moves on may come twice, and is not missed.
 _ORDER = (State.NEW, State.READY, State.DELAY)
 
 

@@ -1,0 +1,87 @@
+"""Locks on single bytes of a file, each of which stands for something that may be many.
+
+They are open-file-description locks: they keep out threads, processes and hosts alike, and end with
+their process. Where a system has none the whole file is locked.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+import weakref
+from typing import ClassVar
+
+from ..layout.tree import Tree
+
+HAS_BYTES = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
+_IS_HELD = (errno.EAGAIN, errno.EACCES)
+_flock = struct.Struct("hhqqi0q")  # type, whence, start, length, process
+
+
+class ByteLocks:
+    """An open file some of whose bytes this process has locked; a child has none of the locks.
+
+    path: of the file, which is made if it is missing. Methods raise OSError.
+    """
+
+    _opened: ClassVar[weakref.WeakSet[ByteLocks]] = weakref.WeakSet()
+
+    def __init__(self, tree: Tree, path: str) -> None:
+        self._tree = tree
+        self._path = path
+        self._fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
+        self._inode = os.fstat(self._fd).st_ino
+        self._opened.add(self)
+
+    def take(self, offset: int) -> bool:
+        """Lock a byte, also one of ours; False if it is held by another file of this path."""
+        try:
+            if HAS_BYTES:
+                self._set(fcntl.F_WRLCK, offset)
+            else:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _IS_HELD:
+                return False
+            raise
+        return True
+
+    def give(self, offset: int) -> None:
+        """Unlock a byte."""
+        self._set(fcntl.F_UNLCK, offset)
+
+    def _set(self, kind: int, offset: int) -> None:
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock.pack(kind, os.SEEK_SET, offset, 1, 0))
+
+    def stands(self) -> bool:
+        """Whether the file is still the one at its path."""
+        if self._fd < 0:
+            return False  # it is our parent's
+        here = self._tree.look(self._path)
+        return here is not None and here.st_ino == self._inode
+
+    def close(self) -> None:
+        """Unlock all."""
+        fd, self._fd = self._fd, -1
+        self._opened.discard(self)
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        # What an exception of the caller (Ctrl-C) has left unfinished locks nobody out.
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+
+    @classmethod
+    def _leave_to_parent(cls) -> None:
+        """Close a child's copies: they would keep the locks of a parent that is killed."""
+        for one in list(cls._opened):
+            os.close(one._fd)
+            one._fd = -1
+        cls._opened.clear()
+
+
+os.register_at_fork(after_in_child=ByteLocks._leave_to_parent)

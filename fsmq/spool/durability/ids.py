@@ -1,0 +1,386 @@
+"""Given ids: which message of a queue with an index has an id, and what a dead put has left of it.
+
+``ids/<queue>/<link>`` is a second name of a message's file. A message has the id of a link that is
+a name of its file, as long as it stands in its queue; any other link is stale. A put that is to
+replace that message has ``.next-<link>`` as the second name of its file. Whoever changes one of the
+two has locked the id, from the look to the end: docs/decisions/0018-one-lock-an-id.md.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ..errors import Unavailable, is_full
+from ..layout.given_ids import Given, link_name, read_given
+from ..layout.names import is_id, seal_of, staged_entry
+from ..layout.transitions import DELAY, IDS, NEW, QUEUES, REMOVE, State
+from ..layout.tree import STRAY, Tree
+from .byte_locks import ByteLocks
+from .locks import lock, patiently
+from .unfinished import Recovered, is_complete, message_of
+
+LOCK = ".lock"
+NEXT = ".next-"
+_PATIENCE_S = 5.0
+# In the direction in which messages move, and again where they can move back.
+_STATES = (State.NEW, State.READY, State.DELAY, State.READY, State.DELAY)
+_LATCH_PATIENCE_S = 2.0
+_FIRST_PAUSE_S = 0.0005
+_LONGEST_PAUSE_S = 0.02
+_CHUNK_BYTES = 1024 * 1024
+
+
+class Standing(NamedTuple):
+    """A message that an id leads to."""
+
+    name: str
+    inode: int
+    state: State
+
+
+class Held:
+    """Ids that this process has locked until :meth:`free`, or the end of a ``with``."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, ByteLocks] = {}
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.free()
+
+    def free(self) -> None:
+        """End the locks."""
+        while self._files:
+            self._files.popitem()[1].close()
+
+    def stands(self, queue: str) -> bool:
+        """Whether the queue still has the index whose ids are locked."""
+        return queue in self._files and self._files[queue].stands()
+
+    def take(self, tree: Tree, queue: str, links: Iterable[str]) -> bool:
+        """Lock ids of one more queue; False if one is held, or the index has just gone."""
+        file = self._files[queue] = ByteLocks(tree, f"{tree.folder(IDS, queue)}/{LOCK}")
+        # From the last one: the kernel keeps them sorted, and puts each in front of all others.
+        numbers = sorted(set(map(number_of_id, links)), reverse=True)
+        return all(map(file.take, numbers)) and file.stands()
+
+
+def number_of_id(link: str) -> int:
+    """The byte that is locked for an id, in which the dot-names of its puts end."""
+    return zlib.crc32(link.encode())
+
+
+def hold(tree: Tree, wanted: Mapping[str, Iterable[str]], patience_s: float = 0.0) -> Held | None:
+    """Lock ids: links of queues. All or none; None if one is still held when the time is over.
+
+    Raises FileNotFoundError if a queue has no index (any more), and OSError.
+    """
+    end, pause_s = time.monotonic() + patience_s, _FIRST_PAUSE_S
+    while True:
+        held = Held()
+        try:
+            # Everywhere in the same order, and nobody waits while he has some: so none is shut out.
+            if all(held.take(tree, queue, wanted[queue]) for queue in sorted(wanted)):
+                return held
+        except BaseException:
+            held.free()
+            raise
+        held.free()
+        if time.monotonic() >= end:
+            return None
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
+    """The same; raises Unavailable if one is held for too long."""
+    held = hold(tree, wanted, _PATIENCE_S)
+    if held is None:
+        raise Unavailable("another process is changing which message has this id right now")
+    return held
+
+
+def link_path(tree: Tree, queue: str, link: str, *, coming: bool = False) -> str:
+    """The path of a link; of that of the message that is to have the id next, if ``coming``."""
+    return f"{tree.folder(IDS, queue)}/{NEXT if coming else ''}{link}"
+
+
+def state_of(
+    tree: Tree, queue: str, name: str, inode: int, states: tuple[State, ...] = _STATES
+) -> State | None:
+    """Where the file of an inode stands as this message; None if it does not."""
+    for state in states:
+        found = tree.look(tree.path(state, queue, name))
+        if found is not None and found.st_ino == inode:
+            return state
+    return None
+
+
+@contextmanager
+def latched(tree: Tree, path: str) -> Iterator[None]:
+    """Latch the file of a link, so that nobody claims or releases it.
+
+    Raises Unavailable, OSError.
+    """
+    try:
+        held = patiently(lambda: lock(tree, path, 0), _LATCH_PATIENCE_S)
+    except FileNotFoundError:
+        yield  # the link has gone, and with it the question
+        return
+    if held is None:
+        raise Unavailable("another process is acting on the message of this id right now")
+    try:
+        yield
+    finally:
+        held.unlock()
+
+
+class Link:
+    """What a link leads to: an open file, which keeps its inode number as long as it is open."""
+
+    def __init__(self, tree: Tree, queue: str, path: str) -> None:
+        self._path = path
+        self._link = path.rpartition("/")[2].removeprefix(NEXT)
+        self._tree, self._queue = tree, queue
+        self._fd = tree.open(path)
+        self.inode = os.fstat(self._fd).st_ino
+        given = read_given(self._fd)
+        # A file says what to look for, and no more: a name is ours if it is this file's.
+        self.given = given if given is not None and is_id(given.name) else None
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._fd)
+
+    def look(self, states: tuple[State, ...] = _STATES) -> Standing | None:
+        """The message that has the id, if it is seen; others may move it meanwhile."""
+        if self.given is None:
+            return None
+        state = state_of(self._tree, self._queue, self.given.name, self.inode, states)
+        return None if state is None else Standing(self.given.name, self.inode, state)
+
+    def standing(self) -> Standing | None:
+        """The message that has the id; None if the link is stale. Raises Unavailable, OSError."""
+        found = self.look((*_STATES, State.REMOVE))
+        if found is None and self.given is not None:
+            # It may be claimed and released in such a way that each look came too early or late.
+            with latched(self._tree, self._path):
+                found = self.look()
+        return None if found is None or found.state is State.REMOVE else found
+
+    def staged(self) -> str | None:
+        """The dot-name of a put that has written all of it, and has not shown it."""
+        if self.given is None:
+            return None
+        name = staged_name(self._queue, self._link, self.given.name, self._fd)
+        found = self._tree.look(self._tree.folder(NEW, name))
+        return name if found is not None and found.st_ino == self.inode else None
+
+
+def staged_name(queue: str, link: str, name: str, fd: int) -> str:
+    """The dot-name in ``new/`` of an open message, as its put has written it. Raises OSError."""
+    seal = offset = 0
+    while chunk := os.pread(fd, _CHUNK_BYTES, offset):
+        seal = seal_of(chunk, seal)
+        offset += len(chunk)
+    return staged_entry(queue, name, seal, number_of_id(link))
+
+
+def open_link(tree: Tree, queue: str, path: str) -> Link | None:
+    """Open what a link leads to; None if there is no such link. Raises OSError."""
+    if not has(tree, path):  # which costs less than an error, and is the rule
+        return None
+    try:
+        return Link(tree, queue, path)
+    except OSError as error:
+        if error.errno in STRAY:
+            return None
+        raise
+
+
+def settle(
+    tree: Tree, queue: str, links: Iterable[str], *, only_looks: bool = False
+) -> dict[str, Standing]:
+    """The messages that have ids which the caller has locked; the other ids are free.
+
+    What a put that died has left is finished, or removed: nobody is at work on it.
+    only_looks: stale links are left.
+
+    Raises Unavailable, OSError.
+    """
+    had: dict[str, Standing] = {}
+    stale: list[str] = []
+    tree.refresh(tree.folder(IDS, queue))
+    for link in links:
+        at, coming = link_path(tree, queue, link), link_path(tree, queue, link, coming=True)
+        found = _standing(tree, queue, at)
+        if found is not None:
+            _forget_coming(tree, queue, coming)
+        elif (found := _standing(tree, queue, coming)) is not None:
+            tree.rename(coming, at, replace=True)
+        else:
+            stale += [path for path in (at, coming) if has(tree, path)]
+        if found is not None:
+            had[link] = found
+    if stale and not only_looks:
+        # What has just left must not be back after a crash, and have no id, or a successor.
+        for folder in _where(tree, queue):
+            tree.sync_folder(folder)
+        for path in stale:
+            tree.unlink(path)
+    return had
+
+
+def _standing(tree: Tree, queue: str, path: str) -> Standing | None:
+    """The message to which a link leads, shown if it is whole and its put has died."""
+    opened = open_link(tree, queue, path)
+    if opened is None:
+        return None
+    with opened:
+        return opened.standing() or _show(tree, queue, opened)
+
+
+def _where(tree: Tree, queue: str) -> set[str]:
+    """The folders in which a message of a queue may be, and that to which it leaves."""
+    return {tree.folder(QUEUES, queue), *map(tree.folder, (NEW, DELAY, REMOVE))}
+
+
+def _show(tree: Tree, queue: str, opened: Link) -> Standing | None:
+    """Show a message that is whole, and was not shown."""
+    staged = opened.staged()
+    if staged is None or not is_complete(tree, staged, durably=True):
+        return None
+    # What it replaces went before it, and must not be back after a crash.
+    for folder in (*_where(tree, queue), tree.folder(IDS, queue)):
+        tree.sync_folder(folder)
+    assert opened.given is not None
+    name = opened.given.name
+    tree.rename(tree.folder(NEW, staged), tree.path(State.NEW, queue, name))
+    return opened.standing()
+
+
+def _forget_coming(tree: Tree, queue: str, path: str) -> None:
+    """Remove, durably, what was to have an id next and was never answered.
+
+    After a crash it would be back, perhaps when the message that has the id is done.
+    """
+    opened = open_link(tree, queue, path)
+    if opened is None:
+        return
+    with opened:
+        staged = opened.staged()
+        tree.unlink(path)
+        if staged is not None:
+            tree.unlink(tree.folder(NEW, staged))
+    tree.sync_folder(tree.folder(IDS, queue))
+    tree.sync_folder(tree.folder(NEW))
+
+
+def finish_given(tree: Tree, staged: str, queue: str, number: int) -> Recovered | None:
+    """Finish or remove the dot-name of a message with a given id; the caller has locked the number.
+
+    None if no id is known of it. Raises Unavailable, OSError.
+    """
+    path = tree.folder(NEW, staged)
+    try:
+        found = given_of(tree, path, message_of(staged))
+    except FileNotFoundError:
+        return Recovered()
+    if found is None or number_of_id(link_name(found[0].id)) != number:
+        _forget_inode(tree, queue, path, number)
+        return None
+    link = link_name(found[0].id)
+    had = settle(tree, queue, [link]).get(link)
+    if had is not None and had.inode == found[1].st_ino:
+        return Recovered(promoted=1)
+    # It has no link, or another message was to make place for it: nobody was told of it.
+    tree.unlink(path)
+    return Recovered(removed=1)
+
+
+def _forget_inode(tree: Tree, queue: str, path: str, number: int) -> None:
+    """Unlink the links of a file that does not say its id: its bytes went when the power failed."""
+    found = tree.stat(path)
+    if found is None or found.st_nlink == 1:
+        return
+    for entry in tree.walk(tree.folder(IDS, queue)):
+        is_ours = number_of_id(entry.name.removeprefix(NEXT)) == number
+        if is_ours and entry.inode() == found.st_ino:
+            tree.unlink(f"{tree.folder(IDS, queue)}/{entry.name}")
+
+
+def remove_standing(
+    tree: Tree, queue: str, at: str, old: Standing, *, taken_out: str | None = None
+) -> None:
+    """Remove a message whose id another one is to have, wherever it stands by now.
+
+    at: its link. taken_out: its dot-name, if it was brought there. Raises Unavailable, OSError.
+    """
+    states = (*_STATES, State.REMOVE)
+    path = taken_out
+    while True:
+        if path is None:
+            state = state_of(tree, queue, old.name, old.inode, states)
+            if state is None:
+                with latched(tree, at):  # as in `Link.standing`
+                    state = state_of(tree, queue, old.name, old.inode, states)
+            if state is None or state is State.REMOVE:
+                return
+            path = tree.path(state, queue, old.name)
+        try:
+            tree.rename(path, tree.path(State.REMOVE, queue, old.name), replace=True)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            tree.unlink(path)
+        path = None
+
+
+def forget_links(tree: Tree, queue: str, given_id: str, inode: int) -> int | None:
+    """Unlink the links of an id that lead to a file, how many; None if its lock is held.
+
+    Raises FileNotFoundError if the queue has no index (any more), and OSError.
+    """
+    link, forgotten = link_name(given_id), 0
+    held = hold(tree, {queue: [link]})
+    if held is None:
+        return None
+    with held:
+        for after in (False, True):
+            path = link_path(tree, queue, link, coming=after)
+            if has(tree, path) and leads_to(tree, path, inode):
+                forgotten += tree.unlink(path)
+    return forgotten
+
+
+def has(tree: Tree, path: str) -> bool:
+    """Whether anything is there; where mostly nothing is, this costs less than `Tree.stat`."""
+    return os.access(path, os.F_OK, dir_fd=tree.fd, follow_symlinks=False)
+
+
+def leads_to(tree: Tree, path: str, inode: int) -> bool:
+    """Whether a link exists and is a name of this file."""
+    found = tree.look(path)
+    return found is not None and found.st_ino == inode
+
+
+def given_of(tree: Tree, path: str, name: str) -> tuple[Given, os.stat_result] | None:
+    """The id that a message's file says it was given, and the file's stat.
+
+    None if it says none, or another name than its own. Raises OSError.
+    """
+    fd = tree.open(path)
+    try:
+        given = read_given(fd)
+        return (given, os.fstat(fd)) if given is not None and given.name == name else None
+    finally:
+        os.close(fd)

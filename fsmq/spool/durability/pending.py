@@ -1,0 +1,109 @@
+"""Verbs that have changed the tree and are not durable yet, and what they send into fifo queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+from ..errors import FsmqError, Unavailable
+from .sync import Work
+
+T = TypeVar("T")
+
+
+class Draft(Protocol):
+    """A checked message that is to be written. key: what stands for its deduplication id."""
+
+    @property
+    def message_id(self) -> str: ...
+    @property
+    def delay_ms(self) -> int | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def size(self) -> int: ...
+    def placed(self, queue: str, tick: int) -> Self: ...
+    def staged(self, queue: str) -> str: ...
+    def write(self, fd: int) -> None: ...
+
+
+class Send:
+    """Messages of one put into one fifo queue, and what becomes of them.
+
+    ids: of all; where the deduplication id is known, that of the message that was stored before.
+    stored: those that were stored now. error: why nothing was, once this is over.
+    """
+
+    def __init__(self, queue: str, drafts: Sequence[Draft]) -> None:
+        self.queue = queue
+        self.drafts = drafts
+        self.ids: list[str] = []
+        self.stored: list[Draft] = []
+        self.error: FsmqError | None = None
+        self.is_over = False
+
+    def end(self, error: FsmqError | None) -> None:
+        """Note how it has ended; what is over stays as it is."""
+        if not self.is_over:
+            self.error, self.is_over = error, True
+
+    def check(self) -> None:
+        """Raise its error, if it has one."""
+        if not self.is_over:
+            raise Unavailable(f"nothing was sent into queue {self.queue!r}")
+        if self.error is not None:
+            raise self.error
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(slots=True, eq=False)
+class Pending(Generic[T]):
+    """A verb that has changed the tree and is not durable yet.
+
+    Sync ``work``, then call ``finish`` for the verb's result; or, when the sync failed, ``abandon``
+    to take back what can be taken back. Exactly one of the two.
+
+    sends: what it puts into fifo queues. Where there is something, a group of `Sends` writes that,
+    syncs it with ``work``, calls ``before``, and shows it; then comes ``finish``.
+    """
+
+    work: Work
+    finish: Callable[[], T]
+    abandon: Callable[[], None] = _nothing
+    sends: Sequence[Send] = ()
+    before: Callable[[], None] = _nothing
+
+
+def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
+    """Several verbs as one, to be made durable with one sync."""
+    work = Work()
+    for pending in pendings:
+        work.take(pending.work)
+
+    def finish() -> list[T]:
+        results: list[T] = []
+        first: FsmqError | None = None
+        for pending in pendings:
+            try:
+                results.append(pending.finish())
+            except FsmqError as error:
+                first = first or error  # a queue that was deleted must not keep the others
+        if first is not None:
+            raise first
+        return results
+
+    def each(do: Callable[[Pending[T]], None]) -> None:
+        for pending in pendings:
+            do(pending)
+
+    return Pending(
+        work,
+        finish,
+        lambda: each(lambda pending: pending.abandon()),
+        [send for pending in pendings for send in pending.sends],
+        lambda: each(lambda pending: pending.before()),
+    )

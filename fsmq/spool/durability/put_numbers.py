@@ -1,0 +1,98 @@
+"""Numbers of puts: a dot-name that ends in one is left alone while the number is locked.
+
+A number is a byte of ``config/.puts``. A process draws it, and keeps it for its next put: so most
+puts make no call for it. Of a put by a given id it is that of the id, in its queue's index. The
+lock ends with the process. Recovery takes it then, and with it what the dead put has left:
+docs/decisions/0018-one-lock-an-id.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from ..layout.transitions import CONFIG, IDS
+from ..layout.tree import Tree
+from .byte_locks import HAS_BYTES, ByteLocks
+from .ids import LOCK
+
+PUTS = ".puts"
+_DRAWS = 8
+# The file is another user's, or there are no such locks: then ages decide.
+_CANNOT = (
+    *(errno.EACCES, errno.EPERM, errno.EINVAL),
+    *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
+)
+
+
+class PutNumbers:
+    """The numbers that this process has locked. Safe in threads, and on both sides of a fork."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._forget()
+
+    def take(self) -> int | None:
+        """A number that no other put has; None where none can be locked. Raises OSError."""
+        if self._pid != os.getpid():
+            self._forget()
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._draw() if HAS_BYTES else None
+
+    def end(self, number: int | None, *, is_over: bool) -> None:
+        """End a put. is_over: none of its dot-names is left, so that another put may have it."""
+        if number is None or self._file is None or self._pid != os.getpid():
+            return
+        if is_over:
+            self._free.append(number)
+        else:
+            self._file.give(number)  # recovery finishes what is left
+
+    def close(self) -> None:
+        """End all locks."""
+        if self._file is not None:
+            self._file.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._free: list[int] = []
+        self._file: ByteLocks | None = None
+        self._drawn: set[int] = set()
+        self._drawing = threading.Lock()
+        self._pid = os.getpid()
+
+    def _draw(self) -> int | None:
+        with self._drawing:
+            try:
+                if self._file is None:
+                    self._file = ByteLocks(self._tree, self._tree.folder(CONFIG, PUTS))
+                for _ in range(_DRAWS):
+                    number = int.from_bytes(os.urandom(4))
+                    if number not in self._drawn and self._file.take(number):
+                        self._drawn.add(number)
+                        return number
+            except OSError as error:
+                if error.errno not in _CANNOT:
+                    raise
+        return None
+
+
+@contextmanager
+def left_by_dead(tree: Tree, queue: str, number: int) -> Iterator[bool]:
+    """Whether the put of a number into a queue is over, or its process dead.
+
+    No other one begins meanwhile. It may have been one by a given id. Raises OSError.
+    """
+    with ExitStack() as files:
+        is_free = True
+        for path in (tree.folder(CONFIG, PUTS), f"{tree.folder(IDS, queue)}/{LOCK}"):
+            with suppress(FileNotFoundError):  # the queue has no index
+                file = ByteLocks(tree, path)
+                files.callback(file.close)
+                is_free = is_free and file.take(number) and file.stands()
+        yield is_free

@@ -1,0 +1,129 @@
+"""A layer below all that a program asks of a disk: something may happen before any of its calls.
+
+What happens may raise an error in place of the call, or after it; stop or kill the program; or have
+others do things meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fsmq.spool.durability.sync import Syncer
+from fsmq.spool.index.events import Events
+from fsmq.spool.layout.tree import Tree
+
+# Every call that changes a tree, or makes a change durable.
+MUTATING: tuple[str, ...] = (
+    *("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename"),
+    *("setxattr", "removexattr", "pwrite", "ftruncate", "fdatasync"),
+)
+# With which a process sees what others do.
+LOOKING = ("stat", "fstat", "listdir", "scandir", "getxattr")
+_LOCKS = ((fcntl, "flock"),)
+_METHODS = ((Tree, "_rename2"), (Syncer, "_syncfs"), (Events, "watch"))
+
+FULL = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+# What each call may fail with. A rename that an NFS server has done before it was started again is
+# told as ENOENT.
+ERRORS: dict[str, tuple[int, ...]] = {
+    "open": (*FULL, errno.EMFILE),
+    "write": FULL,
+    "pwrite": FULL,
+    "ftruncate": (errno.EIO,),
+    "fsync": FULL,
+    "fdatasync": FULL,
+    "_syncfs": FULL,
+    "utime": (errno.EIO,),
+    "setxattr": FULL,
+    "removexattr": (errno.EIO,),
+    "link": (*FULL, errno.EMLINK),
+    "unlink": (errno.EIO,),
+    "rmdir": (errno.EIO,),
+    "mkdir": FULL,
+    "rename": (*FULL, errno.ENOENT),
+    "_rename2": FULL,
+    "watch": (errno.ENOSPC,),
+}
+
+# Told the name of a call and its arguments before it is made. It may raise an OSError in its place,
+# or return one that is raised when it was made.
+See = Callable[[str, tuple[Any, ...]], OSError | None]
+
+
+@contextmanager
+def seen(see: See, *, looks: bool = False) -> Iterator[None]:
+    """Let each call that changes a tree be seen. looks: those that only look, or lock, too."""
+    names = (*MUTATING, *LOOKING) if looks else MUTATING
+    places: list[tuple[Any, str]] = [*((os, name) for name in names), *_METHODS]
+    if looks:
+        places += _LOCKS
+    before = [(where, name, getattr(where, name)) for where, name in places]
+    for where, name, call in before:
+        setattr(where, name, _watched(name, call, see, looks))
+    try:
+        yield
+    finally:
+        for where, name, call in before:
+            setattr(where, name, call)
+
+
+def _watched(name: str, call: Callable[..., Any], see: See, looks: bool) -> Callable[..., Any]:
+    def watched(*arguments: Any, **named: Any) -> Any:
+        if name == "open" and not looks and not arguments[1] & os.O_CREAT:
+            return call(*arguments, **named)
+        error = see(name, arguments)
+        if error is None:
+            return call(*arguments, **named)
+        if name == "_rename2":  # it answers with the number of its error
+            return call(*arguments, **named) or error.errno
+        call(*arguments, **named)
+        raise error
+
+    return watched
+
+
+class Trap:
+    """Lets something happen at calls of some numbers, or at the first of a name, once at each.
+
+    ``calls`` are those that were made.
+    """
+
+    def __init__(self, at: int | str, deed: See, *more: int) -> None:
+        self.calls: list[str] = []
+        self.is_sprung = False
+        self._at: set[int | str] = {at, *more}
+        self._deed = deed
+        self._is_inside = False
+
+    def __call__(self, name: str, arguments: tuple[Any, ...]) -> OSError | None:
+        if self._is_inside:
+            return None  # of the deed itself
+        self.calls.append(name)
+        hit = self._at & {name, len(self.calls) - 1}
+        if not hit:
+            return None
+        self._at -= hit
+        self.is_sprung = True
+        self._is_inside = True
+        try:
+            return self._deed(name, arguments)
+        finally:
+            self._is_inside = False
+
+
+def failing(which: int, *, is_done: bool = False) -> See:
+    """Let a call fail with one of the errors that it may have. is_done: though it was made."""
+
+    def fail(name: str, arguments: tuple[Any, ...]) -> OSError | None:
+        errors = ERRORS.get(name, (errno.EIO,))
+        error = OSError(errors[which % len(errors)], os.strerror(errors[which % len(errors)]))
+        if is_done:
+            return error
+        raise error
+
+    return fail

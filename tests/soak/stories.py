@@ -1,0 +1,69 @@
+"""All plays of all stories: programs that start, fail, are stopped and meet, at every call.
+
+    python -m tests.soak.stories
+    python -m tests.soak.stories --story "given ids" --kind starts
+
+Exit code 1 and the findings if one promise was broken, each with what was said in one play.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from tests.replay.place import scratch
+from tests.stories.every import STORIES
+from tests.stories.plays import KINDS, Finding, Play, explore
+
+Told = tuple[str, str, Play, int, list[Finding]]
+
+
+@click.command(help=__doc__)
+@click.option("--story", "stories", type=click.Choice(list(STORIES)), multiple=True)
+@click.option("--kind", "kinds", type=click.Choice(list(KINDS)), multiple=True)
+@click.option("--step", default=1, show_default=True, help="Only at each so-many-th call.")
+@click.option("--jobs", default=os.cpu_count() or 1, show_default="one for each core")
+def main(stories: tuple[str, ...], kinds: tuple[str, ...], step: int, jobs: int) -> None:
+    tasks = [
+        (name, kind, play, step)
+        for name in stories or STORIES
+        for kind in kinds or KINDS
+        for play in KINDS[kind](STORIES[name])
+    ]
+    started = time.monotonic()
+    played: Counter[tuple[str, str]] = Counter()
+    broken: Counter[tuple[str, str]] = Counter()
+    with (
+        multiprocessing.get_context("spawn").Pool(jobs) as pool,
+        click.progressbar(length=len(tasks), label="stories", file=sys.stderr) as bar,
+    ):
+        for name, kind, play, number, findings in pool.imap_unordered(_explore, tasks):
+            bar.update(1)
+            played[name, kind] += number
+            broken[name, kind] += len(findings)
+            if findings:
+                calls = [str(finding.at) for finding in findings]
+                print(f"\n{findings[0]}\n{name}: {play}: at {len(calls)} of {number}:", *calls)
+                sys.stdout.flush()
+    for name, kind in played:
+        print(f"{name}, {kind}: {played[name, kind]} plays, {broken[name, kind]} break a promise")
+    print(f"{time.monotonic() - started:.0f} s, {broken.total()} findings")
+    sys.exit(broken.total() > 0)
+
+
+def _explore(task: tuple[str, str, Play, int]) -> Told:
+    name, kind, play, step = task
+    with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-stories-") as folder:
+        found = list(explore(STORIES[name], play, Path(folder), step))
+    return name, kind, play, len(found), [finding for finding in found if finding is not None]
+
+
+if __name__ == "__main__":
+    main()

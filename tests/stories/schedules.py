@@ -1,0 +1,126 @@
+"""Schedules: each moment has one message, whoever puts it, and whatever is changed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import NoSuchSchedule
+from tests.stories.story import UNKNOWN, Asking, Story, Verb
+
+JOBS, NAME = "jobs", "nightly"
+EVERY_S = 600
+_DUE = 2  # moments that have come when the story begins
+
+
+class Stands(NamedTuple):
+    """The schedule, and how many moments have had their messages; they come in their order."""
+
+    is_there: bool = True
+    paused: bool = False
+    put: frozenset[int] = frozenset()
+
+
+def define(spool: Spool) -> None:
+    spool.schedule(NAME).define(f"*/{EVERY_S // 60} * * * *", JOBS, "due", catch_up="all")
+
+
+def pause(spool: Spool) -> bool:
+    try:
+        spool.schedule(NAME).configure(paused=True)
+    except NoSuchSchedule:
+        return False
+    return True
+
+
+def delete(spool: Spool) -> bool:
+    try:
+        spool.schedule(NAME).delete()
+    except NoSuchSchedule:
+        return False
+    return True
+
+
+def _changed(stands: Stands, answer: Any, after: Stands, is_made: bool) -> Iterator[Stands]:
+    """It changes what is there, or is told that nothing is."""
+    if answer is UNKNOWN or (answer is False and not stands.is_there):
+        yield stands
+    if answer is not False and (stands.is_there or is_made):
+        yield after
+
+
+def consume(spool: Spool) -> tuple[int, ...]:
+    """The moments of the messages that come out; these are acknowledged."""
+    spool.deliver()
+    found = spool.queue(JOBS).claim(100)
+    for message in found:
+        message.ack()
+    return tuple(round(message.created_at or 0) // EVERY_S for message in found)
+
+
+def means_consume(stands: Stands, answer: Any) -> Iterator[Stands]:
+    """No moment comes twice."""
+    if answer is UNKNOWN:
+        yield stands
+    elif len(set(answer)) == len(answer) and not stands.put & set(answer):
+        yield stands._replace(put=stands.put | set(answer))
+
+
+def look(spool: Spool) -> tuple[bool, bool]:
+    with suppress(NoSuchSchedule):
+        return True, bool((state := spool.schedule(NAME).state().settings) and state.paused)
+    return False, False
+
+
+def means_look(stands: Stands, answer: Any) -> Iterator[Stands]:
+    """Whether a moment is missing is told by the last ones that have come."""
+    moments = sorted(stands.put)
+    has_all = not moments or moments == list(range(moments[0], moments[-1] + 1))
+    if answer is UNKNOWN or (answer == stands[:2] and has_all):
+        yield stands
+
+
+def lay(spool: Spool) -> None:
+    spool.create_queue(JOBS)
+    define(spool)
+
+
+def last_look(program: Asking) -> None:
+    program.ask("run")
+    program.ask("consume")
+    program.ask("look")
+
+
+SCHEDULES = Story(
+    name="schedules",
+    first=Stands(),
+    verbs={
+        "run": Verb(lambda spool: spool.run_schedules(), lambda stands, answer: [stands]),
+        "define": Verb(
+            define, lambda s, answer: _changed(s, answer, Stands(True, False, s.put), True)
+        ),
+        "pause": Verb(pause, lambda s, answer: _changed(s, answer, s._replace(paused=True), False)),
+        "delete": Verb(
+            delete, lambda s, answer: _changed(s, answer, Stands(False, False, s.put), False)
+        ),
+        "consume": Verb(consume, means_consume),
+        "look": Verb(look, means_look),
+    },
+    deeds={
+        "run": lambda p: p.ask("run"),
+        "define": lambda p: p.ask("define"),
+        "pause": lambda p: p.ask("pause"),
+        "delete": lambda p: p.ask("delete"),
+        "run and consume": lambda p: (p.ask("run"), p.ask("consume")),
+    },
+    acts=("run", "run and consume", "define", "pause", "delete"),
+    others=("run and consume", "define", "pause", "delete"),
+    clocks=("pause", "delete"),
+    behind=("run and consume",),
+    passes_s=(float(EVERY_S), float(EVERY_S)),
+    begins_s=_DUE * float(EVERY_S),
+    lay=lay,
+    look=last_look,
+)

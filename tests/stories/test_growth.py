@@ -1,0 +1,22 @@
+"""What came and went leaves nothing: neither in a program that lives on, nor on the disk."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.harness.rounds import part_of
+from tests.replay.place import scratch
+from tests.stories.growth import BYTES_EACH, COMERS, Come, grown
+
+NUMBER = part_of(150, 10_000)
+
+
+@pytest.mark.parametrize("come", COMERS, ids=lambda come: come.__name__)
+def test_what_came_and_went_leaves_nothing(come: Come) -> None:
+    with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-growth-") as folder:
+        size = grown(Path(folder) / "mq", come, NUMBER)
+    assert (size.descriptors, size.names) <= (0, 0), size
+    assert size.bytes < BYTES_EACH * NUMBER, size

@@ -1,0 +1,58 @@
+"""No promise is broken if a program starts, fails, is stopped or meets another at any of its calls.
+
+This is a part that fits a minute; ``python -m tests.soak.stories`` is all of it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.harness.rounds import part_of
+from tests.replay.place import scratch
+from tests.stories.every import STORIES
+from tests.stories.plays import KINDS, Play, explore, run
+
+# Of so many plays one is played, at one of the first so many calls.
+_ONE_OF, _CALLS = 6, 16
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", STORIES)
+def test_no_play_breaks_a_promise(name: str, kind: str) -> None:
+    story = STORIES[name]
+    plays = list(KINDS[kind](story))
+    first = (list(STORIES).index(name) + list(KINDS).index(kind)) % _ONE_OF
+    with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-stories-") as folder:
+        for number, play in list(enumerate(plays))[:: part_of(_ONE_OF, 1)]:
+            at = (first + 5 * number) % _CALLS, number % _CALLS
+            finding, *_ = run(story, play, at, Path(folder))
+            assert finding is None, f"\n{finding}"
+
+
+# What found most when it was written: these are played at every call.
+IN_FULL = [
+    ("given ids", Play("upsert", "stop", crosses="a mover starts", crosses_at="unlink")),
+    ("given ids", Play("postpone", "fail", then=("postpone",))),
+    ("given ids", Play("ensure", "fail", then=("a mover starts", "ensure"))),
+    ("fifo queues", Play("publish", "fail", then=("publish",))),
+    ("fifo queues", Play("put", "interrupt", then=("put", "= put"))),
+    ("fifo queues", Play("put", "stop", ("create anew", "put"))),
+    (
+        "logs of one host",
+        Play("publish once", "stop and fail", ("publish another",), ("publish once",)),
+    ),
+    ("logs of one host", Play("publish", "stop", ("! publish much", "publish much"), ("publish",))),
+    ("settings", Play("max_depth of jobs", "stop", ("paused of jobs",))),
+    ("settings", Play("max_deliveries of mailer", "stop", ("paused of mailer",))),
+    ("settings", Play("create fifo", "stop", ("delete, create",))),
+]
+
+
+@pytest.mark.parametrize(("name", "play"), IN_FULL, ids=[f"{name}: {p}" for name, p in IN_FULL])
+def test_at_no_call_a_promise_is_broken(name: str, play: Play) -> None:
+    with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-stories-") as folder:
+        for finding in explore(STORIES[name], play, Path(folder)):
+            assert finding is None, f"\n{finding}"
