@@ -25,7 +25,7 @@ from ..log.reader import as_it_is
 from ..log.record import FIRST, LINE_BYTES, parse_line
 from ..log.segments import name_of, numbers_in
 from ..log.store import Store
-from ..log.stretch import damaged_marks
+from ..log.stretch import is_sound
 from ..log.turns import turn_of
 from .messages import Scene, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
@@ -216,7 +216,7 @@ class LogRules:
                 if page.next <= offset:
                     break
                 offset = page.next
-            marks = sum(_damaged_marks(store, piece) for piece in known.pieces)
+            spoiled = sum(not _is_sound(store, piece) for piece in known.pieces)
         except (FsmqError, OSError):
             return None
         finally:
@@ -225,9 +225,9 @@ class LogRules:
             one for one in lost if any(piece.start <= one[0] < piece.end for piece in known.pieces)
         ]
         path = f"{self._tree.folder(LOGS, name)}/{SEGMENTS}"
-        if marks and not lost:
+        if spoiled and not lost:
             reason = "has damaged marks: all messages can be read, but damage near them costs more"
-            return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=marks))
+            return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=spoiled))
         if not lost:
             return None
         reason = f"has damaged messages, the first at offset {lost[0][0]}: readers pass over them"
@@ -235,12 +235,12 @@ class LogRules:
         return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=number))
 
 
-def _damaged_marks(store: Store, piece: Piece) -> int:
+def _is_sound(store: Store, piece: Piece) -> bool:
     file = open_piece(store.disk, store.uuid, piece)
     if file is None:
-        return 0
+        return True
     with file:
-        return damaged_marks(file, piece.limit)
+        return is_sound(file, piece.limit)
 
 
 def _channel_settings(found: dict[str, object]) -> object:

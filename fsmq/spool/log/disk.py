@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.tree import STRAY, Tree
@@ -28,7 +28,7 @@ def _fdatasync(fd: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The folder of one log.
+    """The folder of one log. whole: the tree that it is in, if ``tree`` is its segments alone.
 
     syncs: False only where nothing has to be durable. clock: Unix seconds.
     """
@@ -37,6 +37,7 @@ class Disk:
     name: str
     clock: Callable[[], float]
     syncs: bool = True
+    whole: Tree | None = None
 
     @property
     def folder(self) -> str:
@@ -44,17 +45,18 @@ class Disk:
 
     @property
     def segments(self) -> str:
-        return f"{self.folder}/{SEGMENTS}"
+        return f"{self.folder}/{SEGMENTS}" if self.whole is None else "."
 
     @property
     def channels(self) -> str:
         return f"{self.folder}/{CHANNELS}"
 
-    def open_segments(self) -> OpenDisk:
-        """The same with the folder of segments held open; close it. Raises OSError."""
+    def open_segments(self) -> Disk:
+        """The same with the folder of segments held open: it stays that of this log, whatever gets
+        its name. Close its tree. Raises OSError."""
         tree = copy(self.tree)
         tree.fd = self.tree.open_folder(self.segments)
-        return OpenDisk(tree, self.name, self.clock, self.syncs, self.tree)
+        return replace(self, tree=tree, whole=self.tree)
 
     def now_us(self) -> int:
         return int(self.clock() * 1_000_000)
@@ -74,33 +76,9 @@ class Disk:
 
     def trash(self, path: str) -> bool:
         """Rename to ``remove/`` what the reaper shall unlink; False if it is gone."""
-        return self.tree.rename(path, self.tree.folder(REMOVE, f".{uuid7()}"))
-
-    def trash_durably(self, path: str) -> bool:
-        """The same, so that no crash brings it back."""
-        found = self.trash(path)
-        # Of a rename between two folders the fsync of one is not assumed to be enough.
-        self.sync_folder(path.rpartition("/")[0])
-        self.sync_folder(self.tree.folder(REMOVE))
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class OpenDisk(Disk):
-    """The segments of one log, whatever has its name meanwhile. tree: of their folder alone."""
-
-    whole: Tree | None = None
-
-    @property
-    def segments(self) -> str:
-        return "."
-
-    def close(self) -> None:
-        self.tree.close()
-
-    def trash(self, path: str) -> bool:
-        assert self.whole is not None
-        target = self.whole.folder(REMOVE, f".{uuid7()}")
+        target = self.tree.folder(REMOVE, f".{uuid7()}")
+        if self.whole is None:
+            return self.tree.rename(path, target)
         try:
             os.rename(path, target, src_dir_fd=self.tree.fd, dst_dir_fd=self.whole.fd)
         except FileNotFoundError:
@@ -108,9 +86,11 @@ class OpenDisk(Disk):
         return True
 
     def trash_durably(self, path: str) -> bool:
-        assert self.whole is not None
+        """The same, so that no crash brings it back."""
         found = self.trash(path)
-        self.sync_folder(self.segments)
+        # Of a rename between two folders the fsync of one is not assumed to be enough.
+        self.sync_folder(path.rpartition("/")[0] or ".")
         if self.syncs:
-            self.whole.sync_folder(self.whole.folder(REMOVE))
+            whole = self.whole or self.tree
+            whole.sync_folder(whole.folder(REMOVE))
         return found

@@ -17,9 +17,9 @@ from .disk import Disk
 from .growing import Growing, RecentSizes
 from .hints import FAILED, UNDER_WAY, End, Hint, LockFile
 from .record import FIRST, Entry, Marks, chunks, encode
-from .sealing import NOWHERE, begin, create, end_of, has_counted
+from .sealing import begin, create, end_of, has_counted
 from .segments import File, has_number, name_of, numbers_in
-from .turns import Turn
+from .turns import NOWHERE, Turn
 
 # A clock that goes back by less than this is not taken for one that was set.
 _SET_BACK_US = 2_000_000
@@ -35,7 +35,7 @@ class Newest:
         self._disk = disk.open_segments()
         self._log = log
         with ExitStack() as opened:
-            opened.callback(self._disk.close)
+            opened.callback(self._disk.tree.close)
             self._writer = LockFile(self._disk.tree, ".writer")
             opened.callback(self._writer.close)
             self._sync = Hint(self._disk.tree, ".sync")
@@ -121,10 +121,7 @@ class Newest:
     def _check_turn(self, number: int) -> None:
         """Raise Unavailable if another host has taken the turn, where many write."""
         if self._is_in and not self._has_turn(number):
-            raise self._taken()
-
-    def _taken(self) -> Unavailable:
-        return Unavailable(f"another host writes to log {self._disk.name!r}", 1)
+            raise Unavailable(f"another host writes to log {self._disk.name!r}", 1)
 
     # -- append ------------------------------------------------------------------------------------
 

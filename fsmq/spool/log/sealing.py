@@ -15,11 +15,9 @@ from .chain import lines_before
 from .disk import Disk
 from .growing import Growing, ends_at
 from .hints import End
-from .record import FIRST, Closed, Line
+from .record import Closed, Line
 from .segments import SYNCED, File, name_of, open_file
 from .stretch import START, Tail, walk
-
-NOWHERE = End(0, 0, 0, FIRST)  # where a log ends that has no segment
 
 
 def create(disk: Disk, number: int, *, may_go_on: bool) -> tuple[int, int]:

@@ -110,12 +110,10 @@ class Store:
         except FileNotFoundError:
             raise NoSuchLog(self.disk.name) from None
 
-    def is_ours(self, document: Document) -> bool:
-        """Whether this host may append, where only one may."""
-        return not self.disk.tree.network or document.host in ("", host_name())
-
     def _may_write(self, document: Document) -> bool:
-        return document.settings.writers == "hosts" or self.is_ours(document)
+        """Whether this host may: another one does not, where only one writes."""
+        is_ours = not self.disk.tree.network or document.host in ("", host_name())
+        return is_ours or document.settings.writers == "hosts"
 
     # -- publish ---------------------------------------------------------------------------------
 

@@ -211,37 +211,6 @@ def _next_record(data: bytes, at: int) -> int:
     return len(data)
 
 
-def damaged_marks(file: File, limit: int) -> int:
-    """How many marks of a segment do not say what they should, up to a position."""
-    found, position, ordinal = 0, FIRST, 0
-    while position + HEAD_BYTES <= limit:
-        data = file.read(position, min(_CHUNK, limit - position))
-        at = 0
-        while at + HEAD_BYTES <= len(data):
-            _, body, _, header, flags = HEAD.unpack_from(data, at)
-            length = HEAD_BYTES + header + body
-            is_good = _verifies(data, at)
-            if not is_good and looks_like_mark(data, at, file.mark, position + at):
-                found, length = found + 1, MARK_BYTES
-            elif at + length > len(data):
-                break
-            elif not is_good:
-                return found  # a damaged message, which others tell
-            elif not flags & MARK:
-                ordinal += 1
-            elif file.mark is not None:
-                mark = read_mark(data, at, file.mark, position + at)
-                found += mark is None or mark.ordinal != ordinal
-            at += length
-        if not at:
-            large = _read_large(file, position, 0)
-            if large is None:
-                return found
-            at, ordinal = HEAD_BYTES + len(large.header) + len(large.body), ordinal + 1
-        position += at
-    return found
-
-
 class Tail(NamedTuple):
     """The end of the last whole batch of a segment."""
 
@@ -266,6 +235,11 @@ def walk(file: File, tail: Tail, size: int, *, doubtful: bool) -> Tail:
         if mark is None:
             return tail
         tail = Tail(mark.position, mark.ordinal, tail.time_us, mark.position, mark.ordinal)
+
+
+def is_sound(file: File, limit: int) -> bool:
+    """Whether all records and marks of a segment are as they were written, up to a position."""
+    return _walk(file, START, limit)[1] >= limit
 
 
 def _walk(file: File, tail: Tail, size: int) -> tuple[Tail, int]:

@@ -19,10 +19,9 @@ from .disk import Disk
 from .growing import Growing, ends_at
 from .hints import FAILED, PATIENCE_S, UNDER_WAY, End
 from .newest import Newest
-from .sealing import NOWHERE, end_of
+from .sealing import end_of
 from .segments import has_number, open_file
 
-_TURNS = 20
 # Where a turn keeps writers apart, the lock does not have to: not for longer than this.
 _PATIENCE_WITH_TURNS_S = 5.0, 8.0
 
@@ -46,7 +45,7 @@ class LogTail(Newest):
         self._sync.close()
         self._forget()
         self._leave_turn()
-        self._disk.close()
+        self._disk.tree.close()
 
     def _cut_ahead(self) -> None:
         """Cut the zeros, if nobody else writes: a log at rest is as large as what it holds."""
@@ -130,7 +129,11 @@ class LogTail(Newest):
         self._is_in = True
         try:
             yield self._enter()
-            self._leave()
+            assert self._end is not None
+            assert self._turn is not None
+            if self._end != self._stored:
+                self._sync_in_turn(self._end)
+            self._turn.write(self._end)
         except BaseException:
             if self._turn is not None and self._end == self._stored is not None:
                 self._turn.write(self._stored)  # nothing was appended
@@ -142,7 +145,8 @@ class LogTail(Newest):
         """Where the log ends, in a turn of this process."""
         if not self._is_still_ours():
             self._forget()
-            before = self._take_turn()
+            self._leave_turn()
+            self._turn, before = turns.take(self._disk)
             if before is None or before.state or not self._adopt(before):
                 self._seal()
             self._told_is_known = self._sync_is_known = True
@@ -159,25 +163,6 @@ class LogTail(Newest):
             return False
         turn.write(end._replace(state=UNDER_WAY))
         return self._has_turn(end.number) and file.ends_at(end.position)
-
-    def _take_turn(self) -> End | None:
-        """Take the turn, and be in; where the one before it has left the log."""
-        for _ in range(_TURNS):
-            self._leave_turn()
-            self._turn, before = turns.take(self._disk)
-            self._turn.write_first((before or NOWHERE)._replace(state=UNDER_WAY))
-            if self._turn.is_last():
-                return before
-        raise self._taken()
-
-    def _leave(self) -> None:
-        """Make durable what was appended in the turn, and be out, unless another has taken it."""
-        end, turn = self._end, self._turn
-        assert end is not None
-        assert turn is not None
-        if end != self._stored:
-            self._sync_in_turn(end)
-        turn.write(end)
 
     def _adopt(self, end: End) -> bool:
         """Go on where another writer has left the newest segment, if it is as that one says."""

@@ -13,10 +13,12 @@ import re
 
 from ..errors import Unavailable
 from .disk import Disk
-from .hints import End, Hint, read_hint
+from .hints import UNDER_WAY, End, Hint, read_hint
+from .record import FIRST
 
 _name = re.compile(r"\.turn\.([0-9]{20})")
 _TRIES = 20
+NOWHERE = End(0, 0, 0, FIRST)  # where a log ends that has no segment
 
 
 def turn_of(name: str) -> int | None:
@@ -38,15 +40,6 @@ class Turn(Hint):
         self._disk.tree.refresh(self._disk.segments)
         # Turns go from the lowest one: that this one is there tells that the next never was.
         return not _has(self._disk, self.number + 1) and self.is_current()
-
-    def write_first(self, end: End) -> None:
-        """Write what it says, and only then unlink the lower ones. Raises OSError."""
-        self.write(end)
-        lowest = min(turns(self._disk), default=self.number)
-        while _has(self._disk, lowest - 1):  # a listing may have missed it
-            lowest -= 1
-        for number in range(lowest, self.number):
-            self._disk.tree.unlink(_path(self._disk, number))
 
 
 def _path(disk: Disk, number: int) -> str:
@@ -79,7 +72,10 @@ def shared(disk: Disk) -> Turn:
 
 
 def take(disk: Disk) -> tuple[Turn, End | None]:
-    """A new turn, and what the one before it says. Raises OSError, Unavailable."""
+    """A new turn, in which its writer is, and what the one before it says.
+
+    Raises OSError, Unavailable.
+    """
     for _ in range(_TRIES):
         before = max(turns(disk), default=0)
         try:
@@ -90,7 +86,20 @@ def take(disk: Disk) -> tuple[Turn, End | None]:
         if before and not _has(disk, before):
             # This number was used, and gone: the listing was older than that.
             disk.tree.unlink(_path(disk, turn.number))
-            turn.close()
-            continue
-        return turn, last_end(disk)
+        else:
+            told = last_end(disk)
+            turn.write((told or NOWHERE)._replace(state=UNDER_WAY))
+            _unlink_before(disk, turn.number)
+            if turn.is_last():
+                return turn, told
+        turn.close()
     raise Unavailable(f"log {disk.name!r} is taken by other hosts again and again", 1)
+
+
+def _unlink_before(disk: Disk, turn: int) -> None:
+    """Unlink lower turns than one that says something, the lowest first."""
+    lowest = min(turns(disk), default=turn)
+    while _has(disk, lowest - 1):  # a listing may have missed it
+        lowest -= 1
+    for number in range(lowest, turn):
+        disk.tree.unlink(_path(disk, number))
