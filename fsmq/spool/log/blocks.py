@@ -92,6 +92,12 @@ class Blocks:
             if (log, number, slot) in self._known:
                 self._used += by
 
+    def forget(self, log: int) -> None:
+        """Forget the blocks of a log that is closed."""
+        with self._lock:
+            for key in [key for key in self._known if key[0] == log]:
+                self._used -= self._known.pop(key).size
+
 
 def block_end(position: int) -> int:
     """Where the block ends that has a position: at the first record from there on."""

@@ -179,6 +179,11 @@ class Reader:
                 high = middle
         return low_offset, low
 
+    def close(self) -> None:
+        """Forget what was read."""
+        self._blocks.forget(self._number)
+        self.forget_before(1 << 63)
+
     def forget_before(self, number: int) -> None:
         """Forget the places of segments that are gone: those with a lower number."""
         with self._lock:

@@ -49,6 +49,7 @@ class Store:
         self._opened: LogTail | None = None
 
     def close(self) -> None:
+        self.reader.close()
         if self._opened is not None:
             self._opened.close()
             self._opened = None
