@@ -16,7 +16,6 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.fsck import Severity, check
-from fsmq.spool.layout.given_ids import given_id
 from tests.interleave.gate import Actor, Gate
 from tests.spool.helpers import Clock
 
@@ -56,7 +55,7 @@ class Place:
             with Spool(self.root, sync="none", clock=self.clock, watch="poll") as spool:
                 for queue in ("jobs", "more"):
                     claimed = spool.queue(queue).claim(9, visibility=100 * HOLD_S)
-                    assert all(given_id(dict(m.attributes)) == ID for m in claimed)
+                    assert all(m.given_id == ID for m in claimed)
                     bodies += [_label(m.body) for m in claimed]
             self.clock.advance(3 * HOLD_S)
         errors = [

@@ -19,7 +19,6 @@ from fsmq.spool import FsmqError, NewMessage, Spool, Unavailable
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
-from fsmq.spool.layout.given_ids import given_id
 from tests.harness.starting import failing_now_and_then, start_again_and_again
 from tests.harness.suite import eventually
 from tests.power.disk import CannotMount, Cut, Disk
@@ -97,10 +96,10 @@ def inspect(root: Path, state: dict[str, set[str | None]]) -> dict[str, set[str 
             body = None if message is None else message.body.decode()
             assert body in state[one], (one, body, state[one])
         claimed = spool.queue("jobs").claim(1000, visibility=0)
-        bodies = [given_id(dict(message.attributes)) for message in claimed]
+        bodies = [message.given_id for message in claimed]
         assert len(bodies) == len(set(bodies)), "two messages of one id"
         for message in claimed:
-            one = given_id(dict(message.attributes))
+            one = message.given_id
             standing = found[one or ""]
             assert standing is not None
             assert standing.body == message.body

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fsmq.spool import NewMessage, Spool
-from fsmq.spool.layout.given_ids import given_id
 from tests.spool.helpers import Clock
 
 GIVEN, TAKEN = "given", "taken"  # queues with an index
@@ -234,7 +233,7 @@ class Outcome:
     def _claim_all(self) -> str | None:
         for queue in (GIVEN, TAKEN):
             for message in self._spool.queue(queue).claim(100, visibility=20 * HOLD_S):
-                one = given_id(dict(message.attributes))
+                one = message.given_id
                 if one not in self._found:
                     return f"{message} has no id"
                 if self._promised.held.get(one, 0.0) > self._clock():

@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fsmq.spool import NewMessage, Spool
 from fsmq.spool.fsck import check
-from fsmq.spool.layout.given_ids import given_id
 from tests.harness.rounds import part_of
 from tests.replay.place import scratch
 from tests.spool.helpers import Clock
@@ -119,7 +118,7 @@ class IdMachine(RuleBasedStateMachine):
         claimed = spool.queue("jobs").claim(1, visibility=HOLD_S)
         assert len(claimed) == min(1, len(ready))
         for message in claimed:
-            fact = self.facts[given_id(dict(message.attributes)) or ""]
+            fact = self.facts[message.given_id or ""]
             assert fact in ready
             assert fact.priority == min(one.priority for one in ready)
             fact.until, fact.count = self.clock() + HOLD_S, fact.count + 1
