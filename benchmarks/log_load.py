@@ -10,12 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from fsmq.spool import Spool
 from fsmq.spool.log.log import Log
 
 _BATCH = 1000
+_DAY_S = 86_400.0
 
 
 def raw_batch(given: argparse.Namespace) -> float:
@@ -102,6 +104,38 @@ def consume(given: argparse.Namespace) -> float:
         return _timed(run)
 
 
+def held(given: argparse.Namespace) -> float:
+    """Seconds of 2000 claims of one message and their dones, by as many processes as ``threads`` in
+    turn, where every second message is done, and a fifth given up for a day, each by itself."""
+    with ExitStack() as stack:
+        # What is made before is not measured, so it needs no sync.
+        spool = stack.enter_context(Spool(given.folder / "mq", sync="none", delivers=False))
+        log = spool.log("bench", create=True)
+        for _ in range(given.number // _BATCH):
+            log.publish_many([b"x"] * _BATCH)
+        log.channel("held").create("first", order="none")
+        while messages := log.channel("held").claim(_BATCH, visibility=_DAY_S):
+            log.channel("held").done(*(message for message in messages if message.offset % 2))
+        for offset in range(0, 2 * given.number // 5, 2):
+            log.channel("held").release(offset, delay=_DAY_S)
+        log.publish_many([b"x"] * 2100)
+        spools = [
+            stack.enter_context(Spool(given.folder / "mq", delivers=False))
+            for _ in range(given.threads)
+        ]
+        channels = [spool.log("bench").channel("held") for spool in spools]
+        for one in channels:
+            one.done(*one.claim(1))
+        os.sync()
+
+        def run() -> None:
+            for turn in range(2000):
+                one = channels[turn % len(channels)]
+                assert one.done(*one.claim(1)) == 1
+
+        return _timed(run)
+
+
 class _log:  # noqa: N801
     def __init__(self, given: argparse.Namespace) -> None:
         self._spool = Spool(given.folder / "mq", delivers=False)
@@ -131,7 +165,7 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-LOADS = {load.__name__: load for load in (raw_batch, raw_one, batch, one, threads, consume)}
+LOADS = {load.__name__: load for load in (raw_batch, raw_one, batch, one, threads, consume, held)}
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ LIBRARY_ROWS = (
     "fifo-large",
     "log-publish",
     "log-consume",
+    "log-held",
     "log-channels",
     "log-rivals",
     "fetch-depth",

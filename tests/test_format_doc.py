@@ -32,6 +32,7 @@ from fsmq.spool.layout.names import (
 )
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.layout.stamps import MAX_COUNT, Stamp, Stamps
+from fsmq.spool.log import lines, open_channel
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S
 from fsmq.spool.staging.commit import commit
 from fsmq.spool.staging.part import Job, Part
@@ -266,3 +267,20 @@ def test_a_shell_is_a_client(tmp_path: Path, put: str) -> None:
         shell(root, "remove a message")
         assert jobs.claim() == []
     assert check(root, offline=True).findings == []
+
+
+def test_the_progress_of_a_channel(tmp_path: Path) -> None:
+    with Spool(tmp_path / "mq", sync="none") as spool:
+        log = spool.log("users", create=True)
+        log.publish_many([b"x"] * 10)
+        channel = log.channel("mailer")
+        channel.create("first", order="none")
+        path = tmp_path / "mq/logs/users/channels/mailer/progress.1"
+        path.write_text(block("a channel's progress") + "\n")
+        state = channel.state()
+        assert (state.position, state.lag, state.delayed, state.in_flight) == (3, 4, 2, 0)
+        assert (state.lost, state.first_lost, state.skipped, state.generation) == (2, 0, 1, 1)
+        assert [message.offset for message in channel.claim(9)] == [3, 9]
+    assert f"{open_channel._LEAST_BYTES // 1024} KiB and than four times what it says" in DOCUMENT
+    assert open_channel._TIMES == 4
+    assert f"A line has at most {lines._MOST_RANGES} ranges" in DOCUMENT

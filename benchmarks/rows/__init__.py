@@ -46,6 +46,7 @@ ROWS: dict[str, Row] = {
     "put-many": library.put_many,
     "log-publish": logs.log_publish,
     "log-consume": logs.log_consume,
+    "log-held": logs.log_held,
     "log-channels": logs.log_channels,
     "log-http": logs.log_http,
     "log-rivals": logs.log_rivals,

@@ -102,6 +102,24 @@ def log_consume(bench: Bench) -> Outcome:
     )
 
 
+def log_held(bench: Bench) -> Outcome:
+    """A claim and its done where much is done and given up: by one process, and by two in turn."""
+    number = 20 * bench.sizes.log_messages
+
+    def ms(processes: int) -> float:
+        with bench.place.fresh("log") as folder:
+            return _seconds(folder, "held", number=number, threads=processes) / 2
+
+    found = side_by_side(bench.repeat, {"one": lambda: ms(1), "two": lambda: ms(2)})
+    what = f"log: a claim and its done, {number:,} messages, half of them done, a fifth delayed"
+    return Outcome(
+        [
+            Measure(what, found["one"], "ms", Bar("<=", 5, "ms")),
+            Measure(f"{what}, two processes in turn", found["two"], "ms", Bar("<=", 5, "ms")),
+        ]
+    )
+
+
 def log_channels(bench: Bench) -> Outcome:
     """What channels cost a publish: the time of the processor, one run beside the other."""
     number = bench.sizes.log_messages

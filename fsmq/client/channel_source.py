@@ -42,7 +42,7 @@ class RemoteChannel:
         if await self._is_ordered():
             count = 1
         verb = self._verbs.claim(count, visibility, MAX_WAIT_S, retry_for=0.0)
-        return [Handed(*claim) for claim in await self._client.run(verb)]
+        return [Handed(None, *claim) for claim in await self._client.run(verb)]
 
     async def _is_ordered(self) -> bool:
         now = time.monotonic()

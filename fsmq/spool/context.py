@@ -64,9 +64,8 @@ class Context:
         self.put_numbers = PutNumbers(self.tree)
 
     def close(self) -> None:
-        """Give the descriptors of the journal, the limits and the puts back."""
+        """Give the descriptors of the journal and the puts back."""
         self.journal.close()
-        self.gates.close()
         self.put_numbers.close()
 
     @property
@@ -147,17 +146,16 @@ class Context:
         known, now = facts(message_id), self.clock()
         if known.expires_s is not None and known.expires_s <= now:
             return True
-        if retention is None or known.created_ms is None:
+        since = known.created_ms
+        if retention is None or since is None or since / 1000 + retention > now:
             return False
-        if known.created_ms / 1000 + retention > now:
-            return False
-        # Retention counts from the arrival, which an id that was given need not tell.
-        arrived = self._arrived_ms(state, queue, message_id) if known.headed else None
-        return arrived is None or arrived / 1000 + retention <= now
+        if known.headed:  # then it counts from the arrival, if the id was given and is older
+            since = self._arrived_ms(self.tree.path(state, queue, message_id)) or since
+        return since / 1000 + retention <= now
 
-    def _arrived_ms(self, state: State, queue: str, message_id: str) -> int | None:
+    def _arrived_ms(self, path: str) -> int | None:
         try:
-            fd = self.tree.open(self.tree.path(state, queue, message_id))
+            fd = self.tree.open(path)
         except OSError as error:
             if error.errno in (*STRAY, errno.EACCES):
                 return None  # it has moved on, or it is another user's

@@ -307,6 +307,11 @@ def unavailable(error: OSError, doing: str) -> Unavailable:
     return Unavailable(f"{doing}: {advice} ({errno.errorcode.get(code, code)})", retry_after)
 
 
-def cannot_be_understood(path: str, error: ValueError) -> Unavailable:
-    """The error of a change of a file that does not parse: who has edited it knows what it says."""
-    return Unavailable(f"{path} cannot be understood, put it right first: {error}", BY_HAND_S)
+@contextmanager
+def understood(path: str) -> Iterator[None]:
+    """Turn a ValueError raised inside, of a file that is to be changed, into Unavailable."""
+    try:
+        yield
+    except ValueError as error:
+        reason = f"{path} cannot be understood, put it right first: {error}"
+        raise Unavailable(reason, BY_HAND_S) from None

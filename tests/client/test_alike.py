@@ -202,7 +202,8 @@ ALIKE = [
 # They have more than clients: what the programs of fsmq need.
 FOR_PROGRAMS = {
     Log: {"publish_each"},
-    Channel: {"claim_each", "ready_in", "done_each", "changed_at", "end_poison"},
+    Channel: {"change", "claim_each", "ready_in", "done_each", "changed_at", "end_poison"},
+    Schedule: {"change"},
 }
 
 

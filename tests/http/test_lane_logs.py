@@ -122,7 +122,7 @@ def test_rights_are_those_of_the_channel(tmp_path_factory: pytest.TempPathFactor
 def test_who_has_hung_up_keeps_nothing(pair: Pair, log: str) -> None:
     channel = pair.quick.spool.log(log).channel("mail")
     assert channel.state().in_flight == 0  # its lock is there
-    lock = os.open(pair.quick.root / "logs" / log / "channels" / "mail" / ".lock", os.O_RDWR)
+    lock = os.open(pair.quick.root / "logs" / log / "channels" / "mail" / "progress.1", os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)  # the claim has to wait
     with Wire(pair.quick.url) as wire:
         wire.send(request(f"GET {messages(log)}"))

@@ -155,16 +155,25 @@ class Clearing(Operation):
     """All that a queue has at the beginning leaves it before the end; what comes meanwhile may.
 
     With ``drops`` the queue itself ends at one instant, and all that it has then leaves, too. If it
-    fails there was no queue at one instant, and what it had may have left.
+    fails there was no queue at one instant, and what it had may have left; but nothing happens if
+    it was kept out by another that changes the queue.
     """
 
     queue = ""
     drops = False
 
     def begin(self, world: World) -> State:
+        if self._is_kept_out:
+            return frozenset(), False
         return frozenset() if self.error else self._there(world), self.drops or bool(self.error)
 
+    @property
+    def _is_kept_out(self) -> bool:
+        return self.error.startswith("Unavailable: another process holds")
+
     def steps(self, world: World, state: State, now: int) -> Iterator[tuple[World, State]]:
+        if self._is_kept_out:
+            return
         owed, drops = state
         if gone := owed - self._there(world):
             # It may come back by then: it has left, all the same.

@@ -13,7 +13,7 @@ from pathlib import Path
 from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability import unfinished
-from fsmq.spool.durability.settings_lock import lock_name, settings_held
+from fsmq.spool.durability.settings_lock import settings_held
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
@@ -255,7 +255,7 @@ def look(files: Files, promised: Promised, now: float, root: Path) -> None:
 def _check_settings(spool: Spool, promised: Promised) -> None:
     if promised.queue and spool.settings(JOBS).max_depth not in promised.depths:
         raise Broken(f"settings: {spool.settings(JOBS).max_depth} of {promised.depths}")
-    if lock_name(JOBS) in spool.tree.names("config"):
+    if f".{JOBS}.lock" in spool.tree.names("config"):
         with settings_held(spool.tree, JOBS):
             pass  # whoever died with it keeps nobody out
 

@@ -56,7 +56,7 @@ def _child(
 
 def die_before(at: int) -> Countdown:
     """Let this process kill itself before the mutating call of this number from now on."""
-    countdown = Countdown(at, os.write)
+    countdown = Countdown(at)
     for name in MUTATING:
         setattr(os, name, countdown.wrap(getattr(os, name)))
     Tree._rename2 = countdown.wrap(Tree._rename2)  # type: ignore[method-assign]
@@ -81,18 +81,18 @@ def leave(root: Path, *messages: NewMessage) -> None:
 class Countdown:
     """How many mutating calls are left to a process."""
 
-    def __init__(self, at: int, write: Callable[[int, bytes], int]) -> None:
+    def __init__(self, at: int) -> None:
         self.left = at
-        self._write = write
+        self._writes = os.write, os.pwrite
 
     def wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **named: Any) -> Any:
             if call.__name__ == "open" and not arguments[1] & os.O_CREAT:
                 return call(*arguments, **named)
             if self.left == 0:
-                if call is self._write:
-                    fd, data = arguments
-                    self._write(fd, bytes(data)[: len(data) // 2])
+                if call in self._writes:
+                    fd, data, *place = arguments
+                    call(fd, bytes(data)[: len(data) // 2], *place)
                 os.kill(os.getpid(), signal.SIGKILL)
             self.left -= 1
             return call(*arguments, **named)

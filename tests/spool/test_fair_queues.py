@@ -127,3 +127,19 @@ def test_what_goes_together(spool: Spool, queue: Queue) -> None:
     ):
         with pytest.raises(InvalidValue):
             spool.configure(name, changes)
+
+
+def test_a_claim_by_a_given_id_asks_for_no_limit_of_its_group_and_counts(spool: Spool) -> None:
+    spool.create_queue("indexed", index=True)
+    jobs, by_id = spool.queue("indexed"), spool.indexed("indexed")
+    jobs.configure(fetch_order="fair", max_in_flight_per_group=2)
+    by_id.upsert([NewMessage(b"%d" % n, id=str(n), group="a") for n in range(5)])
+    spool.deliver()
+    assert by_id.claim("4") is not None
+    assert bodies(list(jobs.claim(5))) == ["0"]
+    assert by_id.claim("3") is not None
+    assert jobs.claim() == []
+    by_id.ack("4")
+    assert jobs.claim() == []  # two are in flight still
+    by_id.ack("3")
+    assert bodies(list(jobs.claim(5))) == ["1"]

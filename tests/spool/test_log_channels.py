@@ -14,6 +14,7 @@ from fsmq.spool.errors import (
     NoSuchChannel,
     NoSuchLog,
     NotInFlight,
+    Unavailable,
 )
 from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.log.channel import Channel
@@ -72,8 +73,6 @@ def test_all_is_handed_out_once_and_done(log: Log, order: str) -> None:
     assert got == list(range(100))
     state = ch.state()
     assert (state.position, state.lag, state.in_flight) == (100, 0, 0)
-    assert len(list(folder(ch, "1", "done").iterdir())) == 1
-    assert list(folder(ch, "1", "claims").iterdir()) == []
     assert reopened(ch).claim() == []
 
 
@@ -198,7 +197,7 @@ def test_threads_never_get_the_same_message(log: Log) -> None:
 
 
 @ORDERS
-def test_those_who_claim_at_the_same_moment_share_a_file(
+def test_those_who_claim_at_the_same_moment_share_a_claim(
     log: Log, clock: Clock, order: str
 ) -> None:
     fill(log, 10)
@@ -208,7 +207,8 @@ def test_those_who_claim_at_the_same_moment_share_a_file(
         assert list(map(offsets, each)) == [[0], [], [], [], [], []]
         return
     assert list(map(offsets, each)) == [[0], [1], [2], [3, 4], [5], [6]]
-    assert len(list(folder(ch, "1", "claims").iterdir())) == 3
+    lines = folder(ch, "progress.1").read_text().splitlines()
+    assert len([line for line in lines if line.startswith("claimed ")]) == 3
     ch.done(each[1][0])
     ch.renew(each[0][0], visibility=60.0)
     clock.advance(31)  # what holds for 30 s is over
@@ -288,8 +288,8 @@ def test_a_seek_makes_claims_void(log: Log) -> None:
     assert offsets(ch.claim(9)) == [7, 8, 9]
     assert ch.seek("last") == 10
     assert ch.claim() == []
-    assert log.spool.reap() > 0  # type: ignore[attr-defined]
-    assert [path.name for path in folder(ch).iterdir() if path.is_dir()] == ["4"]
+    assert ch.state().generation == 4
+    assert sorted(path.name for path in folder(ch).iterdir()) == ["channel.json", "progress.1"]
 
 
 def test_a_channel_begins_where_it_is_told_to(log: Log, clock: Clock) -> None:
@@ -333,18 +333,29 @@ def test_the_window_is_bounded(log: Log) -> None:
     assert offsets(ch.claim(20)) == list(range(10, 20))
 
 
-def test_many_gaps_become_a_bitmap(log: Log) -> None:
-    fill(log, 1000)
-    ch = channel(log, order="none")
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_a_file_is_replaced_when_it_has_grown(
+    log: Log, clock: Clock, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 2000)
+    monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 0)
+    fill(log, 1000, keys=999)
+    ch = channel(log, order=order)
+    other = Spool(log.spool.context.tree.root, sync="none", clock=clock).log("users")
     messages = ch.claim(1000)
     for message in messages[::2]:
         message.done()
-    names = [path.name for path in folder(ch, "1", "done").iterdir()]
-    assert len(names) < 130
-    assert any(name.endswith(".bits") for name in names)
-    assert reopened(ch).state().lag == 500
+        other.channel("mailer").renew(message.offset + 1, visibility=40 + message.offset)
+    [path] = folder(ch).glob("*progress*")
+    assert int(path.suffix[1:]) > 3
+    assert path.stat().st_size < 100_000
+    clock.advance(500)
+    for made in (ch, other.channel("mailer"), reopened(ch)):
+        state = made.state()
+        assert (state.lag, state.in_flight, state.position) == (500, 269, 1)
     assert ch.done(*messages) == 500
     assert reopened(ch).state().position == 1000
+    other.spool.close()  # type: ignore[attr-defined]
 
 
 def poison(ch: Channel, clock: Clock, number: int) -> None:
@@ -458,27 +469,17 @@ def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
         spool.log("none").channel("x").claim()
 
 
-def test_shells_may_touch_and_remove(log: Log, clock: Clock) -> None:
-    import os
-
+def test_without_its_file_a_channel_hands_out_nothing(log: Log) -> None:
     fill(log, 4)
-    ch = channel(log, order="none", visibility_timeout=1000)
-    ch.claim(2)
-    [path] = folder(ch, "1", "claims").iterdir()
-    os.utime(path, (clock() - 1, clock() - 1))
-    assert [(m.offset, m.deliveries) for m in reopened(ch).claim(9)] == [
-        *((0, 2), (1, 2)),
-        *((2, 1), (3, 1)),
-    ]
-    for path in folder(ch, "1", "claims").iterdir():
-        path.unlink()
-    assert [m.deliveries for m in reopened(ch).claim(9)] == [1, 1, 1, 1]
-    for path in folder(ch, "1").iterdir():
-        for inner in path.iterdir():
-            inner.unlink()
-        path.rmdir()
-    folder(ch, "1").rmdir()
-    assert offsets(reopened(ch).claim(9)) == [0, 1, 2, 3]
+    ch = channel(log, order="none")
+    ch.done(*ch.claim(2))
+    path = folder(ch, "progress.1")
+    path.rename(path.with_name("kept"))
+    for made in (ch, reopened(ch)):
+        with pytest.raises(Unavailable, match="has no progress"):
+            made.claim()
+    path.with_name("kept").rename(path)
+    assert offsets(ch.claim(9)) == [2, 3]
 
 
 def test_damage_in_the_log_is_lost_to_a_channel(log: Log) -> None:

@@ -191,7 +191,11 @@ class LogMachine(RuleBasedStateMachine):
                     break
                 taken.append(offset)
             return taken
-        stopped: set[str] = set()
+        stopped = {
+            self.messages[offset][1]
+            for offset, held in reader.held.items()
+            if held.is_claim and held.deadline > now
+        } - {None}
         taken = []
         for offset in unfinished:
             key = self.messages[offset][1]

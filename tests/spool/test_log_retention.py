@@ -132,8 +132,8 @@ def test_channels_that_nobody_uses_are_removed(spool: Spool, log: Log, clock: Cl
     assert log.channels() == ["idle", "paused", "used"]
     clock.advance(2 * HOUR_S)
     store = spool.open_logs.channel("users", "used")
-    real = store.used_at
-    store.used_at = lambda: real() + 1.4 * HOUR_S  # type: ignore[method-assign]
+    real = store.changed_at_ns
+    store.changed_at_ns = lambda: real() + int(1.4e9 * HOUR_S)  # type: ignore[method-assign]
     tend(log)
     assert log.channels() == ["paused", "used"]
 

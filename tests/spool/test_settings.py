@@ -163,6 +163,41 @@ def test_a_program_that_is_stopped_in_a_change_keeps_only_changes_waiting(
     assert jobs.configure(max_depth=3).max_depth == 3
 
 
+def test_so_it_is_with_logs_channels_and_topics(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.01)
+    log, topic = spool.log("events", create=True), spool.topic("news", create=True)
+    channel = log.channel("mail")
+    channel.create()
+    topic.subscribe("jobs")
+    with settings_lock.settings_held(spool.tree, settings_lock.LOG + "events"):
+        for change in (
+            lambda: log.configure(retain_for=60.0),
+            lambda: channel.configure(paused=True),
+            lambda: log.channel("other").create(),
+            channel.delete,
+            log.delete,
+        ):
+            with pytest.raises(Unavailable, match="stopped"):
+                change()
+        assert (log.create(), channel.create()) == (False, False)
+        log.publish(b"x")
+        channel.done(*channel.claim())
+    with settings_lock.settings_held(spool.tree, settings_lock.TOPIC + "news"):
+        for end in (
+            lambda: topic.subscribe("jobs"),
+            lambda: topic.unsubscribe("jobs"),
+            topic.delete,
+        ):
+            with pytest.raises(Unavailable, match="stopped"):
+                end()
+        assert not topic.create()
+        assert list(topic.publish(b"x")) == ["jobs"]
+    assert topic.subscriptions() == {"jobs": None}
+    assert channel.lag() == 0
+
+
 def test_a_change_writes_what_it_names_and_nothing_else(jobs: Queue, root: Path) -> None:
     path = root / "config" / "jobs.json"
     path.write_text('{"max_depth": 9, "visibility_timeout": 30, "of a later version": [1]}')

@@ -13,6 +13,7 @@ from fsmq.spool.errors import InvalidValue, NoSuchQueue
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.verbs import creation
 
 from ...wire import quote_id
 from ..describe import MAX_SETTINGS_BYTES
@@ -66,8 +67,11 @@ class Queues(Handlers):
     async def configure(self, call: Call) -> StreamResponse:
         queue = call.queue("admin")
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
-        changes = _changes(body, self._spool.settings(queue))
-        await self._service.in_thread(self._spool.configure, queue, changes)
+
+        def change(now: QueueSettings, _: object) -> dict[str, Any]:
+            return _changes(body, now)
+
+        await self._service.in_thread(creation.change, self._spool.context, queue, change)
         return answer(200, "ok")
 
     async def delete(self, call: Call) -> StreamResponse:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from aiohttp import hdrs
 from aiohttp.web import StreamResponse
 
 from fsmq.kinds import Choice, Number, Until, Whole
@@ -47,7 +46,7 @@ from ..problems import PreconditionFailed, SlowBody, UnreadableBody
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import STATE
-from .preconditions import ETAG, IF_MATCH, etag, if_match
+from .preconditions import ETAG, IF_MATCH, if_match, with_etag
 
 
 def setting_schema(setting: Setting, default: object) -> Schema:
@@ -155,8 +154,7 @@ class Queues(Handlers):
         counts = await self._service.sizes.counts(queue)
         shown = settings.as_dict()
         answer = json_answer(200, {"queue": queue, "messages": counts.as_dict(), "settings": shown})
-        answer.headers[hdrs.ETAG] = etag(shown)
-        return answer
+        return with_etag(answer, shown)
 
     async def _show_shards(self, call: Call) -> StreamResponse:
         identity = call.identify_bearer()
@@ -235,9 +233,7 @@ class Queues(Handlers):
         change = if_match(call, changes, QueueSettings.as_dict)
         changed = await self._service.in_thread(creation.change, self._spool.context, queue, change)
         settings = changed.as_dict()
-        answer = json_answer(200, {"queue": queue, "settings": settings})
-        answer.headers[hdrs.ETAG] = etag(settings)
-        return answer
+        return with_etag(json_answer(200, {"queue": queue, "settings": settings}), settings)
 
     DELETE = Operation(
         id="delete_queue",

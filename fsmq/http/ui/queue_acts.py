@@ -237,14 +237,15 @@ async def _resume(visit: Visit, form: Form) -> Done:
 
 
 def _changes(visit: Visit, form: Form) -> dict[str, Any]:
-    """The settings that the form has otherwise than the queue. Raises InvalidValue."""
+    """The settings that the form has otherwise than the page had. Raises InvalidValue."""
     old = visit.spool.settings(form.queue).as_dict()
     changes: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         if name not in form.fields:
             continue
         text = form.text(name).strip()
-        if text == _shown(old[name]):
+        # What somebody else has changed since the page was shown was not changed here.
+        if text == form.text(f"was.{name}", _shown(old[name])):
             continue
         if not text and setting.null:
             changes[name] = None

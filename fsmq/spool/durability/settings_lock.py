@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import Unavailable, is_full
-from ..layout.names import is_queue
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from .locks import NO_LOCKS, Lock, lock, patiently
@@ -28,36 +27,22 @@ def settings_held(tree: Tree, name: str) -> Iterator[None]:
     Where there are no locks it goes on without; on a full disk, too, where nothing can be written
     and only deletions succeed. Raises Unavailable, OSError.
     """
-    path = tree.folder(CONFIG, lock_name(name))
-    held = _held(tree, path)
+    path = tree.folder(CONFIG, f".{name}.lock")
+    held: Lock | None = None
+    try:
+        held = patiently(lambda: lock(tree, path, os.O_CREAT), _PATIENCE_S)
+        is_busy = held is None
+    except OSError as error:
+        if error.errno not in NO_LOCKS and not is_full(error):
+            raise
+        is_busy = False
+        if not is_full(error):
+            tree.unlink(path)  # where there are no locks
+    if is_busy:
+        raise Unavailable(f"another process holds {tree.root / path}: it may be stopped")
     try:
         yield
     finally:
-        with suppress(OSError):  # a file that stays keeps nobody out
-            if held is not None:
+        if held is not None:
+            with suppress(OSError):  # a file that stays keeps nobody out
                 held.free()
-            else:
-                tree.unlink(path)
-
-
-def _held(tree: Tree, path: str) -> Lock | None:
-    try:
-        held = patiently(lambda: lock(tree, path, os.O_CREAT), _PATIENCE_S)
-    except OSError as error:
-        if error.errno in NO_LOCKS or is_full(error):
-            return None
-        raise
-    if held is None:
-        raise Unavailable(f"another process holds {tree.root / path}: it may be stopped")
-    return held
-
-
-def lock_name(name: str) -> str:
-    """The name of the lock in ``config/``."""
-    return f".{name}.lock"
-
-
-def is_lock_name(name: str) -> bool:
-    """Whether a name in ``config/`` is that of a lock, held or left by one that was killed."""
-    of = name.removeprefix(".").removesuffix(".lock")
-    return name == lock_name(of) and is_queue(of.removeprefix(LOG).removeprefix(TOPIC))

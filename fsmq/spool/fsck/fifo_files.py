@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from ..durability.dedup_records import is_over
-from ..durability.settings_lock import is_lock_name
 from ..layout.names import split_dedup
 from .messages import Scene, hidden
 from .report import Fault, Finding, Kind, Severity
@@ -19,7 +18,7 @@ def shared(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault |
     tree = scene.tree
     dedup = split_dedup(name)
     if dedup is None:
-        if is_lock_name(name):
+        if name.endswith(".lock"):
             return None  # it keeps nobody out when its process has gone
         ends = [end for end in _SHARED if name.endswith(end)]
         if ends and tree.has_queue(name[1:].removesuffix(ends[0])):

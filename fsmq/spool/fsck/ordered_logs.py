@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Callable, Iterator
@@ -15,8 +16,10 @@ from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from ..log.blocks import Blocks
 from ..log.disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
+from ..log.lines import MAX_HEAD_BYTES, parse_head
 from ..log.log_document import Document
 from ..log.log_settings import ChannelSettings
+from ..log.progress_file import PROGRESS, numbers_of, progress_name
 from ..log.reader import as_it_is
 from ..log.segments import Piece, open_file, parse_name
 from ..log.store import Store
@@ -63,6 +66,7 @@ class LogRules:
                 yield partial(self._other, folder, "a channel")
                 continue
             yield partial(self._settings, f"{folder}/channel.json", _channel_settings)
+            yield partial(self._progress, folder)
 
     def _names(self, folder: str) -> list[str]:
         try:
@@ -109,6 +113,27 @@ class LogRules:
             reason = f"{error}: correct it"
             return Fault(Finding(Kind.BAD_SETTINGS, Severity.ERROR, path, reason))
         return None
+
+    def _progress(self, folder: str) -> Fault | None:
+        number = max(numbers_of(self._names(folder)), default=0)
+        if not number:
+            if self._tree.stat(folder) is None:
+                return None
+            reason = f"has no {PROGRESS}: put it back, or delete the channel and create it"
+            return Fault(Finding(Kind.BAD_CHANNEL, Severity.ERROR, folder, reason))
+        path = f"{folder}/{progress_name(number)}"
+        try:
+            fd = self._tree.open(path)
+        except FileNotFoundError:
+            return None  # another one has taken its place
+        try:
+            head = os.pread(fd, MAX_HEAD_BYTES, 0)
+        finally:
+            os.close(fd)
+        if parse_head(head) is not None:
+            return None
+        reason = "has a damaged first line: put it back, or delete the channel and create it"
+        return Fault(Finding(Kind.BAD_CHANNEL, Severity.ERROR, path, reason))
 
     def _segment(self, folder: str, name: str) -> Fault | None:
         path = f"{folder}/{name}"

@@ -49,6 +49,7 @@ class Kind(Enum):
     LOG_HOLE = "log-hole"
     BAD_SEGMENT = "bad-segment"
     BAD_RECORD = "bad-record"
+    BAD_CHANNEL = "bad-channel"
     BAD_SCHEDULE = "bad-schedule"
     NO_PLACE = "no-place"
     SCHEDULE_WITHOUT_QUEUE = "schedule-without-queue"

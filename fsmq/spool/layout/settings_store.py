@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..errors import InvalidValue
@@ -43,7 +44,9 @@ class SettingsStore:
         known = self._known.get(queue)
         if known is not None and known[0] == version:
             return known[1]
-        settings = self._read(path, known[1] if known else DEFAULTS)
+        settings = known[1] if known else DEFAULTS
+        with suppress(ValueError):
+            settings = settings_in(self.document(queue))
         self._known[queue] = (version, settings)
         return settings
 
@@ -58,16 +61,12 @@ class SettingsStore:
             return {}
         version, known = _version(found), self._members.get((queue, name))
         if known is None or known[0] != version:
-            known = version, self._member(queue, name)
+            given = None
+            with suppress(ValueError):
+                given = self.document(queue).get(name)
+            known = version, given if isinstance(given, dict) else {}
             self._members[queue, name] = known
         return known[1]
-
-    def _member(self, queue: str, name: str) -> dict[str, Any]:
-        try:
-            given = self.document(queue).get(name)
-        except ValueError:
-            return {}
-        return given if isinstance(given, dict) else {}
 
     def last(self, queue: str) -> QueueSettings:
         """What ``get`` gave last, without a look at the file."""
@@ -77,9 +76,7 @@ class SettingsStore:
     def problem(self, queue: str) -> str | None:
         """Why a queue's file does not parse; None if it does."""
         try:
-            self._parse(self.path(queue))
-        except FileNotFoundError:
-            return None
+            settings_in(self.document(queue))
         except (OSError, ValueError) as error:
             return str(error)
         return None
@@ -105,17 +102,6 @@ class SettingsStore:
     def path(self, queue: str) -> str:
         """The file of a queue's settings, relative to the root."""
         return self._tree.folder(CONFIG, f"{queue}.json")
-
-    def _read(self, path: str, otherwise: QueueSettings) -> QueueSettings:
-        try:
-            return self._parse(path)
-        except FileNotFoundError:
-            return DEFAULTS
-        except ValueError:
-            return otherwise
-
-    def _parse(self, path: str) -> QueueSettings:
-        return settings_in(documents.read(self._tree, path, _MAX_SETTINGS_BYTES))
 
 
 def settings_in(document: Mapping[str, Any]) -> QueueSettings:

@@ -44,12 +44,6 @@ class Gates:
         self._in_flight: InFlight | None = None
         self._lock = threading.Lock()
 
-    def close(self) -> None:
-        """Give descriptors back."""
-        for gate in self._gates.values():
-            gate.close()
-        self._gates.clear()
-
     @contextmanager
     def turn(self, queue: str, settings: QueueSettings) -> Iterator[Turn]:
         """The claims of one call; at its end it is known whether one was kept back."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import (
@@ -15,7 +16,7 @@ from ..errors import (
     NoSuchChannel,
     NotInFlight,
     as_unavailable,
-    cannot_be_understood,
+    understood,
 )
 from ..layout.dead_letter import check_reason
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
@@ -26,6 +27,7 @@ from .channels import ChannelStore
 from .handed import ChannelMessage, Given, Handed, generation_of, offset_of
 from .handing import Asked
 from .log_settings import ChannelSettings
+from .progress import Hold
 from .ranges import Range, ranges_of
 from .record import LogMessage
 
@@ -83,7 +85,13 @@ class Channel:
         from_: where it begins: "first", "last", an offset, or a moment with a time zone.
         """
         checked = ChannelSettings().changed(settings)
-        with as_unavailable(f"cannot create channel {self.name!r}"), self._held():
+        with as_unavailable(f"cannot create channel {self.name!r}"):
+            if Channels(self.log._store.disk).has(self.name):
+                return False  # no lock that another holds keeps a program waiting that starts
+            return self._create(from_, checked)
+
+    def _create(self, from_: From, checked: ChannelSettings) -> bool:
+        with self._held():
             store = self.log._store
             known = store.known(True)
             start = min(max(self.log.offset_of(from_), known.first), known.end)
@@ -108,10 +116,13 @@ class Channel:
     def change(self, change: Callable[[ChannelSettings], Mapping[str, Any]]) -> ChannelSettings:
         """The same, where ``change`` gives the changes, called with what stands, or raises."""
         with self._doing("store the settings of"), self._held():
-            before = self._standing()
+            store = self._store
+            store.settings()  # raises NoSuchChannel
+            with understood(f"{store.folder}/{CHANNEL_FILE}"):
+                before = store.read_settings()
             settings = before.changed(change(before))
             self._make_dead_letter_queue(settings)
-            self._store.replace_settings(settings)
+            store.replace_settings(settings)
             return settings
 
     def pause(self) -> None:
@@ -121,15 +132,6 @@ class Channel:
     def resume(self) -> None:
         """End a pause."""
         self.configure(paused=False)
-
-    def _standing(self) -> ChannelSettings:
-        try:
-            return self._store.read_settings()
-        except ValueError as error:
-            path = f"{self._store.folder}/{CHANNEL_FILE}"
-            raise cannot_be_understood(path, error) from None
-        except FileNotFoundError:
-            return self._store.settings()  # none, or those of a channel without a file
 
     def _held(self) -> AbstractContextManager[None]:
         """Keep others out who create, change or delete it."""
@@ -170,14 +172,13 @@ class Channel:
         """
         with self._doing("claim from"):
             store = self._store
-            each = store.claim_each(asked, self._bury)
-            generation = store.generation
+            each, generation = store.claim_each(asked, self._bury)
         number = sum(map(len, each))
         self.log.spool.context.metrics.count(("log_claim", self.log.name), number)
         return [
             [
-                ChannelMessage(self, message, hold.deliveries, hold.deadline_ns / 1e9, generation)
-                for message, hold in handed
+                ChannelMessage(self, message, claim.deliveries, claim.until_ns / 1e9, generation)
+                for message, claim in handed
             ]
             for handed in each
         ]
@@ -205,10 +206,10 @@ class Channel:
 
     def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
         """The same for half-open ranges of offsets, such as ``[(0, 1000)]``."""
-        with self._doing("finish messages of"):
-            number = self._store.done(list(ranges), generation)
-        self.log.spool.context.metrics.count(("log_done", self.log.name), number)
-        return number
+        [found] = self.done_each([(list(ranges), generation)])
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def done_each(
         self, asked: Sequence[tuple[list[Range], int | None]]
@@ -302,8 +303,9 @@ class Channel:
     def _state(self, store: ChannelStore) -> ChannelState:
         of = self.log._store
         known = of.known(True)
-        settings, tally = store.settings(), store.tally()
+        settings = store.settings()
         with store.locked() as progress:
+            tally = replace(progress.tally)
             progress.end_timers(int(of.disk.clock() * 1e9))
             position = max(progress.position, known.first)
             lost = known.first - progress.position if progress.position < known.first else 0
@@ -312,8 +314,8 @@ class Channel:
             behind = sum(b - a for a, b in progress.done.gaps(position, known.end))
             in_flight, delayed = progress.count()
             is_full = progress.highest - position >= settings.max_window
-            blocked = _blocked_at(progress.due_holds(), settings)
-            generation = store.generation
+            blocked = _blocked_at(progress.poison, settings)
+            generation = progress.generation
         age = 0.0
         if behind:
             oldest = of.page(position, 1).messages
@@ -375,9 +377,7 @@ class Channel:
             yield
 
 
-def _blocked_at(due: Iterable[Any], settings: ChannelSettings) -> int | None:
-    most = settings.max_deliveries
-    if most is None or settings.poison != "block":
+def _blocked_at(poison: Iterable[Hold], settings: ChannelSettings) -> int | None:
+    if settings.poison != "block":
         return None
-    starts = [next(iter(hold.ranges))[0] for hold in due if hold.deliveries >= most]
-    return min(starts, default=None)
+    return min((hold.ranges.next(0) for hold in poison), default=None)

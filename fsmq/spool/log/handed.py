@@ -34,14 +34,21 @@ class AsyncHanding(Protocol):
 class Handed:
     """What a channel has handed out, whatever may be done with it.
 
-    generation: one more with each seek of the channel.
+    deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
+    channel: settles it; None where something else does. generation: one more with each seek of it.
     """
 
-    __slots__ = ("_settled", "deadline", "deliveries", "generation", "message")
+    __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation", "message")
 
     def __init__(
-        self, message: LogMessage, deliveries: int, deadline: float, generation: int
+        self,
+        channel: Handing | AsyncHanding | None,
+        message: LogMessage,
+        deliveries: int,
+        deadline: float,
+        generation: int,
     ) -> None:
+        self._channel = channel
         self._settled = False
         self.message = message
         self.deliveries = deliveries
@@ -76,26 +83,18 @@ class Handed:
     def published_at(self) -> float:
         return self.message.published_at
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.offset}: {self.body[:40]!r}>"
+
 
 class ChannelMessage(Handed):
     """A message that a channel has handed out.
 
-    deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
     In a ``with`` it is done at the end, and released when the end is an exception.
     """
 
-    __slots__ = ("_channel",)
-
-    def __init__(
-        self,
-        channel: Handing,
-        message: LogMessage,
-        deliveries: int,
-        deadline: float,
-        generation: int,
-    ) -> None:
-        super().__init__(message, deliveries, deadline, generation)
-        self._channel = channel
+    __slots__ = ()
+    _channel: Handing
 
     def done(self) -> bool:
         """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""
@@ -131,25 +130,12 @@ class ChannelMessage(Handed):
         else:
             self.release()
 
-    def __repr__(self) -> str:
-        return f"<ChannelMessage {self.offset} of {self._channel.name!r}: {self.body[:40]!r}>"
-
 
 class AsyncChannelMessage(Handed):
     """A message that a channel has handed out, for coroutines; otherwise as ChannelMessage."""
 
-    __slots__ = ("_channel",)
-
-    def __init__(
-        self,
-        channel: AsyncHanding,
-        message: LogMessage,
-        deliveries: int,
-        deadline: float,
-        generation: int,
-    ) -> None:
-        super().__init__(message, deliveries, deadline, generation)
-        self._channel = channel
+    __slots__ = ()
+    _channel: AsyncHanding
 
     async def done(self) -> bool:
         """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""
@@ -184,9 +170,6 @@ class AsyncChannelMessage(Handed):
             await self.done()
         else:
             await self.release()
-
-    def __repr__(self) -> str:
-        return f"<AsyncChannelMessage {self.offset} of {self._channel.name!r}: {self.body[:40]!r}>"
 
 
 Given = int | Handed

@@ -1,17 +1,18 @@
 """Handing out: which messages a claim gets, by the order that the channel has declared.
 
 none: any ready message, the lowest offset first. key: of one key only the lowest unfinished ones,
-so that a claim may have several of a key, and no two claims do. strict: one claim at a time, in
-order, and nothing behind a message that is not ready.
+and none while another claim has one of that key: a claim may have several of a key, and no two
+claims do. strict: one claim at a time, in order, and nothing behind a message that is not ready.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import takewhile
 from typing import NamedTuple
 
-from .holds import Hold
 from .log_settings import Order
 from .progress import Progress
 from .ranges import Range
@@ -62,7 +63,6 @@ class Chooser:
         order: Order,
         page: Callable[[int, int, int], Page],
         limit: int,
-        most: int | None,
         max_bytes: int = MAX_CLAIM_BYTES,
         *,
         apart: bool = False,
@@ -71,8 +71,9 @@ class Chooser:
         self._order = order
         self._page = page
         self._limit = limit
-        self._most = most  # deliveries; beyond it a message is not handed out
-        self._by_key: dict[str, list[int]] = {}
+        self._keys: set[str] = set()  # of what was chosen
+        self._of_held: Counter[str] = Counter()  # of what was chosen and was held before
+        self._is_claimed: dict[str, bool] = {}
         self._chosen = Chosen({}, {}, {}, [])
         self._number = 0
         self._room = max_bytes
@@ -100,7 +101,7 @@ class Chooser:
         key = message.key if self._order == "key" else None
         if key is not None:
             self._chosen.keys[message.offset] = key
-            self._by_key.setdefault(key, []).append(message.offset)
+            self._keys.add(key)
 
     def _read(self, offset: int) -> LogMessage | None:
         page = self._page(offset, 1, PAGE_BYTES)
@@ -114,40 +115,46 @@ class Chooser:
         """As much as to read at a time: what is read and not handed out takes memory, too."""
         return max(1, min(self._room, PAGE_BYTES))
 
-    def _is_poison(self, hold: Hold) -> bool:
-        return self._most is not None and hold.deliveries >= self._most
-
     def _due(self, count: int) -> None:
         """Those whose claim has ended, or whose delay has."""
-        for offset, hold in self._progress.due():
-            if self._number >= count:
-                return
-            if self._is_poison(hold):
-                continue
-            key = self._progress.key(offset)
-            if key is not None and (self._is_taken(key) or self._is_lower_unfinished(offset, key)):
-                continue
-            message = self._read(offset)
-            if message is not None:
-                self._add(message, hold.deliveries)
+        with closing(self._progress.due()) as due:
+            for offset, hold in due:
+                if self._number >= count:
+                    return
+                key = self._progress.keys.key(offset)
+                if key is not None and self._must_wait(offset, key):
+                    continue
+                message = self._read(offset)
+                if message is not None:
+                    self._add(message, hold.deliveries)
+                    if key is not None:
+                        self._of_held[key] += 1
+
+    def _must_wait(self, offset: int, key: str) -> bool:
+        """Whether a message that is held waits for others of its key."""
+        keys, owner = self._progress.keys, self._progress.owner
+        if self._is_taken(key) or keys.number_below(key, offset) > self._of_held[key]:
+            return True
+        if key not in self._is_claimed:
+            self._is_claimed[key] = any(owner[one].is_claimed for one in keys.held(key))
+        return self._is_claimed[key]
 
     def _is_taken(self, key: str) -> bool:
         """Whether a key is that of another caller's message."""
-        return self._apart and key in self._by_key
-
-    def _is_lower_unfinished(self, offset: int, key: str) -> bool:
-        return self._progress.has_lower(offset, key, self._by_key.get(key, []))
+        return self._apart and key in self._keys
 
     def _passed(self, count: int) -> None:
         """Those that waited for others of their key, which are done now."""
-        for key in self._progress.released_keys(self._by_key):
-            while self._number < count and not self._is_taken(key):
-                offset = self._progress.take_passed(key)
-                if offset is None:
-                    break
-                message = self._read(offset)
-                if message is not None:
-                    self._add(message, 0)
+        progress = self._progress
+        with closing(progress.keys.free(self._of_held)) as free:
+            while self._number < count and (key := next(free, None)) is not None:
+                while self._number < count and not self._is_taken(key):
+                    offset = progress.keys.take(key, progress.is_known)
+                    if offset is None:
+                        break
+                    message = self._read(offset)
+                    if message is not None:
+                        self._add(message, 0)
 
     def _fresh(self, count: int) -> None:
         """Those that nobody has looked at yet."""
@@ -176,10 +183,10 @@ class Chooser:
             key = message.key
             if key is not None and (
                 self._is_taken(key)
-                or self._progress.passed(key)
-                or self._progress.is_held_back(message.offset, key, self._by_key)
+                or self._progress.keys.is_passed(key)
+                or len(self._progress.keys.held(key)) > self._of_held[key]
             ):
-                self._progress.pass_over(message.offset, key)
+                self._progress.keys.pass_over(message.offset, key)
                 return
         self._add(message, 0)
 
@@ -205,7 +212,7 @@ class Chooser:
                     return
                 offset = page.next
                 continue
-            if not hold.is_due or self._is_poison(hold):
+            if not hold.is_due or hold in progress.poison:
                 return
             message = self._read(offset)
             if message is not None:

@@ -63,13 +63,17 @@ class LockFile:
 
     _open: ClassVar[weakref.WeakSet[LockFile]] = weakref.WeakSet()
 
-    def __init__(self, tree: Tree, path: str) -> None:
+    def __init__(self, tree: Tree, path: str, flags: int = os.O_RDWR | os.O_CREAT) -> None:
         self._tree = tree
         self._path = path
-        self._fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
+        self._fd = tree.create_with(path, flags)
         self._inode = os.fstat(self._fd).st_ino
         self._mutex = threading.Lock()
         self._open.add(self)
+
+    @property
+    def path(self) -> str:
+        return self._path
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -107,13 +111,13 @@ class LockFile:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def read_bytes(self, size: int) -> bytes:
-        """The first bytes of the file."""
-        return os.pread(self._fd, size, 0)
+    def read_bytes(self, size: int, start: int = 0) -> bytes:
+        """Bytes of the file."""
+        return os.pread(self._fd, size, start)
 
-    def write_bytes(self, data: bytes) -> None:
-        """Replace the first bytes of the file."""
-        if os.pwrite(self._fd, data, 0) != len(data):
+    def write_bytes(self, data: bytes, start: int = 0) -> None:
+        """Replace bytes of the file."""
+        if os.pwrite(self._fd, data, start) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
 
     @classmethod

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..context import OpenSpool
 from ..durability.settings_lock import LOG, settings_held
-from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable, cannot_be_understood
+from ..errors import FsmqError, InvalidValue, NoSuchLog, as_unavailable, understood
 from ..layout.names import check_queue, is_queue
 from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
@@ -135,7 +135,7 @@ class Logs:
             uuid7(), LogSettings().changed(given), host_name(), self.context.clock()
         )
         path, draft = tree.folder(LOGS, name), tree.folder(LOGS, f".{uuid7()}")
-        with as_unavailable(f"cannot create log {name!r}"), self.held(name):
+        with as_unavailable(f"cannot create log {name!r}"):
             if tree.is_folder(path):
                 tree.sync_folder(tree.folder(LOGS))
                 return False
@@ -160,7 +160,10 @@ class Logs:
             return False
 
     def held(self, name: str) -> AbstractContextManager[None]:
-        """Keep others out who create, change or delete a log, or a channel of it."""
+        """Keep others out who change or delete a log, or create, change or delete a channel of it.
+
+        A log is created by one rename, which needs no lock.
+        """
         return settings_held(self.context.tree, LOG + name)
 
     def configure(
@@ -176,10 +179,8 @@ class Logs:
         check_log(name)
         with as_unavailable(f"cannot store the settings of log {name!r}"), self.held(name):
             store = self.store(name)
-            try:
+            with understood(f"{store.disk.folder}/{LOG_FILE}"):
                 before = store.read_document().settings
-            except ValueError as error:
-                raise cannot_be_understood(f"{store.disk.folder}/{LOG_FILE}", error) from None
             after = before.changed(change(before))
             if after.writers == before.writers:
                 self._replace(store, after)

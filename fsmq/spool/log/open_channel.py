@@ -1,36 +1,37 @@
-"""A channel that is opened: its settings, its lock, and the progress that the lock guards."""
+"""A channel that is opened: its settings, and the progress that its file tells.
+
+The memory is a copy of the file that counts. Under the lock, which is that file, a process compares
+its first line, which no two files have in common, and takes in what others have added behind the
+place up to which it knows it.
+"""
 
 from __future__ import annotations
 
+import errno
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from ..durability.sync import Work
-from ..errors import ClaimVoid, NoSuchChannel, NotInFlight
+from ..errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
 from ..layout import documents
 from ..layout.uuids import uuid7
-from .channel_files import (
-    CHANNEL_FILE,
-    LOCK,
-    MAX_FILE_BYTES,
-    Tally,
-    encode,
-    make_generation,
-    read_tally,
-)
-from .finished import Finished
-from .hints import LockFile
-from .holds import HoldFiles
+from .channel_files import CHANNEL_FILE, MAX_FILE_BYTES, encode
+from .lines import MAX_HEAD_BYTES, NEXT, Line, parse, parse_head
+from .lines import encode as encode_lines
 from .log_settings import ChannelSettings
 from .progress import Progress
+from .progress_file import PROGRESS, ProgressFile, numbers_of, progress_name
 from .ranges import Range
 from .store import Store
 
-_COUNTER_BYTES = 20
-# Folders are listed at least this often, for the sake of who works on them by hand.
-_DISTRUST_S = 1.0
+# A file is replaced when it is so much larger than what it says, and than this.
+_TIMES, _LEAST_BYTES = 4, 128 * 1024
+# So many bytes in front of the place up to which a file is known must be what they were.
+_COMPARED = 24
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+# Keys are read with the messages around them: at least so many at a time.
+_AT_A_TIME = 64
 
 
 class OpenChannel:
@@ -43,11 +44,13 @@ class OpenChannel:
         self._tree = store.disk.tree
         self._sync = sync
         self._mutex = threading.RLock()
-        self._lock: LockFile | None = None  # held, and nothing was announced
-        self._counter = -1
-        self._listed_at = float("-inf")
-        self._generation = 0
+        self._file: ProgressFile | None = None  # while it is locked
+        self._number = 0  # of the file that counts, as far as known
+        self._head = b""  # the first line of the file that the memory is a copy of
+        self._end = 0  # up to here
+        self._last = b""  # the bytes in front of that
         self._progress: Progress | None = None
+        self._made_for: tuple[object, ...] = ()  # settings
         self._settings = ChannelSettings()
         self._version: tuple[int, ...] = ()
         self.note: Callable[..., None] | None = None  # notes a step in the journal, if there is one
@@ -65,117 +68,193 @@ class OpenChannel:
         version = (found.st_mtime_ns, found.st_ino, found.st_size)
         if version != self._version:
             with suppress(ValueError, FileNotFoundError):
-                order = self._settings.order
                 self._settings = self.read_settings()
-                if order != self._settings.order:
-                    self._counter = -1
             self._version = version
         return self._settings
 
     def read_settings(self) -> ChannelSettings:
-        """What the file says. Raises ValueError, OSError."""
+        """What the file says; the defaults where there is none. Raises ValueError, OSError."""
         known = ChannelSettings().as_dict()
-        read = documents.read(self._tree, f"{self.folder}/{CHANNEL_FILE}", MAX_FILE_BYTES)
+        try:
+            read = documents.read(self._tree, f"{self.folder}/{CHANNEL_FILE}", MAX_FILE_BYTES)
+        except FileNotFoundError:
+            read = {}
         return ChannelSettings().changed({n: value for n, value in read.items() if n in known})
 
     def replace_settings(self, settings: ChannelSettings) -> None:
         with self.locked():
-            self._announce()
             self._tree.replace(f"{self.folder}/{CHANNEL_FILE}", encode(settings.as_dict()))
 
-    def tally(self) -> Tally:
-        """What the channel did not get."""
-        return read_tally(self._tree, self.folder)
+    def changed_at_ns(self) -> int:
+        """When a message was claimed or finished last. Raises NoSuchChannel, Unavailable."""
+        while True:
+            self._number = self._number or self._newest()
+            found = self._tree.look(f"{self.folder}/{progress_name(self._number)}")
+            if found is not None:
+                return found.st_mtime_ns
+            self._number = 0
 
     # -- the lock --------------------------------------------------------------------------------
 
     @contextmanager
     def locked(self) -> Iterator[Progress]:
-        """Keep others out; how far the channel is. Raises NoSuchChannel, Unavailable, OSError.
-
-        Call `_announce` before the first change: other processes read all anew then.
-        """
-        with self._mutex:
+        """Keep others out; how far the channel is. Raises NoSuchChannel, Unavailable, OSError."""
+        with self._mutex, self._current_file() as file:
+            known = self._end
+            self._file = file
             try:
-                lock = LockFile(self._tree, f"{self.folder}/{LOCK}")
-            except (FileNotFoundError, NotADirectoryError):
-                raise NoSuchChannel(self.store.disk.name, self.name) from None
-            try:
-                with lock.locked():
-                    if not lock.is_current():
-                        raise NoSuchChannel(self.store.disk.name, self.name)
-                    progress = self._current(lock)
-                    self._lock = lock
-                    yield progress
+                progress = self._progress
+                assert progress is not None
+                yield progress
+                if self._end > known and self._progress is progress:
+                    self._shorten(file, progress)
             except (NotInFlight, ClaimVoid):
                 raise  # nothing was changed
             except BaseException:
                 self._progress = None  # what was changed in part is to be read anew
                 raise
             finally:
-                self._lock = None
-                lock.close()
+                self._file = None
 
-    def _announce(self) -> None:
-        """Let other processes know that holds, or what is done, are about to change."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            self._counter += 1
-            lock.write_bytes(b"%0*d" % (_COUNTER_BYTES, self._counter))
+    @contextmanager
+    def _current_file(self) -> Iterator[ProgressFile]:
+        """The file that counts, locked, when the memory is a copy of it."""
+        while True:
+            self._number = self._number or self._newest()
+            try:
+                file = ProgressFile(self.store.disk, self.folder, self._number)
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
+                self._number = 0
+                continue
+            try:
+                with file.locked():
+                    if file.is_current() and self._follow(file):
+                        yield file
+                        return
+                    self._number = 0
+            finally:
+                file.close()
 
-    def _current(self, lock: LockFile) -> Progress:
-        settings = self.settings()
-        try:
-            counter = int(lock.read_bytes(_COUNTER_BYTES) or b"0")
-        except ValueError:
-            counter = 0
-        now = time.monotonic()
-        if (
-            self._progress is None
-            or counter != self._counter
-            or now - self._listed_at > _DISTRUST_S
-        ):
-            self._load(settings)
-            self._counter, self._listed_at = counter, now
-        assert self._progress is not None
-        return self._progress
-
-    def _load(self, settings: ChannelSettings) -> None:
+    def _newest(self) -> int:
         self._tree.refresh(self.folder)
-        numbers = [int(name) for name in self._tree.names(self.folder) if name.isdecimal()]
-        generation = max(numbers, default=0)
-        if not generation:
-            if not self._tree.is_folder(self.folder):
-                raise NoSuchChannel(self.store.disk.name, self.name)
-            generation = self._begin(self.store.first())
-        if self._progress is None or generation != self._generation:
-            folder = f"{self.folder}/{generation}"
-            self._progress = Progress(Finished(self._tree, folder), HoldFiles(self._tree, folder))
-            self._generation = generation
-        self._progress.load(self._keys_of if settings.order == "key" else None)
+        found = max(numbers_of(self._tree.names(self.folder)), default=0)
+        if found:
+            return found
+        if self._tree.is_folder(self.folder):
+            raise Unavailable(f"{self.folder} has no {PROGRESS}: delete the channel, and create it")
+        raise NoSuchChannel(self.store.disk.name, self.name)
 
-    def _begin(self, start: int) -> int:
-        """A first generation, where someone has removed all by hand."""
-        draft = f"{self.folder}/.{uuid7()}"
-        make_generation(self._tree, draft, start)
-        self._tree.rename(draft, f"{self.folder}/1")
-        self._tree.sync_folder(self.folder)
-        return 1
+    def _follow(self, file: ProgressFile) -> bool:
+        """Take in what the file says; False if another one has taken its place."""
+        settings = self.settings()
+        made_for = settings.order, settings.max_deliveries
+        progress, self._progress = self._progress, None
+        added = b""
+        if made_for == self._made_for and file.read_bytes(len(self._head)) == self._head:
+            added = file.read_from(self._end - len(self._last))
+        if progress is None or not added.startswith(self._last):
+            progress = self._open(file, settings)
+            added = file.read_from(self._end - len(self._last))
+            self._made_for = made_for
+        is_sealed = self._take_in(progress, added[len(self._last) :])
+        if is_sealed:  # who did it may have died before there was another one
+            file.succeed(progress.encode(uuid7()), b"", 0)
+            return False
+        self._progress = progress
+        return True
+
+    def _open(self, file: ProgressFile, settings: ChannelSettings) -> Progress:
+        found = parse_head(file.read_bytes(MAX_HEAD_BYTES))
+        if found is None:
+            raise Unavailable(f"the first line of {file.path} is damaged")
+        # Who gave the file its name may have died before that was durable.
+        self.store.disk.sync_folder(self.folder)
+        file.tidy()
+        head, generation, tally = found
+        self._know(head)
+        return Progress(generation, tally, settings.max_deliveries)
+
+    def _know(self, content: bytes) -> None:
+        """Note which file the memory is a copy of, and that nothing else stands in it."""
+        self._head = content[: content.index(b"\n") + 1]
+        self._end, self._last = len(content), content[-_COMPARED:]
+
+    def _take_in(self, progress: Progress, added: bytes) -> bool:
+        """Take in what was added to the file; whether that is sealed now."""
+        keys: dict[int, str] | None = None if self._settings.order == "key" else {}
+        for line in parse(added):
+            if line.kind == NEXT:
+                return True
+            progress.apply(line, keys)
+        self._end += len(added)
+        self._last = (self._last + added)[-_COMPARED:]
+        return False
+
+    def _write(
+        self,
+        progress: Progress,
+        lines: Iterable[Line],
+        keys: Mapping[int, str] | None = None,
+        work: Work | None = None,
+    ) -> None:
+        """Add lines, and take them in. keys: of what was not held. work: will make them durable."""
+        lines = [line for line in lines if line.ranges]
+        if not lines:
+            return
+        file = self._file
+        assert file is not None
+        data = self._gap + encode_lines(lines)
+        if work is not None:
+            # Opened before it is written: it is told of every failure from here on.
+            work.files.append(self._tree.open(file.path))
+        try:
+            file.write_bytes(data, self._end)
+        except BaseException:
+            if work is not None:
+                work.close()
+            raise
+        self._end, self._last = self._end + len(data), data[-_COMPARED:]
+        for line in lines:
+            progress.apply(line, keys or {})
+
+    @property
+    def _gap(self) -> bytes:
+        """What stands in front of the next line: a killed writer leaves a part of one."""
+        return b"" if self._last.endswith(b"\n") else b"\n"
+
+    def _shorten(self, file: ProgressFile, progress: Progress) -> None:
+        """Let another file take the place of one that is much larger than what it says."""
+        if self._end <= max(_LEAST_BYTES, _TIMES * progress.size):
+            return
+        content, self._progress = progress.encode(uuid7()), None
+        with suppress(OSError):  # what was written counts all the same, and it is tried again
+            is_ours = file.succeed(content, self._gap + encode_lines([Line(NEXT)]), self._end)
+            self._number = file.number + 1
+            if is_ours:
+                self._know(content)
+                self._progress = progress
+
+    def remove_left(self) -> None:
+        """Remove what killed programs have left of its files."""
+        if sum(PROGRESS in name for name in self._tree.names(self.folder)) > 1:
+            with self.locked():  # a living one has the lock
+                assert self._file is not None
+                self._file.tidy()
+
+    # -- keys ------------------------------------------------------------------------------------
 
     def _keys_of(self, ranges: Iterable[Range]) -> dict[int, str]:
-        """The keys of messages, of those that have one."""
+        """The keys of messages, of those that have one; and of others beside them."""
         keys: dict[int, str] = {}
-        first, end = self.store.known().first, self.store.end()
+        offset, end = self.store.known().first, self.store.end()
         for start, stop in ranges:
-            offset = max(start, first)
+            offset = max(start, offset)
             while offset < min(stop, end):
-                page = self.store.page(offset, stop - offset)
+                page = self.store.page(offset, max(stop - offset, _AT_A_TIME))
                 keys.update((m.offset, m.key) for m in page.messages if m.key is not None)
                 if page.next <= offset:
                     break
                 offset = page.next
         return keys
-
-    @property
-    def generation(self) -> int:
-        return self._generation

@@ -1,78 +1,229 @@
-"""Progress: which offsets of a channel are done, handed out, delayed, or passed over.
+"""Progress: which offsets of a channel are done, handed out, given up, or passed over.
 
-What the folders of one generation say, kept in memory: under the channel's lock a process knows by
-a counter whether another one has changed them since.
+It is what the lines of the channel's file say, kept in memory: each line is taken in by `apply`,
+whoever wrote it. Nothing here walks over all that is done or held, but `count`.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from itertools import count
+from typing import TypeAlias
 
-from .finished import Finished
-from .holds import RETRY, Hold, HoldFiles
-from .ranges import Range, Ranges, ranges_of
+from .keys import Keys
+from .lines import BURIED, CLAIMED, DONE, LOST, SKIPPED, SOUGHT, Line, Tally, encode, encode_head
+from .ranges import Range, Ranges
 
-KeysOf = Callable[[Iterable[Range]], dict[int, str]]
+# About so many bytes does a file have for a range, and for a hold.
+_RANGE_BYTES, _HOLD_BYTES = 16, 64
+# So many timers may be those of holds that were finished before they ended.
+_MOST_ENDED = 1000
+_Due: TypeAlias = "tuple[int, int, int, Hold]"
+
+
+class Hold:
+    """Messages that are handed out, or were given up for a while.
+
+    ranges: its unfinished offsets. deliveries: how often they were handed out. deadline_ns: when it
+    ends, Unix nanoseconds. is_due: whether it has ended, as far as seen.
+    """
+
+    __slots__ = ("deadline_ns", "deliveries", "is_due", "kind", "ranges")
+
+    def __init__(self, line: Line, ranges: Ranges) -> None:
+        self.kind = line.kind
+        self.deliveries = line.deliveries
+        self.deadline_ns = line.until_ns
+        self.ranges = ranges
+        self.is_due = False
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether it is a claim that has not ended."""
+        return self.kind == CLAIMED and not self.is_due
 
 
 class Progress:
-    """One generation of a channel. The caller has the lock. Methods raise OSError.
+    """One generation of a channel. The caller has the lock.
 
-    scanned: the offset from which on no message was looked at to be handed out.
+    most: deliveries; a hold that has ended with so many is poison. scanned: the offset from which
+    on no message was looked at to be handed out.
     """
 
-    def __init__(self, finished: Finished, files: HoldFiles) -> None:
-        self.finished = finished
-        self.files = files
+    def __init__(self, generation: int, tally: Tally, most: int | None) -> None:
+        self.tally = tally
+        self.most = most
+        self._begin(generation)
+
+    def _begin(self, generation: int) -> None:
+        self.generation = generation
+        self.done = Ranges()
+        self.held = Ranges()
         self.owner: dict[int, Hold] = {}
-        self.holds: set[Hold] = set()
+        self.poison: set[Hold] = set()
+        self.keys = Keys()
         self.scanned = 0
-        self._held = Ranges()
-        self._keys: dict[int, str] = {}
-        self._offsets: dict[str, set[int]] = {}  # unfinished ones that were handed out, by key
-        self._passed: dict[str, deque[int]] = {}  # those that wait for others of their key
-        self._passed_ranges = Ranges()
-        self._timers: list[tuple[int, int, Hold]] = []
-        self._due: set[Hold] = set()
+        self._holds: set[Hold] = set()
+        self._claimed: set[Hold] = set()
         self._numbers = count()
+        self._now_ns = 0
+        self._timers: list[tuple[int, int, Hold]] = []
+        self._due: list[_Due] = []  # ranges whose holds have ended, or were empty meanwhile
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- what the lines say ----------------------------------------------------------------------
 
-    def load(self, keys_of: KeysOf | None) -> None:
-        """Read the folders anew.
+    def apply(self, line: Line, keys: Mapping[int, str] | None = None) -> None:
+        """Take in a line. keys: of the messages that it holds; None: nobody knows them yet."""
+        if line.kind == SOUGHT:
+            self._begin(self.generation + 1)
+            self.done.update(line.ranges)
+            return
+        new = Ranges(one for start, end in line.ranges for one in self.done.gaps(start, end))
+        if line.is_hold:
+            self._hold(line, new, keys)
+        else:
+            self._end(new)
+            self._count(line.kind, new)
 
-        keys_of: gives the keys of messages by offset, for those that have one.
-        """
-        free_before = self._held.copy()
-        self.finished.load()
-        self.owner, self.holds, self._held = {}, set(), Ranges()
-        self._keys, self._offsets, self._timers, self._due = {}, {}, [], set()
-        for hold in self.files.list():
-            hold.ranges.discard(list(self.done))
-            for start, end in list(hold.ranges):
-                hold.ranges.discard(list(self._held.within(start, end)))
-            if hold.ranges:
-                self._add(hold)
-                if keys_of is not None:
-                    self.note_keys(keys_of(hold.ranges))
-        # What was held and is neither done nor held now is to be handed out again.
-        for start, end in free_before:
-            for gap_start, gap_end in self._held.gaps(start, end):
-                if not self.done.covers(gap_start, gap_end):
-                    self.rescan()
-                    return
+    def _hold(self, line: Line, ranges: Ranges, keys: Mapping[int, str] | None) -> None:
+        if not ranges:
+            return
+        if keys is not None:
+            self.keys.hold(keys)
+        hold = Hold(line, ranges)
+        for start, end in ranges:
+            if keys is None:
+                for one in self.held.gaps(start, end):
+                    self.keys.expect(*one)
+            self._take_out(start, end)
+            self.held.add(start, end)
+            self.owner.update(dict.fromkeys(range(start, end), hold))
+        self._holds.add(hold)
+        self._schedule(hold)
 
-    def rescan(self) -> None:
-        """Look at all messages again that are neither done nor held."""
-        self.scanned = 0
-        self._passed, self._passed_ranges = {}, Ranges()
+    def _end(self, ranges: Ranges) -> None:
+        for start, end in ranges:
+            for offset in self._take_out(start, end):
+                del self.owner[offset]
+                self.keys.finish(offset)
+            self.keys.expect_no_more(start, end)
+            self.held.remove(start, end)
+            self.done.add(start, end)
+
+    def _take_out(self, start: int, end: int) -> list[int]:
+        """Take offsets out of the holds that they are in; those that were in one."""
+        held = [offset for a, b in self.held.within(start, end) for offset in range(a, b)]
+        if not held:
+            return held
+        for hold in {self.owner[offset] for offset in held}:
+            hold.ranges.remove(start, end)
+            if not hold.ranges:
+                for holds in (self._holds, self._claimed, self.poison):
+                    holds.discard(hold)
+        return held
+
+    def _count(self, kind: str, new: Ranges) -> None:
+        tally, number = self.tally, new.count()
+        if not number:
+            return
+        if kind == LOST:
+            tally.lost += number
+            if tally.first_lost is None:
+                tally.first_lost = next(iter(new))[0]
+        elif kind == SKIPPED:
+            tally.skipped += number
+        elif kind == BURIED:
+            tally.buried += number
+
+    def encode(self, uuid: str) -> bytes:
+        """A file that says all this. uuid: of that file."""
+        holds = (
+            Line(hold.kind, list(hold.ranges), hold.deliveries, hold.deadline_ns)
+            for hold in self._holds
+        )
+        head = encode_head(uuid, self.generation, self.tally)
+        return head + encode([Line(DONE, list(self.done))]) + encode(holds)
 
     @property
-    def done(self) -> Ranges:
-        return self.finished.done
+    def size(self) -> int:
+        """About how many bytes such a file has."""
+        ranges = len(self.done) + len(self.held)
+        return _RANGE_BYTES * ranges + _HOLD_BYTES * len(self._holds)
+
+    # -- timers ----------------------------------------------------------------------------------
+
+    def _schedule(self, hold: Hold) -> None:
+        hold.is_due = False
+        if hold.is_claimed:
+            self._claimed.add(hold)
+        heapq.heappush(self._timers, (hold.deadline_ns, next(self._numbers), hold))
+        if len(self._timers) > 2 * len(self._holds) + _MOST_ENDED:
+            self._timers = [timer for timer in self._timers if timer[2] in self._holds]
+            heapq.heapify(self._timers)
+
+    def end_timers(self, now_ns: int) -> None:
+        """Note which holds have ended."""
+        if now_ns < self._now_ns:  # the clock was set back: what has ended may hold again
+            self._timers, self._due, self.poison = [], [], set()
+            for hold in self._holds:
+                self._schedule(hold)
+        self._now_ns = now_ns
+        while self._timers and self._timers[0][0] <= now_ns:
+            hold = heapq.heappop(self._timers)[2]
+            if hold not in self._holds:
+                continue
+            hold.is_due = True
+            self._claimed.discard(hold)
+            if self.most is not None and hold.deliveries >= self.most:
+                self.poison.add(hold)
+                continue
+            for start, end in hold.ranges:
+                heapq.heappush(self._due, (start, end, next(self._numbers), hold))
+
+    def next_deadline_ns(self) -> int | None:
+        """When the next hold ends, if one is to end."""
+        while self._timers and self._timers[0][2] not in self._holds:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    @property
+    def is_any_claimed(self) -> bool:
+        """Whether there is a claim that has not ended."""
+        return bool(self._claimed)
+
+    def due(self) -> Generator[tuple[int, Hold]]:
+        """Offsets whose holds have ended and are no poison, the lowest first."""
+        seen: list[_Due] = []
+        try:
+            while self._due:
+                start, end, number, hold = heapq.heappop(self._due)
+                while start < end and self.owner.get(start) is not hold:
+                    start += 1  # done, or handed out again
+                if start == end:
+                    continue
+                stop = min(end, max(start + 1, self._due[0][0])) if self._due else end
+                if stop < end:
+                    heapq.heappush(self._due, (stop, end, number, hold))
+                seen.append((start, stop, number, hold))
+                for offset in range(start, stop):
+                    if self.owner.get(offset) is hold:
+                        yield offset, hold
+        finally:  # who asks next sees which of them were handed out
+            for one in seen:
+                heapq.heappush(self._due, one)
+
+    def count(self) -> tuple[int, int]:
+        """How many messages are in flight, and how many are delayed."""
+        in_flight = delayed = 0
+        for hold in self._holds:
+            if hold.is_claimed:
+                in_flight += hold.ranges.count()
+            elif not hold.is_due:
+                delayed += hold.ranges.count()
+        return in_flight, delayed
+
+    # -- where it is -----------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
@@ -82,200 +233,24 @@ class Progress:
     @property
     def highest(self) -> int:
         """The offset behind the highest that was handed out."""
-        return max(self.done.end, self._held.end)
+        return max(self.done.end, self.held.end)
 
-    def _add(self, hold: Hold) -> None:
-        self.holds.add(hold)
-        for start, end in hold.ranges:
-            self._held.add(start, end)
-            self.owner.update(dict.fromkeys(range(start, end), hold))
-        self._schedule(hold)
-
-    def note_keys(self, keys: dict[int, str]) -> None:
-        """Note the keys of messages that are held."""
-        for offset, key in keys.items():
-            self._keys[offset] = key
-            self._offsets.setdefault(key, set()).add(offset)
-
-    def _schedule(self, hold: Hold) -> None:
-        self._due.discard(hold)
-        heapq.heappush(self._timers, (hold.deadline_ns, next(self._numbers), hold))
-
-    # -- timers ----------------------------------------------------------------------------------
-
-    def end_timers(self, now_ns: int) -> None:
-        """Note which holds have ended."""
-        while self._timers and self._timers[0][0] <= now_ns:
-            deadline_ns, _, hold = heapq.heappop(self._timers)
-            if hold in self.holds and hold.deadline_ns == deadline_ns:
-                hold.is_due = True
-                self._due.add(hold)
-        # A clock that was set back makes what has ended hold again.
-        for hold in [one for one in self._due if one.deadline_ns > now_ns]:
-            hold.is_due = False
-            self._schedule(hold)
-
-    def next_deadline_ns(self) -> int | None:
-        """When the next hold ends, if one is to end."""
-        while self._timers:
-            deadline_ns, _, hold = self._timers[0]
-            if hold in self.holds and hold.deadline_ns == deadline_ns and not hold.is_due:
-                return deadline_ns
-            heapq.heappop(self._timers)
-        return None
-
-    @property
-    def is_any_claimed(self) -> bool:
-        """Whether there is a claim that has not ended."""
-        return any(hold.is_claim and not hold.is_due for hold in self.holds)
-
-    def due(self) -> Iterator[tuple[int, Hold]]:
-        """Offsets whose holds have ended, the lowest first."""
-        return heapq.merge(*(_offsets_of(hold) for hold in self._due), key=lambda one: one[0])
-
-    def due_holds(self) -> list[Hold]:
-        return list(self._due)
-
-    def count(self) -> tuple[int, int]:
-        """How many messages are in flight, and how many are delayed."""
-        in_flight = delayed = 0
-        for hold in self.holds:
-            if hold.is_due:
-                continue
-            if hold.folder == RETRY:
-                delayed += hold.ranges.count()
-            else:
-                in_flight += hold.ranges.count()
-        return in_flight, delayed
-
-    # -- keys ------------------------------------------------------------------------------------
-
-    def key(self, offset: int) -> str | None:
-        """The key of a message that is held."""
-        return self._keys.get(offset)
-
-    def is_held_back(self, offset: int, key: str, chosen: dict[str, list[int]]) -> bool:
-        """Whether a message waits for another of its key that was handed out.
-
-        chosen: those that the same claim has, by key.
-        """
-        others = self._offsets.get(key)
-        if not others:
-            return False
-        return bool(others.difference(chosen.get(key, ()), (offset,)))
-
-    def has_lower(self, offset: int, key: str, chosen: list[int]) -> bool:
-        """Whether a lower message of its key is handed out, or given up, and not ``chosen``."""
-        return any(other < offset for other in self._offsets.get(key, set()).difference(chosen))
-
-    def pass_over(self, offset: int, key: str) -> None:
-        """Note that a message waits for others of its key."""
-        self._passed.setdefault(key, deque()).append(offset)
-        self._passed_ranges.add(offset, offset + 1)
-
-    def passed(self, key: str) -> bool:
-        return key in self._passed
-
-    def released_keys(self, chosen: dict[str, list[int]]) -> list[str]:
-        """Keys whose waiting messages may go on now, by the lowest of them."""
-        free = [
-            key
-            for key in self._passed
-            if not self._offsets.get(key, set()).difference(chosen.get(key, ()))
-        ]
-        free.sort(key=lambda key: self._passed[key][0])
-        return free
-
-    def take_passed(self, key: str) -> int | None:
-        """The next waiting message of a key; None if there is none."""
-        while waiting := self._passed.get(key):
-            offset = waiting.popleft()
-            self._passed_ranges.remove(offset, offset + 1)
-            if not waiting:
-                del self._passed[key]
-            if offset not in self.owner and offset not in self.done:
-                return offset
-        return None
+    def is_known(self, offset: int) -> bool:
+        """Whether a message is done or held."""
+        return offset in self.owner or offset in self.done
 
     def next_known(self, offset: int) -> int:
         """The first offset from here on that is done or held; a great one if there is none."""
-        found = [next(self.done.within(offset, 1 << 62), None)]
-        found.append(next(self._held.within(offset, 1 << 62), None))
-        return min((one[0] for one in found if one is not None), default=1 << 62)
+        return min(self.done.next(offset), self.held.next(offset))
 
     def fresh(self, limit: int) -> Iterator[Range]:
         """Stretches that nobody has looked at, below a limit."""
-        start = max(self.scanned, self.position)
-        for gap_start, gap_end in list(self.done.gaps(start, limit)):
-            for a, b in list(self._held.gaps(gap_start, gap_end)):
-                yield from list(self._passed_ranges.gaps(a, b))
-
-    # -- changes ---------------------------------------------------------------------------------
-
-    def hand_out(self, offsets: list[int], deliveries: int, folder: str, deadline_ns: int) -> Hold:
-        """Make a hold of offsets, in ascending order; they leave those that they were in."""
-        ranges = Ranges(ranges_of(offsets))
-        hold = self.files.make(folder, ranges, deliveries, deadline_ns)
-        old = {self.owner[offset] for offset in offsets if offset in self.owner}
-        for one in old:
-            one.ranges.discard(ranges)
-            self.files.shrink(one)
-            if not one.ranges:
-                self._remove(one)
-        self._add(hold)
-        return hold
-
-    def renew(self, offsets: list[int], deadline_ns: int) -> None:
-        """Give held offsets, all of one hold, another deadline."""
-        hold = self.owner[offsets[0]]
-        if hold.ranges.count() == len(offsets):
-            self.files.stamp(hold, deadline_ns)
-            self._schedule(hold)
-        else:
-            self.hand_out(offsets, hold.deliveries, hold.folder, deadline_ns)
-
-    def give_up(self, offsets: list[int], deadline_ns: int) -> Hold:
-        """Release held offsets, all of one hold, until a moment."""
-        hold = self.owner[offsets[0]]
-        if hold.is_claim and hold.ranges.count() == len(offsets):
-            self.files.to_retry(hold, deadline_ns)
-            self._schedule(hold)
-            return hold
-        return self.hand_out(offsets, hold.deliveries, RETRY, deadline_ns)
-
-    def forget(self, ranges: Iterable[Range]) -> list[Hold]:
-        """Take offsets that are done out of their holds; the holds that are empty now."""
-        empty: list[Hold] = []
-        pop, keys = self.owner.pop, self._keys
-        for start, end in ranges:
-            touched: dict[int, Hold] = {}
-            for offset in range(start, end):
-                hold = pop(offset, None)
-                if hold is not None:
-                    touched[id(hold)] = hold
-                    if keys and (key := keys.pop(offset, None)) is not None:
-                        self._forget_key(offset, key)
-            self._held.remove(start, end)
-            for hold in touched.values():
-                hold.ranges.remove(start, end)
-                if not hold.ranges:
-                    self._remove(hold)
-                    empty.append(hold)
-        return empty
-
-    def _forget_key(self, offset: int, key: str) -> None:
-        others = self._offsets.get(key)
-        if others is not None:
-            others.discard(offset)
-            if not others:
-                del self._offsets[key]
-
-    def _remove(self, hold: Hold) -> None:
-        self.holds.discard(hold)
-        self._due.discard(hold)
-
-
-def _offsets_of(hold: Hold) -> Iterator[tuple[int, Hold]]:
-    for start, end in list(hold.ranges):
-        for offset in range(start, end):
-            yield offset, hold
+        known = (self.done, self.held, self.keys.waiting)
+        offset = max(self.scanned, self.position)
+        while offset < limit:
+            start = offset
+            for ranges in known:
+                offset = ranges.after(offset)
+            if offset == start:
+                offset = min(limit, *(ranges.next(offset) for ranges in known))
+                yield start, offset

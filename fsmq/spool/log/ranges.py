@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 Range: TypeAlias = tuple[int, int]
+NEVER = 1 << 62
 
 
 class Ranges:
@@ -30,11 +31,6 @@ class Ranges:
     def __iter__(self) -> Iterator[Range]:
         return zip(self._starts, self._ends, strict=True)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ranges) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __contains__(self, number: int) -> bool:
         at = bisect_right(self._starts, number) - 1
         return at >= 0 and number < self._ends[at]
@@ -42,16 +38,15 @@ class Ranges:
     def __repr__(self) -> str:
         return f"Ranges({list(self)})"
 
-    def copy(self) -> Ranges:
-        made = Ranges()
-        made._starts, made._ends = self._starts[:], self._ends[:]
-        return made
-
     def add(self, start: int, end: int) -> None:
         """Add the numbers from ``start`` to before ``end``."""
         if start >= end:
             return
         starts, ends = self._starts, self._ends
+        if not ends or start > ends[-1]:
+            starts.append(start)
+            ends.append(end)
+            return
         first = bisect_left(ends, start)  # the first that touches or lies behind
         last = bisect_right(starts, end)  # the first that lies behind without touching
         if first < last:
@@ -77,10 +72,6 @@ class Ranges:
         for start, end in ranges:
             self.add(start, end)
 
-    def discard(self, ranges: Iterable[Range]) -> None:
-        for start, end in ranges:
-            self.remove(start, end)
-
     def within(self, start: int, end: int) -> Iterator[Range]:
         """What of ``start`` to before ``end`` is in the set."""
         at = bisect_right(self._ends, start)
@@ -97,19 +88,15 @@ class Ranges:
         if start < end:
             yield start, end
 
-    def covers(self, start: int, end: int) -> bool:
-        """Whether all of it is in the set."""
-        return next(self.gaps(start, end), None) is None
-
     def after(self, number: int) -> int:
         """The least number from ``number`` on that is not in the set."""
         at = bisect_right(self._starts, number) - 1
         return self._ends[at] if at >= 0 and number < self._ends[at] else number
 
-    def run(self, number: int) -> Range:
-        """The range that has a number, which is in the set."""
-        at = bisect_right(self._starts, number) - 1
-        return self._starts[at], self._ends[at]
+    def next(self, number: int) -> int:
+        """The least number from ``number`` on that is in the set; a great one if there is none."""
+        at = bisect_right(self._ends, number)
+        return max(number, self._starts[at]) if at < len(self._starts) else NEVER
 
     @property
     def end(self) -> int:

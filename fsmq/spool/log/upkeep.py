@@ -110,8 +110,9 @@ class Upkeep:
             channel = Channel(log, name)
             try:
                 settings = channel.settings()
-                used_at = self._logs.channel(log.name, name).used_at()
-                age = self._logs.context.clock() - used_at
+                store = self._logs.channel(log.name, name)
+                store.remove_left()
+                age = self._logs.context.clock() - store.changed_at_ns() / 1e9
                 if settings.expires is not None and not settings.paused and age > settings.expires:
                     channel.delete()
                     self._note("expired", log.name, name, [(0, 0)])

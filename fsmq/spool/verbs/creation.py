@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from ..context import Context
 from ..durability.settings_lock import settings_held
-from ..errors import InvalidValue, NoSuchQueue, as_unavailable, cannot_be_understood
+from ..errors import InvalidValue, NoSuchQueue, as_unavailable, understood
 from ..layout.names import check_queue
 from ..layout.settings import DEFAULTS, SETTINGS, QueueSettings
 from ..layout.settings_store import settings_in
@@ -39,14 +39,13 @@ def create(
     wanted = settings_in(members)
     tree = context.tree
 
-    def is_such(now: QueueSettings) -> bool:
-        return of_any_kind or all(
-            getattr(now, k) == getattr(wanted, k) for k in _KINDS if k in members
-        )
+    def lacks() -> list[str]:
+        now = context.settings.get(queue)
+        return [k for k in _KINDS if not of_any_kind and getattr(wanted, k) > getattr(now, k)]
 
     with as_unavailable(f"cannot create queue {queue!r}"):
         # Programs that start create what is there: no lock that another holds keeps them waiting.
-        if tree.has_queue(queue) and is_such(context.settings.get(queue)):
+        if tree.has_queue(queue) and not lacks():
             return tree.make_queue(queue)
         with settings_held(tree, queue):
             is_new = not tree.has_queue(queue)
@@ -60,10 +59,8 @@ def create(
             created = tree.make_queue(queue)
             if is_new and not created:
                 forget(context, queue)  # somebody has made it by hand meanwhile, as it is
-            now = context.settings.get(queue)
-    if not is_such(now):
-        lacks = next(k for k in _KINDS if k in members and getattr(now, k) != getattr(wanted, k))
-        raise InvalidValue(lacks, f"queue {queue!r} was created without it")
+            if kinds := lacks():
+                raise InvalidValue(kinds[0], f"queue {queue!r} was created without it")
     return created
 
 
@@ -83,14 +80,15 @@ def change(context: Context, queue: str, change: Change, keeps: str | None = Non
     ):
         if not context.tree.has_queue(queue):
             raise NoSuchQueue(queue)
-        try:
+        with understood(context.settings.path(queue)):
             document = context.settings.document(queue)
             now = settings_in(document)
-        except ValueError as error:
-            raise cannot_be_understood(context.settings.path(queue), error) from None
         members = change(now, document)
         settings = now.changed({n: value for n, value in members.items() if n != keeps})
-        _check(queue, now, settings)
+        if fixed := [k for k in _KINDS if getattr(settings, k) != getattr(now, k)]:
+            raise InvalidValue(fixed[0], "is fixed when the queue is created")
+        if settings.dead_letter_queue == queue:
+            raise InvalidValue("dead_letter_queue", "is the queue itself")
         if settings.dead_letter_queue is not None:
             create(context, settings.dead_letter_queue)
         for name, value in members.items():
@@ -99,11 +97,3 @@ def change(context: Context, queue: str, change: Change, keeps: str | None = Non
                 del document[name]
         context.settings.write(queue, document)
     return settings
-
-
-def _check(queue: str, now: QueueSettings, wanted: QueueSettings) -> None:
-    for field in _KINDS:
-        if getattr(wanted, field) != getattr(now, field):
-            raise InvalidValue(field, "is fixed when the queue is created")
-    if wanted.dead_letter_queue == queue:
-        raise InvalidValue("dead_letter_queue", "is the queue itself")

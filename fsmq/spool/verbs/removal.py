@@ -185,12 +185,11 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
 def delete_queue(context: Context, queue: str) -> Pending[None]:
     """Delete a queue, its settings and all its messages, wherever they are.
 
-    All of it under the lock of its name: who is stopped in the middle meets no later queue when he
-    goes on.
+    All of it under the lock of its name: one that is stopped in the middle meets no later queue
+    when it goes on. Where there is none, what a deletion that died has left of it is removed.
 
     Raises:
-        InvalidValue, NoSuchQueue: there is none; what one that died has left of it is removed then
-        Unavailable
+        InvalidValue, NoSuchQueue, Unavailable
     """
     check_queue(queue)
     tree = context.tree
@@ -202,11 +201,9 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
             work.folders.update(context.topics.folders())
             was_there = tree.has_queue(queue)
             if was_there:
-                # The folder goes behind the messages: after a crash in between a retry finds it.
-                _empty(context, queue, None)
-                died_ns = _discard(context, queue, work)
-                _empty(context, queue, died_ns)
-                _end_subscriptions(context, queue, died_ns)
+                _delete(context, queue, work)
+            else:
+                tree.sync_folder(tree.folder(QUEUES))  # who deleted it may not have done so yet
             forget(context, queue)
             if not was_there:
                 raise NoSuchQueue(queue)
@@ -239,28 +236,27 @@ def forget(context: Context, queue: str) -> None:
     tree.sync_folder(tree.folder(CONFIG))
 
 
-def _empty(context: Context, queue: str, died_ns: int | None) -> None:
-    """Remove a queue's messages; of a queue that has gone, those of a later one stay."""
-    purge_folder(context, queue, NEW, died_ns)
-    purge_folder(context, queue, DELAY, died_ns)
-    if died_ns is None and has_few(context.tree, queue):
-        purge_ready(context, queue)
-
-
-def _discard(context: Context, queue: str, work: Work) -> int:
-    """Let a queue's folder go; the ctime that it has by that. From here on it is gone.
-
-    Now no put and no delivery finds the queue, so one pass sees all that is left.
-    """
+def _delete(context: Context, queue: str, work: Work) -> None:
+    """Remove the messages of a queue, and let its folder go."""
     tree = context.tree
+    # The folder goes behind the messages: after a crash in between a retry finds it.
+    purge_folder(context, queue, NEW)
+    purge_folder(context, queue, DELAY)
+    if has_few(tree, queue):
+        purge_ready(context, queue)
     trash = tree.folder(REMOVE, entry(queue, uuid7()))
     sync_afterwards(tree, queue, work)
     if not _discard_folder(context, queue, trash):
         raise NoSuchQueue(queue)
-    found = tree.stat(trash)
+    # Now no put and no delivery finds the queue, so one pass sees all that is left.
     await_claims(tree, trash)
     context.ready.forget(queue)
-    return found.st_ctime_ns if found is not None else 0
+    purge_folder(context, queue, NEW, is_gone=True)
+    purge_folder(context, queue, DELAY, is_gone=True)
+    for path in context.topics.entries_of(queue):
+        if not tree.has_queue(queue):
+            tree.unlink(path)
+            tree.sync_folder(path.rpartition("/")[0])
 
 
 def _discard_folder(context: Context, queue: str, trash: str) -> bool:
@@ -329,12 +325,13 @@ def purge_folder(
     context: Context,
     queue: str,
     folder: str,
-    died_ns: int | None = None,
+    is_gone: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> int:
     """Remove a queue's messages from ``new/`` or ``delay/``, unfinished ones included; how many.
 
-    died_ns: when the queue was deleted; messages of a later queue of its name stay.
+    is_gone: the queue is. If there is one of its name again, which a shell user has made, what is
+        there may be its own, and stays: to remove an acknowledged message is a loss.
     """
     tree = context.tree
     purged = 0
@@ -345,8 +342,8 @@ def purge_folder(
         if parts is None or parts[0] != queue:
             continue
         path = tree.folder(folder, name)
-        if died_ns is not None and _is_successors(tree, queue, path, died_ns):
-            continue
+        if is_gone and tree.has_queue(queue):
+            break
         if staged is None:
             if remove_from(tree, [transition], queue, parts[1]):
                 context.record(PURGED, queue, parts[1])
@@ -357,24 +354,6 @@ def purge_folder(
         if purged % PROGRESS_STEP == 0:
             progress(purged)
     return purged
-
-
-def _end_subscriptions(context: Context, queue: str, died_ns: int) -> None:
-    tree = context.tree
-    for path in context.topics.entries_of(queue):
-        if not _is_successors(tree, queue, path, died_ns):
-            tree.unlink(path)
-            tree.sync_folder(path.rpartition("/")[0])
-
-
-def _is_successors(tree: Tree, queue: str, path: str, died_ns: int) -> bool:
-    """Whether a file belongs to a later queue of the name of a deleted one, made by hand.
-
-    Then its ctime is not older than the rename of the deleted queue. In doubt the answer is yes: to
-    keep a deleted message is a nuisance, to remove an acknowledged one is a loss.
-    """
-    found = tree.stat(path)
-    return found is not None and found.st_ctime_ns >= died_ns and tree.has_queue(queue)
 
 
 def removal_work(tree: Tree) -> Work:

@@ -20,7 +20,7 @@ from ..errors import (
     NoSuchTopic,
     Unavailable,
     as_unavailable,
-    cannot_be_understood,
+    understood,
 )
 from ..layout.filters import Filter
 from ..layout.names import check_queue, entry
@@ -49,8 +49,9 @@ def _changing(context: Context, topic: str, *, is_there: bool = True) -> Iterato
 
 def create_topic(context: Context, topic: str) -> bool:
     """Create a topic durably; False if it was there. Raises InvalidValue, Unavailable."""
-    with _changing(context, topic, is_there=False):
-        return context.tree.make_folder(TOPICS, topic)
+    check_queue(topic, "topic")
+    with as_unavailable(f"cannot create topic {topic!r}"):
+        return context.tree.make_folder(TOPICS, topic)  # one call, which needs no lock
 
 
 def describe_topic(
@@ -65,18 +66,15 @@ def describe_topic(
     change: called with what stands there, it gives what is to stand there, or raises. creates: the
         topic if it is missing, which has nothing then.
 
-    Raises:
-        InvalidValue, NoSuchTopic, Unavailable
+    Raises InvalidValue, NoSuchTopic, Unavailable.
     """
     topics = context.topics
     with _changing(context, topic, is_there=not creates):
         if creates:
             context.tree.make_folder(TOPICS, topic)
         path = f"{topics.folder(topic)}/{ABOUT}"
-        try:
+        with understood(path):
             found = topics.document(topic)
-        except ValueError as error:
-            raise cannot_be_understood(path, error) from None
         about = change(found)
         text = json.dumps(about).encode() + b"\n"
         if len(text) > MAX_ABOUT_BYTES:
@@ -87,8 +85,7 @@ def describe_topic(
 def delete_topic(context: Context, topic: str) -> None:
     """Delete a topic and its subscriptions durably; queues and messages stay.
 
-    Raises:
-        InvalidValue, NoSuchTopic, Unavailable
+    Raises InvalidValue, NoSuchTopic, Unavailable.
     """
     tree = context.tree
     with _changing(context, topic, is_there=False):
@@ -113,8 +110,7 @@ def subscribe(
 
     subscriber: a queue, or ``logs/<log>``. keep: leave one that is subscribed as it is.
 
-    Raises:
-        InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable
+    Raises InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable.
     """
     path = context.topics.entry(topic, subscriber)
     with _changing(context, topic):
@@ -139,18 +135,16 @@ def change_filter(
 
     change: called with the filter that stands there, it gives the one that is to, or raises.
 
-    Raises:
-        InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable
+    Raises InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable.
     """
     path = context.topics.entry(topic, subscriber)
     with _changing(context, topic):
         try:
-            now = context.topics.filter(path)
+            with understood(path):
+                now = context.topics.filter(path)
         except FileNotFoundError:
             _check(context, subscriber)
             return False
-        except ValueError as error:
-            raise cannot_be_understood(path, error) from None
         _write(context, path, subscriber, change(now))
     return True
 
@@ -158,8 +152,7 @@ def change_filter(
 def unsubscribe(context: Context, topic: str, subscriber: str) -> bool:
     """End a subscription durably; False if there was none.
 
-    Raises:
-        InvalidValue, NoSuchTopic, Unavailable
+    Raises InvalidValue, NoSuchTopic, Unavailable.
     """
     path = context.topics.entry(topic, subscriber)
     with _changing(context, topic):

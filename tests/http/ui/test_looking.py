@@ -211,6 +211,22 @@ def test_what_a_question_has_for_a_shell_does_the_same(api: Api, suite: Suite, q
         api.ask(method, place, body, Content_Type="application/json")
 
 
+def test_a_form_of_settings_changes_back_nothing_of_another(
+    api: Api, suite: Suite, queue: str
+) -> None:
+    shown = page(api, f"q/{queue}/settings")
+    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', shown)
+    fields += re.findall(r'<input name="([^"]+)" value="([^"]*)"', shown)
+    form = [(name, "45" if name == "visibility_timeout" else text) for name, text in fields]
+    api.change(queue, max_depth=7)  # by another, meanwhile
+    asked = post(api, suite, f"q/{queue}", form)
+    assert "visibility_timeout: 30 → 45" in asked
+    assert "max_depth: 7" not in asked
+    post(api, suite, f"q/{queue}", [*form, ("sure", "yes")])
+    settings = api.look(queue)["settings"]
+    assert (settings["visibility_timeout"], settings["max_depth"]) == (45, 7)
+
+
 def test_pages_name_no_command_that_is_not_there() -> None:
     texts = "".join(file.read_text() for file in TEMPLATES.iterdir())
     named = set(re.findall(r"(?:<code>|\| |\n)fsmq ([a-z]+)", texts))

@@ -1,0 +1,129 @@
+"""SIGKILL between any two system calls of a channel's verbs, also while its file is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import NotInFlight
+from fsmq.spool.log.channel import Channel
+from tests.spool.crashing import run_and_die
+from tests.spool.helpers import Clock
+
+NUMBER = 8  # messages; of them 0 to 3 are claimed, for 100 seconds, and 0 is done
+GROWS = pytest.mark.parametrize("grows", [True, False])
+
+
+def channel_of(spool: Spool) -> Channel:
+    return spool.log("users").channel("mailer")
+
+
+def prepare(spool: Spool) -> None:
+    spool.log("users", create=True).publish_many([b"%d" % number for number in range(NUMBER)])
+    settings = {"order": "none", "visibility_timeout": 100, "dead_letter_queue": "dead"}
+    channel_of(spool).create("first", max_deliveries=1, on_poison="skip", **settings)
+    channel_of(spool).claim(4)
+    channel_of(spool).done(0)
+
+
+def files(tree: Path) -> list[Path]:
+    return list((tree / "logs/users/channels/mailer").glob("*progress*"))
+
+
+def crashes(
+    root: Path, clock: Clock, verb: Callable[[Spool], object]
+) -> Iterator[tuple[bool, Spool]]:
+    """Every crash of a verb: whether it was acknowledged, and a process that was there before."""
+    for at in range(1000):
+        tree = root / str(at)
+        with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
+            prepare(spool)
+            acknowledged = run_and_die(tree, verb, at, clock)
+            if acknowledged is None:
+                assert at > 1, "a verb changes something"
+                return
+            with Spool(tree, sync="none", clock=clock, delivers=False) as later:
+                # Who knew the file before the crash knows what one finds who reads it whole.
+                assert channel_of(spool).state() == channel_of(later).state()
+            yield acknowledged, spool
+            spool.tend_logs()
+            [file] = files(tree)
+            assert file.name.startswith("progress.")
+    raise AssertionError("the verb did not end")
+
+
+@pytest.fixture(autouse=True)
+def _each_change_replaces_the_file(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if request.node.callspec.params["grows"]:
+        monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 0)
+        monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 0)
+
+
+def claimed_later(spool: Spool, clock: Clock, seconds: float) -> set[int]:
+    clock.advance(seconds)
+    try:
+        channel_of(spool).configure(on_poison="block", max_deliveries=9)
+        return {message.offset for message in channel_of(spool).claim(100)}
+    finally:
+        clock.advance(-seconds)
+
+
+@GROWS
+def test_what_was_told_to_be_done_stays_done(root: Path, clock: Clock, grows: bool) -> None:
+    for acknowledged, spool in crashes(root, clock, lambda spool: channel_of(spool).done(1, 2)):
+        is_done = channel_of(spool).state().lag == 5
+        assert is_done or not acknowledged
+        assert channel_of(spool).done(1) == (0 if is_done else 1)
+        got = claimed_later(spool, clock, 500)
+        assert got - {2} == {3, 4, 5, 6, 7}
+        assert not (acknowledged and 2 in got)
+
+
+@GROWS
+def test_what_was_told_to_be_released_waits(root: Path, clock: Clock, grows: bool) -> None:
+    release = lambda spool: channel_of(spool).release(1, 3, delay=400)  # noqa: E731
+    for acknowledged, spool in crashes(root, clock, release):
+        got = claimed_later(spool, clock, 200)
+        assert got - {1, 3} == {2, 4, 5, 6, 7}
+        assert not (acknowledged and got & {1, 3})
+        assert claimed_later(spool, clock, 500) >= {1, 3} - got
+
+
+@GROWS
+def test_a_letter_is_counted_once(root: Path, clock: Clock, grows: bool) -> None:
+    for acknowledged, spool in crashes(root, clock, lambda spool: channel_of(spool).bury(1)):
+        assert channel_of(spool).state().buried in ((1,) if acknowledged else (0, 1))
+        with suppress(NotInFlight):
+            channel_of(spool).bury(1)
+        assert channel_of(spool).state().buried == 1
+        assert spool.counts("dead").total == 1
+        assert 1 not in claimed_later(spool, clock, 500)
+
+
+@GROWS
+def test_what_is_skipped_is_counted_once(root: Path, clock: Clock, grows: bool) -> None:
+    def skip(spool: Spool) -> None:
+        clock.advance(200)
+        channel_of(spool).end_poison()
+
+    for _, spool in crashes(root, clock, skip):
+        clock.advance(200)
+        channel_of(spool).end_poison()
+        state = channel_of(spool).state()
+        assert (state.skipped, state.position) == (3, 4)
+        clock.advance(-200)
+
+
+@GROWS
+def test_a_seek_goes_there_or_nowhere(root: Path, clock: Clock, grows: bool) -> None:
+    for acknowledged, spool in crashes(root, clock, lambda spool: channel_of(spool).seek(6)):
+        generation = channel_of(spool).state().generation
+        assert generation in ((2,) if acknowledged else (1, 2))
+        got = claimed_later(spool, clock, 500)
+        assert got == (set(range(1, 8)) if generation == 1 else {6, 7})

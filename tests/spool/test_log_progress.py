@@ -1,0 +1,418 @@
+"""The file of a channel's progress: who adds to it, what damage costs, and who takes its place."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.durability.sync import Work
+from fsmq.spool.errors import NoSuchChannel, Unavailable
+from fsmq.spool.fsck import check
+from fsmq.spool.layout.files import write_all
+from fsmq.spool.log import progress_file
+from fsmq.spool.log.channel import Channel
+from fsmq.spool.log.log import Log, LogEntry
+from tests.spool.crashing import MUTATING
+from tests.spool.helpers import Clock
+
+
+@pytest.fixture
+def log(spool: Spool) -> Log:
+    return spool.log("users", create=True)
+
+
+@pytest.fixture
+def two(spool: Spool, clock: Clock) -> Iterator[Spool]:
+    """A process of its own, as far as memory goes."""
+    with Spool(spool.tree.root, sync="none", clock=clock, delivers=False) as other:
+        yield other
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change is followed by a new file."""
+    monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 0)
+    monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 0)
+
+
+def made(log: Log, number: int, keys: int = 0, **settings: Any) -> Channel:
+    entries = [LogEntry(b"%d" % n, key=f"k{n % keys}" if keys else None) for n in range(number)]
+    log.publish_many(entries)
+    channel = log.channel("mailer")
+    channel.create("first", **{"order": "none", **settings})
+    return channel
+
+
+def seen_by(spool: Spool) -> Channel:
+    return spool.log("users").channel("mailer")
+
+
+def anew(spool: Spool, clock: Clock) -> Spool:
+    return Spool(spool.tree.root, sync="none", clock=clock, delivers=False)
+
+
+def file_of(channel: Channel) -> Path:
+    root = channel.log.spool.context.tree.root
+    [path] = (root / "logs/users/channels/mailer").glob("progress.*")
+    return Path(path)
+
+
+def offsets(channel: Channel, count: int = 1000) -> list[int]:
+    return [message.offset for message in channel.claim(count)]
+
+
+# -- what is done ----------------------------------------------------------------------------------
+
+
+def test_a_slow_finisher_undoes_nothing(
+    log: Log, spool: Spool, clock: Clock, always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sync takes long, and others finish and replace the file meanwhile."""
+    channel = made(log, 300)
+    channel.claim(300, visibility=3600)
+    stalled, go = threading.Event(), threading.Event()
+    sync = channel._store._sync
+
+    def slow(work: Work) -> None:
+        if threading.current_thread().name == "slow":
+            stalled.set()
+            go.wait()
+        sync(work)
+
+    monkeypatch.setattr(channel._store, "_sync", slow)
+    thread = threading.Thread(target=channel.done, args=(299,), name="slow")
+    thread.start()
+    stalled.wait()
+    for offset in range(1, 299, 2):
+        channel.done(offset)
+    go.set()
+    thread.join()
+    with anew(spool, clock) as later:
+        state = seen_by(later).state()
+        assert (state.lag, state.in_flight) == (150, 150)
+        assert seen_by(later).done(*range(1, 300, 2)) == 0
+
+
+def test_many_threads_finish_in_any_order(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 500)
+    monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 0)
+    number = 400
+    left = list(range(1, number))
+    random.Random(5).shuffle(left)
+    with Spool(root, sync="fsync", delivers=False) as spool:
+        channel = made(spool.log("users", create=True), number)
+        channel.claim(number, visibility=3600)
+
+        def work() -> None:
+            while True:
+                try:
+                    offset = left.pop()
+                except IndexError:
+                    return
+                assert channel.done(offset) == 1
+
+        threads = [threading.Thread(target=work) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with Spool(root, delivers=False) as later:
+        state = seen_by(later).state()
+        assert (state.position, state.lag) == (0, 1)
+
+
+def test_who_says_that_it_is_done_already_has_synced_it(
+    log: Log, root: Path, two: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = made(log, 3)
+    channel.claim(3)
+
+    def fails(work: Work) -> None:
+        work.close()
+        raise Unavailable("the disk said no")
+
+    monkeypatch.setattr(channel._store, "_sync", fails)
+    with pytest.raises(Unavailable):
+        channel.done(1)
+    # The disk may have lost the page with that line, and it says so once.
+    synced: list[bytes] = []
+    store = seen_by(two)._store
+    monkeypatch.setattr(store, "_sync", lambda work: synced.append(file_of(channel).read_bytes()))
+    before = file_of(channel).read_bytes()
+    assert seen_by(two).done(1) == 0
+    [content] = synced
+    assert content.startswith(before)
+    assert content[len(before) :].startswith(b"done 1-2 ")
+
+
+# -- what is held ----------------------------------------------------------------------------------
+
+
+def test_two_releases_out_of_one_claim_are_two(log: Log, two: Spool, clock: Clock) -> None:
+    channel = made(log, 4, max_deliveries=2, on_poison="block")
+    channel.claim(4, visibility=600)
+    channel.release(0, 3, delay=300)
+    channel.release(1, 2, delay=600)
+    assert seen_by(two).state().delayed == 4
+    assert offsets(seen_by(two)) == []
+    clock.advance(301)
+    assert [(m.offset, m.deliveries) for m in seen_by(two).claim(9)] == [(0, 2), (3, 2)]
+    clock.advance(300)
+    assert [(m.offset, m.deliveries) for m in channel.claim(9)] == [(1, 2), (2, 2)]
+
+
+def test_of_a_key_no_second_claim_while_one_holds_a_later_message(log: Log, two: Spool) -> None:
+    channel = made(log, 3, keys=1, order="key")
+    first, second = channel.claim(2)
+    first.release()
+    assert offsets(seen_by(two)) == []
+    second.done()
+    assert offsets(seen_by(two)) == [0, 2]
+
+
+def test_a_claim_that_holds_another_key_keeps_nobody_up(log: Log, two: Spool) -> None:
+    channel = made(log, 4, keys=2, order="key")
+    channel.claim(3)
+    channel.release(0)
+    channel.done(2)  # the claim goes on with the other key
+    assert offsets(seen_by(two)) == [0]
+
+
+def test_what_ends_together_is_handed_out_by_offset(log: Log, two: Spool, clock: Clock) -> None:
+    channel = made(log, 40)
+    channel.claim(40, visibility=10)
+    channel.renew(*range(0, 40, 2), visibility=20)
+    channel.release(*range(1, 40, 4), delay=15)
+    clock.advance(21)
+    found: list[int] = []
+    while some := offsets(seen_by(two) if len(found) % 2 else channel, 3):
+        found += some
+    assert found == list(range(40))
+
+
+def test_a_clock_that_is_set_back_lets_claims_hold_again(log: Log, clock: Clock) -> None:
+    channel = made(log, 4)
+    channel.claim(4, visibility=10)
+    clock.advance(11)
+    assert offsets(channel, 1) == [0]
+    clock.advance(-11)
+    assert offsets(channel) == []
+    assert channel.state().in_flight == 4
+    clock.advance(11)
+    assert offsets(channel) == [1, 2, 3]
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def test_a_killed_writer_leaves_a_part_of_a_line(log: Log, two: Spool, spool: Spool) -> None:
+    channel = made(log, 6)
+    channel.claim(3)
+    seen_by(two).state()
+    with file_of(channel).open("ab") as file:
+        file.write(b"done 0-3 12ab")
+    assert seen_by(two).done(1) == 1
+    for process in (spool, two, anew(spool, channel.log._store.disk.clock)):  # type: ignore[arg-type]
+        state = seen_by(process).state()
+        assert (state.lag, state.in_flight) == (5, 2)
+
+
+@pytest.mark.parametrize(("damage", "cost"), [(b"\0", 2), (b"x", 3)], ids=["zeros", "other bytes"])
+def test_damage_costs_lines_up_to_the_next_line_feed_or_zero(
+    log: Log, spool: Spool, damage: bytes, cost: int
+) -> None:
+    channel = made(log, 6)
+    channel.claim(6)
+    for offset in range(6):
+        channel.done(offset)
+    path = file_of(channel)
+    content = path.read_bytes()
+    at = content.index(b"done 2-3")
+    end = content.index(b"done 4-5")
+    path.write_bytes(content[:at] + damage * (end - at) + content[end:])
+    with anew(spool, spool.context.clock) as later:  # type: ignore[arg-type]
+        assert seen_by(later).state().lag == cost
+
+
+def test_an_older_copy_of_the_file_is_believed(log: Log, spool: Spool) -> None:
+    """A backup is played back while programs run."""
+    channel = made(log, 6)
+    channel.claim(3)
+    path = file_of(channel)
+    kept = path.read_bytes()
+    channel.done(0, 1, 2)
+    path.write_bytes(kept)
+    assert channel.done(1) == 1
+    assert (channel.state().lag, channel.state().in_flight) == (5, 2)
+    path.write_bytes(kept + path.read_bytes()[: len(kept)])
+    assert channel.state().lag in (5, 6)
+
+
+def test_a_damaged_first_line_is_told(log: Log, spool: Spool, two: Spool) -> None:
+    channel = made(log, 2)
+    path = file_of(channel)
+    content = path.read_bytes()
+    path.write_bytes(b"F" + content[1:])
+    for process in (spool, two):
+        with pytest.raises(Unavailable, match="damaged"):
+            seen_by(process).claim()
+    assert [f.kind.value for f in check(spool.tree.root, offline=True).findings] == ["bad-channel"]
+    path.unlink()
+    assert [f.kind.value for f in check(spool.tree.root, offline=True).findings] == ["bad-channel"]
+    channel.delete()
+    assert channel.create("first")
+    assert offsets(seen_by(two)) == [0, 1]
+
+
+def test_a_stopped_program_that_goes_on_replaces_nothing_of_a_new_channel(
+    log: Log, two: Spool, always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops while it writes a new file; the channel is deleted and made anew; it goes on."""
+    channel = made(log, 4)
+    channel.claim(4)
+
+    def stopped(fd: int, data: bytes) -> None:
+        monkeypatch.setattr(progress_file, "write_all", write_all)
+        seen_by(two).delete()
+        seen_by(two).create("first", order="none")
+        assert seen_by(two).done(*seen_by(two).claim(3)) == 3
+        write_all(fd, data)
+
+    monkeypatch.setattr(progress_file, "write_all", stopped)
+    channel.done(0)
+    for process in (channel, seen_by(two)):
+        assert (process.state().position, process.state().lag) == (3, 1)
+
+
+def test_a_full_disk_keeps_a_file_as_it_is(
+    log: Log, two: Spool, always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = made(log, 4)
+    channel.claim(4)
+
+    def full(fd: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress_file, "write_all", full)
+        assert channel.done(0) == 1
+        before = file_of(channel)
+        assert seen_by(two).done(1) == 1
+        assert file_of(channel) == before
+    assert channel.done(2) == 1
+    assert file_of(channel) != before
+    assert seen_by(two).state().lag == 1
+
+
+def fail_at(patch: pytest.MonkeyPatch, at: int, number: int) -> list[str]:
+    """Let one of the mutating calls from now on fail; those that were made, by name."""
+    made: list[str] = []
+
+    def wrap(name: str, call: Any) -> Any:
+        def counted(*given: Any, **named: Any) -> Any:
+            if name == "open" and not given[1] & os.O_CREAT:
+                return call(*given, **named)
+            made.append(name)
+            if len(made) == at + 1:
+                raise OSError(number, os.strerror(number))
+            return call(*given, **named)
+
+        return counted
+
+    for name in MUTATING:
+        patch.setattr(os, name, wrap(name, getattr(os, name)))
+    return made
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.ENOENT])
+def test_any_call_may_fail_once(root: Path, clock: Clock, always: None, number: int) -> None:
+    at = 0
+    while True:
+        with (
+            Spool(root / str(at), sync="fsync", clock=clock, delivers=False) as one,
+            anew(one, clock) as two,
+        ):
+            channel = made(one.log("users", create=True), 6)
+            channel.claim(6)
+            seen_by(two).done(0)
+            is_told = True
+            with pytest.MonkeyPatch.context() as patch:
+                calls = fail_at(patch, at, number)
+                try:
+                    assert channel.done(1) == 1
+                except (Unavailable, NoSuchChannel):
+                    is_told = False
+            assert seen_by(two).done(1) in ((0,) if is_told else (0, 1))
+            assert seen_by(two).done(2) == 1
+            assert channel.done(3) == 1
+            with anew(one, clock) as later:
+                for process in (one, two, later):
+                    state = seen_by(process).state()
+                    assert (state.position, state.lag, state.in_flight) == (4, 2, 2)
+            two.tend_logs()
+            assert len(list(file_of(channel).parent.glob("*progress*"))) == 1
+        if len(calls) <= at:
+            assert at > 5
+            return
+        at += 1
+
+
+# -- cost ------------------------------------------------------------------------------------------
+
+
+def calls_of(number: int, root: Path, order: str) -> int:
+    """Python's calls for a claim and its done, of two processes in turn, on a channel where every
+    second message is done, and most others are given up for a day."""
+    clock = Clock()
+    with Spool(root, sync="none", clock=clock, delivers=False) as one, anew(one, clock) as two:
+        channel = made(one.log("users", create=True), number, keys=number, order=order)
+        channel.claim(number, visibility=3600)
+        channel.done(*range(1, number, 2))
+        for offset in range(0, number, 2):
+            channel.release(offset, delay=86400)
+        one.log("users").publish_many([LogEntry(b"new", key=f"n{n}") for n in range(12)])
+        both = [channel, seen_by(two)]
+        for some in both:
+            some.done(*some.claim(1))
+        calls = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            for turn in range(10):
+                [message] = both[turn % 2].claim(1)
+                message.done()
+        finally:
+            sys.setprofile(None)
+        return calls
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_a_claim_and_its_done_cost_the_same_whatever_is_held(root: Path, order: str) -> None:
+    few = calls_of(20, root / "few", order)
+    many = calls_of(4000, root / "many", order)
+    assert many < 1.3 * few
+
+
+def test_a_channel_keeps_no_file_open(log: Log) -> None:
+    channel = made(log, 9)
+    channel.claim(2)
+    before = len(os.listdir("/proc/self/fd"))
+    for name in "abcdef":
+        other = log.channel(name)
+        other.create("first")
+        other.done(*other.claim(3))
+        other.state()
+    assert len(os.listdir("/proc/self/fd")) == before
