@@ -29,7 +29,7 @@ CALLS = (
     *("utime", "link", "unlink", "rmdir", "mkdir", "rename", "posix_fadvise"),
     *("pwrite", "ftruncate", "fdatasync", "getxattr", "setxattr", "removexattr"),
 )
-OTHER_CALLS = (("fcntl", "flock"), ("fcntl", "ioctl"))
+OTHER_CALLS = (("fcntl", "flock"), ("fcntl", "fcntl"), ("fcntl", "ioctl"))
 # Before these nobody has to stop: what comes before one of them cannot be told from what comes
 # after it. The bytes of a file never change, syncs are nothing to a tree in memory, and a
 # descriptor is nobody else's, unless it has a lock.
