@@ -2,8 +2,9 @@
 
 ``ids/<queue>/<link>`` is a second name of a message's file. A message has the id of a link that is
 a name of its file, as long as it stands in its queue; any other link is stale. A put that is to
-replace that message has ``.next-<link>`` as the second name of its file. Whoever changes one of the
-two has locked the id, from the look to the end: docs/decisions/0018-one-lock-an-id.md.
+replace that message has ``.next-<link>`` as the second name of its file, never without ``<link>``.
+Whoever changes one of the two has locked the id, from the look to the end:
+docs/decisions/0018-one-lock-an-id.md.
 """
 
 from __future__ import annotations
@@ -221,8 +222,8 @@ def settle(
     tree.refresh(folder)
     for link in links:
         at, coming = f"{folder}/{link}", f"{folder}/{NEXT}{link}"
-        if not has(tree, at) and not has(tree, coming):
-            continue
+        if not has(tree, at):
+            continue  # nor is there the other one: it is unlinked first
         found = _standing(tree, queue, at)
         if found is not None:
             if has(tree, coming):
@@ -230,7 +231,7 @@ def settle(
         elif (found := _standing(tree, queue, coming)) is not None:
             tree.rename(coming, at, replace=True)
         else:
-            stale += [path for path in (at, coming) if has(tree, path)]
+            stale += [path for path in (coming, at) if has(tree, path)]
         if found is not None:
             had[link] = found
     if stale and not only_looks:
@@ -357,10 +358,13 @@ def forget_links(tree: Tree, queue: str, given_id: str, inode: int) -> int | Non
     if held is None:
         return None
     with held:
-        for after in (False, True):
-            path = link_path(tree, queue, link, coming=after)
-            if has(tree, path) and leads_to(tree, path, inode):
-                forgotten += tree.unlink(path)
+        at = link_path(tree, queue, link)
+        if leads_to(tree, at, inode):
+            if has(tree, link_path(tree, queue, link, coming=True)):
+                settle(tree, queue, [link])  # a dead upsert has left it, and gets the link
+            else:
+                tree.unlink(at)
+            forgotten = 1
     return forgotten
 
 
