@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from .durability.ids import forget_links, given_of
 from .index.apart import Apart
-from .layout.names import facts
+from .layout.names import facts, is_queue
 from .layout.transitions import IDS, INDEX_TRASH, REMOVE
 from .layout.tree import Tree
 from .layout.uuids import uuid7
@@ -91,7 +91,7 @@ class Reaper:
     def _pass(self) -> bool:
         """Go through the folder once; whether anything was unlinked."""
         has_changed = False
-        self._indexed = set(self._tree.names(self._tree.folder(IDS)))
+        self._indexed = {*filter(is_queue, self._tree.names(self._tree.folder(IDS)))}
         for found in self._tree.walk(self._folder):
             if found.name in self._apart or _is_held(found.name):
                 continue

@@ -87,7 +87,11 @@ def take_any_claim_for_ones_own(patch: Patch) -> None:
 
 
 def stamp_what_was_written(patch: Patch) -> None:
-    """A put sets its delay through the descriptor, whatever has become of the file."""
+    """A put sets its delay through the descriptor, whatever has become of the file.
+
+    Where there are no locks of bytes, which keep a mover off.
+    """
+    patch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", False)
 
     def write(staging: put.Staging, draft: Draft) -> None:
         path = staging._staged_path(draft)

@@ -147,6 +147,44 @@ def test_a_deletion_takes_the_deduplication_ids_with_it(tmp_path: Path) -> None:
     raise AssertionError("the deletion did not end")
 
 
+def test_a_message_that_moves_while_it_is_looked_for_is_no_lost_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a power cut that took the line of the sends: is the first put still known?"""
+    look, looks = Tree.look, 0
+    for at in range(100):
+        root = tmp_path / str(at)
+        with Spool(root, sync="none") as one, Spool(root, sync="none") as two:
+            one.create_queue(QUEUE, fifo=True)
+            known = put(one)
+            line = root / "config" / f".{QUEUE}.sends"
+            with line.open("r+b") as file:
+                last = send_lines.read_line(file.fileno()).last
+                send_lines.write_line(file.fileno(), send_lines.Line(last))
+            two.tree.rename(f"queues/{QUEUE}/{known}", f"delay/{QUEUE}:{known}")
+            looks = 0
+
+            def moving(tree: Tree, path: str, two: Spool = two, at: int = at) -> object:
+                nonlocal looks
+                if tree is not two.tree and path.endswith(known):  # noqa: B023
+                    looks += 1
+                    if looks == at + 1:
+                        with suppress(FsmqError):
+                            two.queue(QUEUE).release(known)  # noqa: B023
+                    elif looks == at + 2:
+                        two.queue(QUEUE).claim()
+                return look(tree, path)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Tree, "look", moving)
+                again = put(Spool(root, sync="none", delivers=False))
+            assert again == known
+        if looks <= at:
+            assert at > 1
+            return
+    raise AssertionError("the look did not end")
+
+
 def put_and_acknowledge(spool: Spool) -> None:
     put(spool)
     acknowledge(spool)

@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -391,19 +392,24 @@ def test_nobody_takes_part_in_an_upsert_that_is_stopped(
     assert_clean(jobs)
 
 
-def test_what_an_upsert_that_died_has_left_is_finished_by_whoever_comes(jobs: Indexed) -> None:
-    put(jobs, "a", body=b"old")
-    root = jobs.spool.tree.root
+def _die(jobs: Indexed, act: Callable[[Spool], object]) -> None:
+    """A process does something, and ends there without a word."""
 
-    def die_between(root: Path) -> None:
-        spool = Spool(root, sync="none", delivers=False)
-        stored = spool.unsynced.upsert("jobs", [NewMessage(b"new", id="a")])
-        spool.complete(stored)  # what it replaces has gone, and it is not shown
+    def run(root: Path) -> None:
+        act(Spool(root, sync="none", delivers=False))
         os._exit(0)
 
-    process = multiprocessing.get_context("fork").Process(target=die_between, args=(root,))
+    fork = multiprocessing.get_context("fork")
+    process = fork.Process(target=run, args=(jobs.spool.tree.root,))
     process.start()
     process.join()
+
+
+def test_what_an_upsert_that_died_has_left_is_finished_by_who_comes(jobs: Indexed) -> None:
+    put(jobs, "a", body=b"old")
+    new = [NewMessage(b"new", id="a")]
+    # What it replaces has gone, and it is not shown.
+    _die(jobs, lambda spool: spool.complete(spool.unsynced.upsert("jobs", new)))
     assert links(jobs) == [f"{NEXT}a", "a"]
     assert (found := jobs.find("a")) is not None
     assert found.body == b"new"
@@ -412,6 +418,45 @@ def test_what_an_upsert_that_died_has_left_is_finished_by_whoever_comes(jobs: In
     assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"new"]
     jobs.spool.reap()
     assert_clean(jobs)
+
+
+def test_what_died_before_it_replaced_a_message_does_not_come_behind_its_removal(
+    jobs: Indexed,
+) -> None:
+    put(jobs, "a", body=b"old")
+    _die(jobs, lambda spool: spool.unsynced.upsert("jobs", [NewMessage(b"new", id="a")]))
+    assert links(jobs) == [f"{NEXT}a", "a"]
+    assert jobs.remove("a") == [True]
+    with Spool(jobs.spool.tree.root, sync="none") as other:
+        other.deliver()
+        assert other.queue("jobs").counts().total == 0
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_what_was_written_and_not_answered_comes_out(jobs: Indexed, by_id: bool) -> None:
+    """Those that were given an id have it; the others are put as into any queue."""
+
+    def write(spool: Spool) -> object:
+        messages = [NewMessage(b"x", id="a" if by_id else None, attributes={"k": "v"})]
+        return (spool.unsynced.upsert if by_id else spool.unsynced.put)("jobs", messages)
+
+    _die(jobs, write)
+    with Spool(jobs.spool.tree.root, sync="none") as other:
+        other.deliver()
+        [message] = other.queue("jobs").claim(9)
+        assert message.given_id == ("a" if by_id else None)
+    assert_clean(jobs)
+
+
+def test_a_file_that_lost_its_bytes_with_the_power_leaves_no_link(jobs: Indexed) -> None:
+    _die(jobs, lambda spool: spool.unsynced.upsert("jobs", [NewMessage(b"x", id="a")]))
+    root = jobs.spool.tree.root
+    [torn] = (root / "new").glob(".*")
+    os.truncate(torn, 0)
+    with Spool(root, sync="none") as other:
+        other.deliver()
+    assert (links(jobs), os.listdir(root / "new")) == ([], [])
+    assert jobs.ensure(NewMessage(b"y", id="a"))
 
 
 def test_an_ensure_waits_for_the_put_that_is_under_way(jobs: Indexed) -> None:

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fsmq.spool.context import Pending
+from fsmq.spool.durability.pending import Key, end_all, key_of
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.limits.sends import Group, Key, Sends, Unsent, end_all, key_of
+from fsmq.spool.limits.sends import Group, Sends, Unsent
 
 from ..problems import InternalError
 from .group_commit import Commits, end_of

@@ -197,8 +197,6 @@ def staged_name(queue: str, link: str, name: str, fd: int) -> str:
 
 def open_link(tree: Tree, queue: str, path: str) -> Link | None:
     """Open what a link leads to; None if there is no such link. Raises OSError."""
-    if not has(tree, path):  # which costs less than an error, and is the rule
-        return None
     try:
         return Link(tree, queue, path)
     except OSError as error:
@@ -219,12 +217,16 @@ def settle(
     """
     had: dict[str, Standing] = {}
     stale: list[str] = []
-    tree.refresh(tree.folder(IDS, queue))
+    folder = tree.folder(IDS, queue)
+    tree.refresh(folder)
     for link in links:
-        at, coming = link_path(tree, queue, link), link_path(tree, queue, link, coming=True)
+        at, coming = f"{folder}/{link}", f"{folder}/{NEXT}{link}"
+        if not has(tree, at) and not has(tree, coming):
+            continue
         found = _standing(tree, queue, at)
         if found is not None:
-            _forget_coming(tree, queue, coming)
+            if has(tree, coming):
+                _forget_coming(tree, queue, coming)
         elif (found := _standing(tree, queue, coming)) is not None:
             tree.rename(coming, at, replace=True)
         else:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ..errors import FsmqError, Unavailable
 from .sync import Work
 
 T = TypeVar("T")
+# Names of fifo queues, sorted.
+Key = tuple[str, ...]
 
 
 class Draft(Protocol):
@@ -107,3 +109,17 @@ def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
         [send for pending in pendings for send in pending.sends],
         lambda: each(lambda pending: pending.before()),
     )
+
+
+def key_of(pending: Pending[Any]) -> Key:
+    """The fifo queues of a verb. Verbs of the same queues are sent together."""
+    return tuple(sorted({send.queue for send in pending.sends}))
+
+
+def end_all(pendings: Sequence[Pending[Any]], error: FsmqError) -> None:
+    """Let all fail of some verbs that is not over yet."""
+    for pending in pendings:
+        # Each has an error of its own: one that is raised in many threads mixes their tracebacks.
+        alone = error if len(pendings) == 1 else Unavailable(str(error), 1)
+        for send in pending.sends:
+            send.end(alone)

@@ -1,6 +1,6 @@
 """Numbers of puts: a dot-name that ends in one is left alone while the number is locked.
 
-A number is a byte of ``config/.puts``. A process draws it, and keeps it for its next put: so most
+A number is a byte of ``ids/.puts``. A process draws it, and keeps it for its next put: so most
 puts make no call for it. Of a put by a given id it is that of the id, in its queue's index. The
 lock ends with the process. Recovery takes it then, and with it what the dead put has left:
 docs/decisions/0018-one-lock-an-id.md.
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from ..layout.transitions import CONFIG, IDS
+from ..layout.transitions import IDS
 from ..layout.tree import Tree
 from .byte_locks import HAS_BYTES, ByteLocks
 from .ids import LOCK
@@ -70,7 +70,7 @@ class PutNumbers:
         with self._drawing:
             try:
                 if self._file is None:
-                    self._file = ByteLocks(self._tree, self._tree.folder(CONFIG, PUTS))
+                    self._file = ByteLocks(self._tree, self._tree.folder(IDS, PUTS))
                 for _ in range(_DRAWS):
                     number = int.from_bytes(os.urandom(4))
                     if number not in self._drawn and self._file.take(number):
@@ -90,7 +90,7 @@ def left_by_dead(tree: Tree, queue: str, number: int) -> Iterator[bool]:
     """
     with ExitStack() as files:
         is_free = True
-        for path in (tree.folder(CONFIG, PUTS), f"{tree.folder(IDS, queue)}/{LOCK}"):
+        for path in (tree.folder(IDS, PUTS), f"{tree.folder(IDS, queue)}/{LOCK}"):
             with suppress(FileNotFoundError):  # the queue has no index
                 file = ByteLocks(tree, path)
                 files.callback(file.close)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from ..durability.dedup_records import is_over
-from ..durability.put_numbers import PUTS
 from ..layout.names import split_dedup
 from .messages import Scene, hidden
 from .report import Fault, Finding, Kind, Severity
@@ -16,8 +15,6 @@ _SHARED = (".limits", ".sends", ".claims")
 
 def shared(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
     """A dot-name of ``config/`` that is no draft."""
-    if name == PUTS:
-        return None
     tree = scene.tree
     dedup = split_dedup(name)
     if dedup is None:

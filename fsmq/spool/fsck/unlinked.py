@@ -16,6 +16,7 @@ from ..durability.ids import (
     open_link,
     settle,
 )
+from ..durability.put_numbers import PUTS
 from ..layout.given_ids import link_name
 from ..layout.names import facts, is_queue
 from ..layout.transitions import IDS, INDEX_TRASH, REMOVE
@@ -36,6 +37,8 @@ class LinkRules:
     def index(self, name: str, found: os.stat_result) -> Fault | None:
         """An entry of ``ids/``."""
         path = self._tree.folder(IDS, name)
+        if name == PUTS:
+            return None
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not stat.S_ISDIR(found.st_mode) or not is_queue(name):

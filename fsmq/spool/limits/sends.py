@@ -17,7 +17,7 @@ from typing import Any
 
 from ..durability.dedup_records import DedupRecords, Record
 from ..durability.locks import Lock, patiently
-from ..durability.pending import Draft, Pending, Send
+from ..durability.pending import Draft, Key, Pending, Send, end_all, key_of
 from ..durability.send_lines import (
     PATIENCE_S,
     Line,
@@ -44,8 +44,6 @@ _MOST_BYTES = 100_000
 _LOOK_EVERY_S = 30.0
 # Of so many queues this process remembers what it knows.
 _MOST_QUEUES = 10_000
-# The fifo queues of a verb, sorted.
-Key = tuple[str, ...]
 
 
 class Unsent(Unavailable):
@@ -53,20 +51,6 @@ class Unsent(Unavailable):
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"another put into queue {queue!r} is under way", 1)
-
-
-def key_of(pending: Pending[Any]) -> Key:
-    """The fifo queues of a verb. Verbs of the same queues are sent together."""
-    return tuple(sorted({send.queue for send in pending.sends}))
-
-
-def end_all(pendings: Sequence[Pending[Any]], error: FsmqError) -> None:
-    """Let all fail of some verbs that is not over yet."""
-    for pending in pendings:
-        # Each has an error of its own: one that is raised in many threads mixes their tracebacks.
-        alone = error if len(pendings) == 1 else Unavailable(str(error), 1)
-        for send in pending.sends:
-            send.end(alone)
 
 
 class Sends:
@@ -279,6 +263,7 @@ class _Turn:
                 raise Unsent(queue.name)
             queue.records.forget()
             recover_held(scene.tree, scene.stamps, queue.name, scene.clock(), fd)
+            queue.records.learn(int(scene.clock() * 1000))  # here, where it may take long
             queue.is_known = True
             queue.looks_at = time.monotonic() + _LOOK_EVERY_S
             self._line = read_line(fd)
