@@ -144,6 +144,60 @@ def test_hosts_in_turn_go_on_in_one_segment(log: Log, spool: Spool) -> None:
     assert len([name for name in names(log) if name.startswith(".turn.")]) == 1
 
 
+@MODES
+@pytest.mark.parametrize("lacks", [2, 3, 1])
+def test_a_listing_that_lacks_names_loses_nothing(
+    root: Path, monkeypatch: pytest.MonkeyPatch, writers: str, lacks: int
+) -> None:
+    """A listing is no snapshot: while names come and go it may lack some that are there."""
+    with Spool(root) as spool:
+        log = spool.log("users")
+        log.create(writers=writers, segment_bytes=4096)
+        for number in range(60):
+            log.publish(b"%0200d" % number)
+        log.channel("c").create("first", order="none")
+        own = {path.name for path in segments(log)}
+        listed = os.listdir
+
+        def torn(path: Any) -> list[str]:
+            found = sorted(listed(path))
+            return [name for n, name in enumerate(found) if name not in own or n % lacks]
+
+        with monkeypatch.context() as patch, Spool(root) as other:
+            patch.setattr(os, "listdir", torn)
+            there = other.log("users")
+            assert [int(body) for body in bodies(there)] == list(range(60))
+            channel = there.channel("c")
+            got = [m.offset for _ in range(6) for m in channel.claim(10)]
+            assert got == list(range(60))
+            assert channel.state().lost == 0
+            assert there.publish(b"60") == 60
+            assert log.publish(b"61") == 61
+        assert [int(body) for body in bodies(log)] == list(range(62))
+
+
+@pytest.mark.parametrize("before", ["host", "hosts"])
+def test_what_retention_has_taken_stays_gone_when_writers_change(
+    root: Path, clock: Clock, before: str
+) -> None:
+    with Spool(root, sync="none", clock=clock) as spool:
+        log = spool.log("users")
+        log.create(writers=before, retain_for=60.0)
+        log.publish_many([b"old"] * 5)
+        log.configure(writers="hosts" if before == "host" else "host")
+        log.publish_many([b"new"] * 5)
+        clock.advance(61)
+        for _ in range(4):
+            spool.tend_logs()
+            assert log.publish(b"x") >= 10
+        first = log.first()
+        assert first >= 5
+        with Spool(root, sync="none", clock=clock) as other:
+            there = other.log("users")
+            assert there.first() == first
+            assert [m.offset for m in there.read()] == list(range(first, log.end()))
+
+
 def test_a_stopped_writer_keeps_others_out_for_seconds_only(
     log: Log, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
