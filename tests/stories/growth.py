@@ -7,8 +7,10 @@ import os
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from fsmq.spool import NewMessage, Spool
 from fsmq.spool.log.log import LogEntry
@@ -196,14 +198,22 @@ def grown(root: Path, come: Come, number: int) -> Size:
 
     The first that come may let a program make what it keeps for all of them.
     """
-    clock = Clock()
-    with Spool(root, sync="none", clock=clock) as spool:
+    clock, monotonic, begun = Clock(), time.monotonic, time.time()
+
+    def later() -> float:
+        """What nobody has used for a while is given back."""
+        return monotonic() + clock() - begun
+
+    with (
+        mock.patch("time.monotonic", later),
+        Spool(root, sync="none", clock=clock) as spool,
+    ):
         tracemalloc.start()
         try:
             _let_come(spool, come, range(number))
-            before = _measured(spool, clock)
+            before = _measured(spool, clock, partial(come, spool, -1))
             _let_come(spool, come, range(number, 2 * number))
-            after = _measured(spool, clock)
+            after = _measured(spool, clock, partial(come, spool, -2))
         finally:
             tracemalloc.stop()
     return Size(*(b - a for a, b in zip(before, after, strict=True)))
@@ -215,14 +225,15 @@ def _let_come(spool: Spool, come: Come, numbers: range) -> None:
     spool.deliver()
 
 
-def _measured(spool: Spool, clock: Clock) -> Size:
-    """When everything that has gone has been cleaned up."""
+def _measured(spool: Spool, clock: Clock, come: Callable[[], None]) -> Size:
+    """When everything that has gone has been cleaned up. come: what makes a program look around."""
     for _ in range(3):
         clock.advance(_DAYS_S)
         with Spool(spool.tree.root, sync="none", clock=clock) as mover:  # one that starts
             mover.deliver()
             mover.tend_logs()
             mover.make_moves()
+        come()
         spool.deliver()
         spool.tend_logs()
         spool.reap()
