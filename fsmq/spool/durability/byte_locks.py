@@ -24,15 +24,18 @@ _flock = struct.Struct("hhqqi0q")  # type, whence, start, length, process
 class ByteLocks:
     """An open file some of whose bytes this process has locked; a child has none of the locks.
 
-    path: of the file, which is made if it is missing. Methods raise OSError.
+    path: of the file, which is made if it is missing. shared: others may share these locks, and
+        the file is not open for writing, so that the disk can be made read-only meanwhile. Methods
+        raise OSError.
     """
 
     _opened: ClassVar[weakref.WeakSet[ByteLocks]] = weakref.WeakSet()
 
-    def __init__(self, tree: Tree, path: str) -> None:
+    def __init__(self, tree: Tree, path: str, *, shared: bool = False) -> None:
         self._tree = tree
         self._path = path
-        self._fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
+        self._is_shared = shared
+        self._fd = tree.create_with(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CREAT)
         self._inode = os.fstat(self._fd).st_ino
         self._opened.add(self)
 
@@ -40,7 +43,7 @@ class ByteLocks:
         """Lock a byte, also one of ours; False if it is held by another file of this path."""
         try:
             if HAS_BYTES:
-                self._set(fcntl.F_WRLCK, offset)
+                self._set(fcntl.F_RDLCK if self._is_shared else fcntl.F_WRLCK, offset)
             else:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -29,14 +29,17 @@ _CANNOT = (
 
 
 class PutNumbers:
-    """The numbers that this process has locked. Safe in threads, and on both sides of a fork."""
+    """The numbers that this process has locked. Safe in threads, and on both sides of a fork.
+
+    The locks are shared: if two processes draw the same, recovery waits for both.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._forget()
 
     def take(self) -> int | None:
-        """A number that no other put has; None where none can be locked. Raises OSError."""
+        """A number that no other put of this process has; None where none can be locked. OSError."""
         if self._pid != os.getpid():
             self._forget()
         try:
@@ -70,7 +73,7 @@ class PutNumbers:
         with self._drawing:
             try:
                 if self._file is None:
-                    self._file = ByteLocks(self._tree, self._tree.folder(IDS, PUTS))
+                    self._file = ByteLocks(self._tree, self._tree.folder(IDS, PUTS), shared=True)
                 for _ in range(_DRAWS):
                     number = int.from_bytes(os.urandom(4))
                     if number not in self._drawn and self._file.take(number):

@@ -19,6 +19,7 @@ from ..durability.ids import (
     has,
     hold,
     hold_patiently,
+    leads_to,
     link_path,
     open_link,
     settle,
@@ -72,19 +73,18 @@ def standing(
     at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
     for _ in range(ROUNDS):
         tree.refresh(tree.folder(IDS, queue))
-        inode, found = None, None
         opened = open_link(tree, queue, at)
-        if opened is not None:
-            with opened:
-                inode, found = opened.inode, opened.look((*_STATES, State.REMOVE))
+        if opened is None:
+            return None
+        with opened:
+            found = opened.look((*_STATES, State.REMOVE))
         is_removed = found is not None and found.state is State.REMOVE
-        if found is not None and not is_removed and not (to_remove and has(tree, coming)):
+        is_coming = (is_removed or found is None or to_remove) and has(tree, coming)
+        if found is not None and not is_removed and not is_coming:
             return found
-        # In this order: one that replaces has the one or the other, until it has become the link.
-        is_coming, now = has(tree, coming), tree.stat(at)
-        if not is_coming and (now and now.st_ino) != inode:
-            continue
-        if not is_coming and (now is None or is_removed):
+        if not is_coming and not leads_to(tree, at, opened.inode):
+            continue  # an upsert has just ended
+        if not is_coming and is_removed:
             return None
         # A put whose id is free has stored nothing yet: only one that replaces is waited for.
         held = hold(tree, {queue: [link]})
