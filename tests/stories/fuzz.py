@@ -13,7 +13,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from tests.interleave.judge import TooMany
-from tests.stories.stage import STARTS, Happening, Program, Stage, staged
+from tests.stories.inside import STARTS, Happening
+from tests.stories.stage import Program, Stage, staged
 from tests.stories.story import Story
 
 _PROGRAMS = "abc"

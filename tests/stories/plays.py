@@ -15,7 +15,8 @@ from itertools import count
 from pathlib import Path
 
 from tests.harness.calls import ERRORS
-from tests.stories.stage import STARTS, Happening, Program, Stage, staged
+from tests.stories.inside import STARTS, Happening
+from tests.stories.stage import Program, Stage, staged
 from tests.stories.story import Story
 
 # Longer than every limit of the design: claims, moments of patience, a day's clean-up.
