@@ -39,7 +39,7 @@ class PutNumbers:
         self._forget()
 
     def take(self) -> int | None:
-        """A number that no other put of this process has; None where none can be locked. OSError."""
+        """A number that no other put of this process has; None where none can be locked."""
         if self._pid != os.getpid():
             self._forget()
         try:
