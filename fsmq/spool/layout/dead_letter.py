@@ -8,6 +8,7 @@ disk is full, messages are buried all the same, and do not tell.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from typing import NamedTuple
@@ -25,6 +26,11 @@ USED_UP = "max_deliveries"
 _unprintable = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _line = re.compile(r"([0-9]{1,16}) ([0-9]{1,4}) ([^ ]+)(?: (.*))?", re.DOTALL)
 _HAS_ATTRIBUTES = hasattr(os, "setxattr")  # only Linux
+# No attributes here, no room for them, or another user's file.
+_CANNOT_KEEP = (
+    *(errno.ENOTSUP, errno.ENOSYS, errno.ENOSPC, errno.EDQUOT, errno.E2BIG, errno.ERANGE),
+    *(errno.EACCES, errno.EPERM),
+)
 
 
 class DeadLetter(NamedTuple):
@@ -117,7 +123,10 @@ def read_raw(fd: int) -> bytes | None:
 
 
 def write_raw(fd: int, value: bytes | None) -> bool:
-    """Set the attribute of an open message, or remove it; whether the filesystem has taken it."""
+    """Set the attribute of an open message, or remove it; False where none can be kept.
+
+    Raises OSError if the disk fails.
+    """
     if not _HAS_ATTRIBUTES:
         return False
     try:
@@ -125,6 +134,8 @@ def write_raw(fd: int, value: bytes | None) -> bool:
             os.removexattr(fd, ATTRIBUTE)
         else:
             os.setxattr(fd, ATTRIBUTE, value)
-    except OSError:
-        return False  # no attributes here, no room for them, or another user's file
+    except OSError as error:
+        if error.errno in _CANNOT_KEEP:
+            return False
+        raise
     return True
