@@ -148,14 +148,19 @@ class ChannelStore(OpenChannel):
     # -- what a channel does not get -------------------------------------------------------------
 
     def lose_before(self, first: int) -> int:
-        """Count what retention has removed, or is about to, as lost; how many that are."""
+        """Count what retention is about to remove as lost; how many that are. What was finished
+        there is durable then, too."""
+        work = Work()
         with self.locked() as progress:
-            return self._lose(progress, progress.done.gaps(progress.position, first))
+            lost = list(progress.done.gaps(progress.position, first))
+            # The rest once more: whether another's sync of it worked is not known here.
+            self._write(progress, [Line(LOST, lost), Line(DONE, [(0, first)])], work=work)
+        self._sync(work)
+        self._note(LOST, lost)
+        return size_of(lost)
 
-    def _lose(self, progress: Progress, ranges: Iterable[Range]) -> int:
-        before = progress.tally.lost
+    def _lose(self, progress: Progress, ranges: Iterable[Range]) -> None:
         self._finish(progress, LOST, list(ranges))
-        return progress.tally.lost - before
 
     # -- done ------------------------------------------------------------------------------------
 
