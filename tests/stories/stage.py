@@ -73,6 +73,7 @@ class Program:
 
     def go_on(self) -> None:
         self.is_stopped = False
+        self._pipe.send("go on")
         os.kill(self._pid, signal.SIGCONT)
 
     def wait(self, seconds: float = PATIENCE_S) -> bool:
