@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import InvalidValue
 from . import documents
+from .of_queues import OfQueues
 from .settings import DEFAULTS, SETTINGS, QueueSettings
 from .transitions import CONFIG
 from .tree import Tree
@@ -26,7 +27,7 @@ class SettingsStore:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._known: dict[str, tuple[tuple[int, int, int], QueueSettings]] = {}
+        self._known: OfQueues[tuple[tuple[int, int, int], QueueSettings]] = OfQueues(tree)
         self._members: dict[tuple[str, str], tuple[tuple[int, int, int], dict[str, Any]]] = {}
 
     def get(self, queue: str) -> QueueSettings:
