@@ -26,11 +26,6 @@ USED_UP = "max_deliveries"
 _unprintable = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _line = re.compile(r"([0-9]{1,16}) ([0-9]{1,4}) ([^ ]+)(?: (.*))?", re.DOTALL)
 _HAS_ATTRIBUTES = hasattr(os, "setxattr")  # only Linux
-# No attributes here, no room for them, or another user's file.
-_CANNOT_KEEP = (
-    *(errno.ENOTSUP, errno.ENOSYS, errno.ENOSPC, errno.EDQUOT, errno.E2BIG, errno.ERANGE),
-    *(errno.EACCES, errno.EPERM),
-)
 
 
 class DeadLetter(NamedTuple):
@@ -135,7 +130,7 @@ def write_raw(fd: int, value: bytes | None) -> bool:
         else:
             os.setxattr(fd, ATTRIBUTE, value)
     except OSError as error:
-        if error.errno in _CANNOT_KEEP:
-            return False
-        raise
+        if error.errno == errno.EIO:
+            raise
+        return False  # no attributes here, no room for them, or another user's file
     return True

@@ -153,8 +153,9 @@ class ChannelStore(OpenChannel):
         work = Work()
         with self.locked() as progress:
             lost = list(progress.done.gaps(progress.position, first))
-            # The rest once more: whether another's sync of it worked is not known here.
-            self._write(progress, [Line(LOST, lost), Line(DONE, [(0, first)])], work=work)
+            self._write(progress, [Line(LOST, lost)], work=work)
+            if not lost:  # not written: its time says when the channel was used last
+                work.files.append(self._tree.open(self.path))
         self._sync(work)
         self._note(LOST, lost)
         return size_of(lost)

@@ -90,11 +90,16 @@ class OpenChannel:
             members = {**self._members(), **settings.as_dict()}
             self._tree.replace(f"{self.folder}/{CHANNEL_FILE}", encode(members))
 
+    @property
+    def path(self) -> str:
+        """The file that counts, as far as known."""
+        return f"{self.folder}/{progress_name(self._number)}"
+
     def changed_at_ns(self) -> int:
         """When a message was claimed or finished last. Raises NoSuchChannel, Unavailable."""
         while True:
             self._number = self._number or self._newest()
-            found = self._tree.look(f"{self.folder}/{progress_name(self._number)}")
+            found = self._tree.look(self.path)
             if found is not None:
                 return found.st_mtime_ns
             self._number = 0
