@@ -47,7 +47,8 @@ class Standing(NamedTuple):
 class Held:
     """Ids that this process has locked until :meth:`free`, or the end of a ``with``."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
         self._files: dict[str, ByteLocks] = {}
 
     def __enter__(self) -> Held:
@@ -65,12 +66,19 @@ class Held:
         """Whether the queue still has the index whose ids are locked."""
         return queue in self._files and self._files[queue].stands()
 
-    def take(self, tree: Tree, queue: str, links: Iterable[str]) -> bool:
-        """Lock ids of one more queue; False if one is held, or the index has just gone."""
-        file = self._files[queue] = ByteLocks(tree, f"{tree.folder(IDS, queue)}/{LOCK}")
+    def take(self, queue: str, links: Iterable[str]) -> bool:
+        """Lock ids of a queue; False if one is held, or the index has just gone."""
+        file = self._files.get(queue)
+        if file is None:
+            path = f"{self._tree.folder(IDS, queue)}/{LOCK}"
+            file = self._files[queue] = ByteLocks(self._tree, path)
         # From the last one: the kernel keeps them sorted, and puts each in front of all others.
-        numbers = sorted(set(map(number_of_id, links)), reverse=True)
+        numbers = sorted({zlib.crc32(link.encode()) for link in links}, reverse=True)
         return all(map(file.take, numbers)) and file.stands()
+
+    def give(self, queue: str, link: str) -> None:
+        """Unlock an id."""
+        self._files[queue].give(number_of_id(link))
 
 
 def number_of_id(link: str) -> int:
@@ -85,10 +93,10 @@ def hold(tree: Tree, wanted: Mapping[str, Iterable[str]], patience_s: float = 0.
     """
     end, pause_s = time.monotonic() + patience_s, _FIRST_PAUSE_S
     while True:
-        held = Held()
+        held = Held(tree)
         try:
             # Everywhere in the same order, and nobody waits while he has some: so none is shut out.
-            if all(held.take(tree, queue, wanted[queue]) for queue in sorted(wanted)):
+            if all(held.take(queue, wanted[queue]) for queue in sorted(wanted)):
                 return held
         except BaseException:
             held.free()
@@ -348,24 +356,26 @@ def remove_standing(
         path = None
 
 
-def forget_links(tree: Tree, queue: str, given_id: str, inode: int) -> int | None:
+def forget_links(held: Held, tree: Tree, queue: str, given_id: str, inode: int) -> int | None:
     """Unlink the links of an id that lead to a file, how many; None if its lock is held.
 
-    Raises FileNotFoundError if the queue has no index (any more), and OSError.
+    held: what locks it meanwhile. Raises FileNotFoundError if the queue has no index (any more),
+    and OSError.
     """
-    link, forgotten = link_name(given_id), 0
-    held = hold(tree, {queue: [link]})
-    if held is None:
+    link = link_name(given_id)
+    if not held.take(queue, [link]):
         return None
-    with held:
+    try:
         at = link_path(tree, queue, link)
-        if leads_to(tree, at, inode):
-            if has(tree, link_path(tree, queue, link, coming=True)):
-                settle(tree, queue, [link])  # a dead upsert has left it, and gets the link
-            else:
-                tree.unlink(at)
-            forgotten = 1
-    return forgotten
+        if not leads_to(tree, at, inode):
+            return 0
+        if has(tree, link_path(tree, queue, link, coming=True)):
+            settle(tree, queue, [link])  # a dead upsert has left it, and gets the link
+        else:
+            tree.unlink(at)
+        return 1
+    finally:
+        held.give(queue, link)
 
 
 def has(tree: Tree, path: str) -> bool:
