@@ -208,8 +208,9 @@ class Staging:
             self._refused.append(written)
 
     def _link(self, written: _Written) -> None:
-        coming = written.replaced is not None
-        self._tree.link(written.path, link_path(self._tree, self.queue, written.link, coming=coming))
+        has_other = written.replaced is not None
+        at = link_path(self._tree, self.queue, written.link, coming=has_other)
+        self._tree.link(written.path, at)
 
     def take_out(self, path: str, staged: str) -> bool:
         """Bring what is to be replaced where nobody claims it; False if it is not there."""
