@@ -334,7 +334,8 @@ def test_dead_letters_of_one_id_are_all_kept_and_have_no_id(jobs: Indexed) -> No
     spool.configure("jobs", {"max_deliveries": 5, "dead_letter_queue": "dead"})
     for body in (b"one", b"two"):
         put(jobs, "a", body=body)
-        assert (found := jobs.claim("a")) is not None
+        found = jobs.claim("a")
+        assert found is not None
         spool.queue("jobs").bury(found.id)
         assert_clean(jobs)
     put(jobs, "a")

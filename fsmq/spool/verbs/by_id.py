@@ -304,15 +304,20 @@ def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pendin
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
     """
-    found: list[bool] = []
-    removed: list[str] = []
     with at_index(context, queue, given_ids, "remove from"):
-        for given_id in given_ids:
-            message = standing(context, queue, given_id, to_remove=True)
-            found.append(message is not None and remove_one(context, queue, message.name))
-            if message is not None and found[-1]:
-                removed.append(message.name)
+        names = [_remove(context, queue, given_id) for given_id in given_ids]
+    removed = [name for name in names if name is not None]
+    found = [name is not None for name in names]
     return Pending(_work(context, queue), partial(_removed, context, queue, removed, found))
+
+
+def _remove(context: Context, queue: str, given_id: str) -> str | None:
+    """Remove the message of an id, also if it is replaced meanwhile; its name."""
+    for _ in range(ROUNDS):
+        found = standing(context, queue, given_id, to_remove=True)
+        if found is None or remove_one(context, queue, found.name):
+            return None if found is None else found.name
+    raise Unavailable(f"the message of the id {given_id!r} keeps being replaced")
 
 
 def _removed(context: Context, queue: str, names: list[str], found: list[bool]) -> list[bool]:
