@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..errors import Unavailable, is_full
@@ -132,23 +131,22 @@ def state_of(
     return None
 
 
-@contextmanager
-def latched(tree: Tree, path: str) -> Iterator[None]:
-    """Latch the file of a link, so that nobody claims or releases it.
-
-    Raises Unavailable, OSError.
-    """
-    try:
-        held = patiently(lambda: lock(tree, path, 0), _LATCH_PATIENCE_S)
-    except FileNotFoundError:
-        yield  # the link has gone, and with it the question
-        return
-    if held is None:
-        raise Unavailable("another process is acting on the message of this id right now")
-    try:
-        yield
-    finally:
-        held.unlock()
+def _state_now(tree: Tree, queue: str, at: str, name: str, inode: int) -> State | None:
+    """The same of what a link leads to, for sure. Raises Unavailable, OSError."""
+    state = state_of(tree, queue, name, inode, (*_STATES, State.REMOVE))
+    if state is None:
+        # It may be claimed and released in such a way that each look came too early or late.
+        try:
+            held = patiently(lambda: lock(tree, at, 0), _LATCH_PATIENCE_S)
+        except FileNotFoundError:
+            return None  # the link has gone, and with it the question
+        if held is None:
+            raise Unavailable("another process is acting on the message of this id right now")
+        try:
+            state = state_of(tree, queue, name, inode)
+        finally:
+            held.unlock()
+    return None if state is State.REMOVE else state
 
 
 class Link:
@@ -179,12 +177,11 @@ class Link:
 
     def standing(self) -> Standing | None:
         """The message that has the id; None if the link is stale. Raises Unavailable, OSError."""
-        found = self.look((*_STATES, State.REMOVE))
-        if found is None and self.given is not None:
-            # It may be claimed and released in such a way that each look came too early or late.
-            with latched(self._tree, self._path):
-                found = self.look()
-        return None if found is None or found.state is State.REMOVE else found
+        if self.given is None:
+            return None
+        name, inode = self.given.name, self.inode
+        state = _state_now(self._tree, self._queue, self._path, name, inode)
+        return None if state is None else Standing(name, inode, state)
 
     def staged(self) -> str | None:
         """The dot-name of a put that has written all of it, and has not shown it."""
@@ -336,15 +333,11 @@ def remove_standing(
 
     at: its link. taken_out: its dot-name, if it was brought there. Raises Unavailable, OSError.
     """
-    states = (*_STATES, State.REMOVE)
     path = taken_out
     while True:
         if path is None:
-            state = state_of(tree, queue, old.name, old.inode, states)
+            state = _state_now(tree, queue, at, old.name, old.inode)
             if state is None:
-                with latched(tree, at):  # as in `Link.standing`
-                    state = state_of(tree, queue, old.name, old.inode, states)
-            if state is None or state is State.REMOVE:
                 return
             path = tree.path(state, queue, old.name)
         try:
