@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from .durability.ids import Held, forget_links, given_of
 from .index.apart import Apart
@@ -176,18 +177,14 @@ class Reaper:
         given, file = found
         left = file.st_nlink - 1
         for index in (queue, *(self._indexed - {queue})):
-            if left and index in self._indexed:
-                left -= self._forget(index, given.id, file.st_ino)
-
-    def _forget(self, queue: str, given_id: str, inode: int) -> int:
-        try:
-            forgotten = forget_links(self._held, self._tree, queue, given_id, inode)
-        except FileNotFoundError:
-            return 0  # the queue has just been deleted
-        if forgotten is None:
-            # Another process is changing which message has the id: this one waits apart.
-            raise BlockingIOError(errno.EAGAIN, f"the id {given_id!r} is locked", queue)
-        return forgotten
+            if not left or index not in self._indexed:
+                continue
+            with suppress(FileNotFoundError):  # that queue has just been deleted
+                gone = forget_links(self._held, self._tree, index, given.id, file.st_ino)
+                if gone is None:
+                    # Another process is changing which message has the id: this one waits apart.
+                    raise BlockingIOError(errno.EAGAIN, f"the id {given.id!r} is locked", index)
+                left -= gone
 
     def _failed(self, name: str, error: OSError) -> None:
         self.fault = self.fault or error

@@ -10,7 +10,6 @@ docs/decisions/0018-one-lock-an-id.md.
 from __future__ import annotations
 
 import os
-import time
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -30,8 +29,6 @@ _PATIENCE_S = 5.0
 # In the direction in which messages move, and again where they can move back.
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY, State.DELAY)
 _LATCH_PATIENCE_S = 2.0
-_FIRST_PAUSE_S = 0.0005
-_LONGEST_PAUSE_S = 0.02
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -85,31 +82,24 @@ def number_of_id(link: str) -> int:
     return zlib.crc32(link.encode())
 
 
-def hold(tree: Tree, wanted: Mapping[str, Iterable[str]], patience_s: float = 0.0) -> Held | None:
-    """Lock ids: links of queues. All or none; None if one is still held when the time is over.
+def hold(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held | None:
+    """Lock ids: links of queues. All or none; None if one is held, or an index has just gone.
 
     Raises FileNotFoundError if a queue has no index (any more), and OSError.
     """
-    end, pause_s = time.monotonic() + patience_s, _FIRST_PAUSE_S
-    while True:
-        held = Held(tree)
-        try:
-            # Everywhere in the same order, and nobody waits while he has some: so none is shut out.
-            if all(held.take(queue, wanted[queue]) for queue in sorted(wanted)):
-                return held
-        except BaseException:
+    held, is_all = Held(tree), False
+    try:
+        # Everywhere in the same order, and nobody waits while he has some: so none is shut out.
+        is_all = all(held.take(queue, wanted[queue]) for queue in sorted(wanted))
+    finally:
+        if not is_all:
             held.free()
-            raise
-        held.free()
-        if time.monotonic() >= end:
-            return None
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    return held if is_all else None
 
 
 def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
     """The same; raises Unavailable if one is held for too long."""
-    held = hold(tree, wanted, _PATIENCE_S)
+    held = patiently(lambda: hold(tree, wanted), _PATIENCE_S)
     if held is None:
         raise Unavailable("another process is changing which message has this id right now")
     return held
@@ -326,9 +316,7 @@ def _forget_inode(tree: Tree, queue: str, path: str, number: int) -> None:
             tree.unlink(f"{tree.folder(IDS, queue)}/{entry.name}")
 
 
-def remove_standing(
-    tree: Tree, queue: str, at: str, old: Standing, *, taken_out: str | None = None
-) -> None:
+def remove_standing(tree: Tree, queue: str, at: str, old: Standing, taken_out: str | None) -> None:
     """Remove a message whose id another one is to have, wherever it stands by now.
 
     at: its link. taken_out: its dot-name, if it was brought there. Raises Unavailable, OSError.

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..context import Context, Pending
 from ..durability.ids import (
@@ -24,7 +24,7 @@ from ..durability.ids import (
     settle,
 )
 from ..durability.sync import Work
-from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, as_unavailable, is_full
+from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, as_unavailable
 from ..layout.claim_names import ANY, is_claimed, of_next_claim
 from ..layout.given_ids import check_given, link_name
 from ..layout.message import Message
@@ -38,21 +38,19 @@ from ..layout.transitions import (
     IDS,
     NEW,
     QUEUES,
-    REMOVE,
     REMOVE_DELAY,
     REMOVED,
-    RENEWED,
     State,
 )
 from ..records.journal import Details
 from ..views.look import look
 from ..views.reading import UNLIMITED, read
-from .claim import Claim, claim_one, deadline_of
+from .claim import Claim, claim_one, deadline_of, renew
 from .deliver import deliver_one
-from .latch import is_delayed, latch_patiently, restamp
+from .latch import is_delayed, latch_patiently
 from .receive import claimed_message
 from .release import release, release_uncounted
-from .removal import remove_from, remove_one
+from .removal import remove_from, remove_one, work_of
 from .upsert import check_index
 
 # Where a message that is acknowledged is, comes first.
@@ -251,24 +249,17 @@ def ack_ids(
 def _ack(context: Context, queue: str, given_id: str, name: str | None) -> str | None:
     """Acknowledge the message of an id, by its name if that is known; its name."""
     if name is None:
-        standing_one = standing(context, queue, given_id)
-        if standing_one is None:
+        known = standing(context, queue, given_id)
+        if known is None:
             return None
-        name = standing_one.name
+        name = known.name
     # Without a latch: no other message ever has this name, and one that leaves delay/ after the
     # look is not found by the rename.
     tree = context.tree
-    path = tree.path(State.DELAY, queue, name)
-    found = tree.look(path)
+    found = tree.look(tree.path(State.DELAY, queue, name))
     if found is None or not is_claimed(context.stamps, name, found.st_mtime_ns):
         return None
-    try:
-        is_gone = tree.rename(path, tree.path(State.REMOVE, queue, name), replace=True)
-    except OSError as error:
-        if not is_full(error):
-            raise
-        is_gone = remove_from(tree, (REMOVE_DELAY,), queue, name)  # which needs no room
-    return name if is_gone else None
+    return name if remove_from(tree, (REMOVE_DELAY,), queue, name) else None
 
 
 def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pending[list[bool]]:
@@ -299,7 +290,7 @@ def _removed(context: Context, queue: str, names: Sequence[str | None]) -> Pendi
         context.record_all(REMOVED, queue, removed)
         return [name is not None for name in names]
 
-    return Pending(_work(context, queue), finish_removal)
+    return Pending(work_of(context.tree, queue), finish_removal)
 
 
 def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> Pending[bool]:
@@ -311,38 +302,24 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
         InvalidValue, NoSuchQueue, Unavailable
     """
     check_seconds("visibility", visibility, MAX_VISIBILITY_S)
-    tree = context.tree
-    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
+    renewed: Pending[Any] | None = None
     with at_index(context, queue, given_id, "renew in"):
         found = standing(context, queue, given_id)
-        if found is None or found.state is not State.DELAY:
-            return Pending(_work(context, queue), lambda: False)
-        name = found.name
-        try:
-            if not visibility:
-                released = release(context, queue, name, claim=ANY)
-                return Pending(released.work, lambda: released.finish() is None)
-            deadline_ms = context.now_ms() + round(visibility * 1000)
-            held = restamp(context, queue, name, deadline_ms, claim=ANY)
-        except (NoSuchMessage, ClaimEnded):
-            held = None
-        if held is None:
-            return Pending(_work(context, queue), lambda: False)
-        work.files.append(held.fd)
-    claim_ms = held.deadline_ms - context.now_ms()
+        if found is not None and found.state is State.DELAY:
+            with suppress(NoSuchMessage, ClaimEnded):
+                if visibility:
+                    renewed = renew(context, queue, found.name, visibility, ANY)
+                else:
+                    renewed = release(context, queue, found.name, claim=ANY)
+    if renewed is None:
+        return Pending(work_of(context.tree, queue), lambda: False)
+    end = renewed.finish
 
     def finish_renewal() -> bool:
-        context.record(RENEWED, queue, name, claim_ms=claim_ms)
+        end()
         return True
 
-    return Pending(work, finish_renewal)
-
-
-def _work(context: Context, queue: str) -> Work:
-    tree = context.tree
-    return Work(
-        folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)} | {tree.folder(QUEUES, queue)}
-    )
+    return Pending(renewed.work, finish_renewal)
 
 
 @contextmanager

@@ -32,12 +32,12 @@ from ..layout.given_ids import link_name
 from ..layout.message import NewMessage
 from ..layout.names import check_queue
 from ..layout.settings import QueueSettings
-from ..layout.transitions import ACCEPTED, DELAY, IDS, NEW, QUEUES, REMOVE, State
+from ..layout.transitions import ACCEPTED, DELAY, IDS, NEW, QUEUES, State
 from ..records.journal import Details
 from ..views.counts import Depths
 from .draft import Draft, draft
 from .put import MAX_BATCH
-from .removal import remove_known
+from .removal import remove_one, work_of
 
 
 class Stored(NamedTuple):
@@ -152,7 +152,7 @@ class Staging:
         self._held: Held | None = None
         self._written: list[_Written] = []
         self._refused: list[_Written] = []  # those whose id has a link already
-        self._leaving: set[str] = set()  # whose messages we have begun to remove
+        self._removes = False  # whether we have begun to remove what is replaced
         # Where a message is that nobody may claim any more, though it may yet come back.
         self._taken_out: str | None = None
 
@@ -238,25 +238,19 @@ class Staging:
             return Stored(self.publish())
         tree, queue = self._tree, self.queue
         # Made before the change: a failed sync casts doubt on what was begun before it.
-        work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
-        work.folders.add(tree.folder(QUEUES, queue))
+        work = work_of(tree, queue)
+        self._removes = True
         try:
             for written in self._written:
                 if written.replaced is not None:
-                    self._remove(written.link, written.replaced)
-        except OSError as error:
+                    at = link_path(tree, queue, written.link)
+                    remove_standing(tree, queue, at, written.replaced, self._taken_out)
+        except BaseException as error:
             self.abandon()
-            raise unavailable(error, f"cannot replace a message of queue {queue!r}") from error
-        except BaseException:
-            self.abandon()
+            if isinstance(error, OSError):
+                raise unavailable(error, f"cannot replace a message of queue {queue!r}") from error
             raise
         return Stored([], Pending(work, lambda: Stored(self.publish()), self.abandon))
-
-    def _remove(self, link: str, old: Standing) -> None:
-        tree = self._tree
-        self._leaving.add(link)
-        at = link_path(tree, self.queue, link)
-        remove_standing(tree, self.queue, at, old, taken_out=self._taken_out)
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""
@@ -265,11 +259,10 @@ class Staging:
                 for written in self._written:
                     self._show(written)
             self._check_current()
-        except OSError as error:
+        except BaseException as error:
             self.abandon()
-            raise unavailable(error, f"cannot publish to queue {self.queue!r}") from error
-        except BaseException:
-            self.abandon()
+            if isinstance(error, OSError):
+                raise unavailable(error, f"cannot publish to queue {self.queue!r}") from error
             raise
         self._free()
         accepted: list[tuple[str, Details]] = [
@@ -318,7 +311,7 @@ class Staging:
             settle(tree, queue, [written.link])  # it comes back
         elif (
             old is not None
-            and written.link in self._leaving
+            and self._removes
             and state_of(tree, queue, old.name, old.inode) is None
             and self._is_current()
         ):
@@ -328,12 +321,7 @@ class Staging:
             if leads_to(tree, at, written.inode):
                 tree.unlink(at)
         if not tree.unlink(written.path):
-            remove_known(
-                self._context,
-                queue,
-                written.draft.message_id,
-                lambda _, fd, found: found.st_ino == written.inode,
-            )
+            remove_one(self._context, queue, written.draft.message_id)
 
     def _free(self) -> None:
         held, self._held = self._held, None
