@@ -23,7 +23,11 @@ from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
 from .backoff import back_off
+from .creation import create
 from .latch import IsWanted, Latched, anyone, check_held, latch_patiently, not_held, restamp
+
+# For the lock of a dead-letter queue that is missing: who holds it keeps no mover from its work.
+_PATIENCE_S = 0.1
 
 
 def release(
@@ -214,11 +218,11 @@ def bury(
 
     Raises:
         FileExistsError: that queue has a message of this id; nothing was changed.
-        OSError
+        Unavailable, OSError
     """
     tree, stamps = context.tree, context.stamps
     if not tree.has_queue(dead_letters):
-        tree.make_queue(dead_letters)
+        create(context, dead_letters, patience_s=_PATIENCE_S)
     source = tree.path(State.DELAY, queue, message_id)
     if exists(tree, dead_letters, message_id):
         # A rename fails only if the other message is ready, not if it is new or hidden.
