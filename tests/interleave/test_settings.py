@@ -217,6 +217,7 @@ PLANS: list[tuple[Thing, bool, str, Sequence[str]]] = [
     (QUEUE, False, "create fifo", ["create fifo", "delete"]),
     (QUEUE, False, "create indexed", ["create", "retain"]),
     (QUEUE, False, "create indexed", ["create indexed", "delete", "create fifo"]),
+    (QUEUE, True, "create fifo", ["delete"]),
     (QUEUE, True, "create fifo", ["delete", "create"]),
     (QUEUE, True, "create", ["delete"]),
     (QUEUE, True, "pause", ["retain"]),

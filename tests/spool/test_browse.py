@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
+from fsmq.spool.context import Context
 from fsmq.spool.moves import order as moves
+from fsmq.spool.moves import work
+from fsmq.spool.verbs.creation import create
 from fsmq.spool.views.browse import peek_all
 from tests.spool.helpers import Clock, tree_of, visible
 
@@ -305,14 +308,13 @@ def test_a_move_whose_target_is_gone_before_it_leaves_all_where_it_was(
     if state is State.READY:
         spool.deliver()
     order = spool.begin_move("jobs", "other")
-    make_queue = spool.tree.make_queue
 
-    def made_and_deleted(queue: str) -> bool:
-        made = make_queue(queue)
+    def made_and_deleted(context: Context, queue: str) -> bool:
+        made = create(context, queue)
         spool.delete_queue(queue)
         return made
 
-    monkeypatch.setattr(spool.tree, "make_queue", made_and_deleted)
+    monkeypatch.setattr(work, "create", made_and_deleted)
     assert spool.make_moves() == 1
     found = spool.find_move(order.ref)
     assert found is not None

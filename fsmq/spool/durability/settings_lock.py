@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ..errors import Unavailable, is_full
 from ..layout.transitions import CONFIG
@@ -21,7 +21,7 @@ _PATIENCE_S = 5.0
 
 
 @contextmanager
-def settings_held(tree: Tree, name: str) -> Iterator[None]:
+def settings_held(tree: Tree, name: str, patience_s: float | None = None) -> Iterator[None]:
     """Keep others out who create, change or delete what has this name: a queue, or as above.
 
     Where there are no locks it goes on without; on a full disk, too, where nothing can be written
@@ -30,7 +30,8 @@ def settings_held(tree: Tree, name: str) -> Iterator[None]:
     path = tree.folder(CONFIG, f".{name}.lock")
     held: Lock | None = None
     try:
-        held = patiently(lambda: lock(tree, path, os.O_CREAT), _PATIENCE_S)
+        patience_s = _PATIENCE_S if patience_s is None else patience_s
+        held = patiently(lambda: lock(tree, path, os.O_CREAT), patience_s)
         is_busy = held is None
     except OSError as error:
         if error.errno not in NO_LOCKS and not is_full(error):
@@ -44,5 +45,4 @@ def settings_held(tree: Tree, name: str) -> Iterator[None]:
         yield
     finally:
         if held is not None:
-            with suppress(OSError):  # a file that stays keeps nobody out
-                held.free()
+            held.free()

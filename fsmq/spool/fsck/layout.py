@@ -174,7 +174,7 @@ class LayoutRules:
         finding = Finding(
             Kind.NO_DEAD_LETTERS, Severity.WARNING, path, reason, "create the dead-letter queue"
         )
-        return Fault(finding, lambda: self._tree.make_queue(dead_letters) or True)
+        return Fault(finding, lambda: self._scene.make_queue(dead_letters))
 
     def _elsewhere(self, path: str, found: os.stat_result) -> Fault | None:
         if found.st_dev == self._root.st_dev and path not in self._mounts:

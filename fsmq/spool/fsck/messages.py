@@ -10,6 +10,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import inf
@@ -17,7 +18,9 @@ from math import inf
 from ..durability.dotnames import LATE_AFTER_S, is_being_written, recover_one
 from ..durability.locks import is_reservation, is_stale
 from ..durability.send_lines import recover_sends
+from ..durability.settings_lock import settings_held
 from ..durability.unfinished import is_complete
+from ..errors import Unavailable
 from ..layout.compression import ZSTD_MAGIC, decompress
 from ..layout.message import MAX_HEADER_BYTES, header
 from ..layout.names import (
@@ -57,6 +60,12 @@ class Scene:
     def now(self) -> float:
         """The time by which ages are reckoned: offline everything is old enough."""
         return inf if self.offline else self.clock()
+
+    def make_queue(self, queue: str) -> bool:
+        """Create a queue that is missing; False while another process creates or deletes it."""
+        with suppress(Unavailable), settings_held(self.tree, queue):
+            self.tree.make_folder(QUEUES, queue)
+        return self.tree.has_queue(queue)
 
     def is_late(self, found: os.stat_result) -> bool:
         """Whether a mover would have removed or promoted this file by now."""
@@ -166,7 +175,7 @@ class MessageRules:
             reason,
             "create the queue" if creates else None,
         )
-        mend = (lambda: self._tree.make_queue(queue) or True) if creates else None
+        mend = (lambda: self._scene.make_queue(queue)) if creates else None
         return Fault(finding, mend, group=queue)
 
     def _message(self, path: str, message_id: str, found: os.stat_result) -> Fault | None:

@@ -142,15 +142,12 @@ class Tree:
     def has_queue(self, queue: str) -> bool:
         return self.is_folder(f"{self._at[QUEUES]}/{queue}")
 
-    def make_queue(self, queue: str) -> bool:
-        """Create a queue's folder; False if it was there, OSError if something else is.
+    def make_folder(self, within: str, name: str) -> bool:
+        """Create a folder within one of the layout; False if it was there, OSError if something
+        else is.
 
         Durably in either case.
         """
-        return self.make_folder(QUEUES, queue)
-
-    def make_folder(self, within: str, name: str) -> bool:
-        """The same for a folder within any folder of the layout."""
         path = self.folder(within, name)
         is_new = True
         try:

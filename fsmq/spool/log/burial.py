@@ -10,6 +10,7 @@ from ..errors import DuplicateMessage
 from ..layout import dead_letter
 from ..layout.names import check_queue
 from ..layout.uuids import derived_uuid7
+from ..verbs.creation import create
 from ..verbs.put import put
 from ..views.counts import Depths, count
 from .channels import ChannelStore
@@ -34,7 +35,7 @@ def bury(
     context, of = spool.context, store.store
     queue = check_queue(store.settings().dead_letter_queue or "")
     depths = Depths(lambda name: count(context.tree, context.stamps, name, context.now_ms()).total)
-    context.tree.make_queue(queue)
+    create(context, queue)
     told = dead_letter.DeadLetter(
         dead_letter.of_channel(of.disk.name, store.name),
         reason,
@@ -47,8 +48,12 @@ def bury(
         new = copy_of(message, derived, log=of.disk.name, channel=store.name)
         try:
             letter = put(context, depths, queue, [new])
-            for fd in letter.work.files:  # before its sync
-                dead_letter.write_raw(fd, dead_letter.pack(told))
+            try:
+                for fd in letter.work.files:  # before its sync
+                    dead_letter.write_raw(fd, dead_letter.pack(told))
+            except OSError:
+                letter.abandon()
+                raise
             spool.complete(letter)
         except DuplicateMessage:
             continue  # it was buried, and the power failed before it was done here

@@ -40,6 +40,7 @@ from ..layout.transitions import (
     Transition,
 )
 from ..verbs import move as moving
+from ..verbs.creation import create
 from ..verbs.dedup import content_id, read_side, write_side
 from ..verbs.links_of_move import PART, linked
 from ..verbs.redrive import Redrive, Redriven, buried_at
@@ -150,8 +151,8 @@ class MoveWork:
             # The source's read side is appended to the write side, too: it collapses there again.
             target = write_side(move.target)
             pairs = [(read_side(move.source), target), (write_side(move.source), target)]
-            self._tree.make_queue(read_side(move.target))
-        self._tree.make_queue(pairs[0][1])
+            create(self._context, read_side(move.target))
+        create(self._context, pairs[0][1])
         moving.has_index(self._context, *(queue for pair in pairs for queue in pair))
         found = self._found(pairs)
         total = len(found) if move.count is None else min(len(found), move.count)

@@ -18,6 +18,7 @@ from ..durability.locks import lock, patiently
 from ..errors import QueueFull, Unavailable, as_unavailable
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
+from ..verbs.creation import create
 from ..views.counts import count
 from .forward import Forward, Manifest, last, load, remove_gone, save
 from .part import (
@@ -192,7 +193,7 @@ def _admit(context: Context, parts: Sequence[Written], create_queues: bool) -> N
         totals.update(part.queues)
     for queue, number in totals.items():
         if create_queues:
-            context.tree.make_queue(queue)
+            create(context, queue)
         limit = context.settings_of(queue).max_depth
         if limit is None:
             continue

@@ -11,7 +11,7 @@ from ..errors import InvalidValue, NoSuchQueue, as_unavailable, understood
 from ..layout.names import check_queue
 from ..layout.settings import DEFAULTS, SETTINGS, QueueSettings
 from ..layout.settings_store import settings_in
-from ..layout.transitions import IDS
+from ..layout.transitions import IDS, QUEUES
 from .removal import forget
 
 # Called under the lock with the settings as they stand, and all members of their file: it gives the
@@ -26,10 +26,12 @@ def create(
     members: Mapping[str, Any] | None = None,
     *,
     of_any_kind: bool = False,
+    patience_s: float | None = None,
 ) -> bool:
     """Create a queue durably, with the members of its file; False if it was there, unchanged.
 
     of_any_kind: do not mind whether one that was there has an index, or is fifo, as these say.
+    patience_s: how long to wait for who holds its lock; some seconds by default.
 
     Raises:
         InvalidValue: a member is wrong, or it was there and is of another kind.
@@ -46,8 +48,10 @@ def create(
     with as_unavailable(f"cannot create queue {queue!r}"):
         # Programs that start create what is there: no lock that another holds keeps them waiting.
         if tree.has_queue(queue) and not lacks():
-            return tree.make_queue(queue)
-        with settings_held(tree, queue):
+            tree.sync_folder(tree.folder(QUEUES))  # its creator may not have done so yet
+            if tree.has_queue(queue):
+                return False
+        with settings_held(tree, queue, patience_s):
             is_new = not tree.has_queue(queue)
             if is_new:
                 forget(context, queue)  # what one that died while it created or deleted it has left
@@ -56,7 +60,7 @@ def create(
                 if members:
                     context.settings.write(queue, members)
             # The folder comes last: at no moment is there a queue without what it should have.
-            created = tree.make_queue(queue)
+            created = tree.make_folder(QUEUES, queue)
             if is_new and not created:
                 forget(context, queue)  # somebody has made it by hand meanwhile, as it is
             if kinds := lacks():

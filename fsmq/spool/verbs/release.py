@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -22,7 +23,11 @@ from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
 from .backoff import back_off
+from .creation import create
 from .latch import IsWanted, Latched, anyone, check_held, latch_patiently, not_held, restamp
+
+# For the lock of a dead-letter queue that is missing: who holds it keeps no mover from its work.
+_PATIENCE_S = 0.1
 
 
 def release(
@@ -213,11 +218,11 @@ def bury(
 
     Raises:
         FileExistsError: that queue has a message of this id; nothing was changed.
-        OSError
+        Unavailable, OSError
     """
     tree, stamps = context.tree, context.stamps
     if not tree.has_queue(dead_letters):
-        tree.make_queue(dead_letters)
+        create(context, dead_letters, patience_s=_PATIENCE_S)
     source = tree.path(State.DELAY, queue, message_id)
     if exists(tree, dead_letters, message_id):
         # A rename fails only if the other message is ready, not if it is new or hidden.
@@ -231,15 +236,16 @@ def bury(
     # This, too: a crash in between leaves no dead letter that does not know its queue.
     before = dead_letter.read_raw(latched.fd)
     dead = DeadLetter(queue, reason, deliveries, context.clock())
-    is_noted = dead_letter.write_raw(latched.fd, dead_letter.pack(dead))
-    buried = None
+    is_noted, buried = False, None
     try:
+        is_noted = dead_letter.write_raw(latched.fd, dead_letter.pack(dead))
         buried = latched.move(context, BURY, queue, message_id, dead_letters)
     finally:
         if buried is None:
             latched.stamp(context, source, found.st_mtime_ns)
             if is_noted:
-                dead_letter.write_raw(latched.fd, before)
+                with suppress(OSError):  # what it tells is of a burial that was tried
+                    dead_letter.write_raw(latched.fd, before)
     if buried is None:
         return None
     return {"size": found.st_size, "deliveries": deliveries, "target": dead_letters}
