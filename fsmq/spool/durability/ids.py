@@ -21,7 +21,7 @@ from ..layout.transitions import DELAY, IDS, NEW, QUEUES, REMOVE, State
 from ..layout.tree import STRAY, Tree
 from .byte_locks import ByteLocks
 from .locks import lock, patiently
-from .unfinished import Recovered, is_complete, message_of
+from .unfinished import Recovered, is_complete, message_of, promote
 
 LOCK = ".lock"
 NEXT = ".next-"
@@ -260,9 +260,7 @@ def _show(tree: Tree, queue: str, opened: Link) -> Standing | None:
     # What it replaces went before it, and must not be back after a crash.
     for folder in (*_where(tree, queue), tree.folder(IDS, queue)):
         tree.sync_folder(folder)
-    assert opened.given is not None
-    name = opened.given.name
-    tree.rename(tree.folder(NEW, staged), tree.path(State.NEW, queue, name))
+    promote(tree, staged)
     return opened.standing()
 
 
