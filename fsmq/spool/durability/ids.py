@@ -107,7 +107,7 @@ def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
 
 def link_path(tree: Tree, queue: str, link: str, *, coming: bool = False) -> str:
     """The path of a link; of that of the message that is to have the id next, if ``coming``."""
-    return f"{tree.folder(IDS, queue)}/{NEXT if coming else ''}{link}"
+    return tree.folder(IDS, f"{queue}/{NEXT}{link}" if coming else f"{queue}/{link}")
 
 
 def state_of(
