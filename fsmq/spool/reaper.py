@@ -6,8 +6,9 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
-from .durability.ids import forget_links, given_of
+from .durability.ids import Held, forget_links, given_of
 from .index.apart import Apart
 from .layout.names import facts, is_queue
 from .layout.transitions import IDS, INDEX_TRASH, REMOVE
@@ -62,6 +63,7 @@ class Reaper:
         self._on_fault = on_fault
         self._apart = Apart()
         self._indexed: set[str] = set()  # queues with an index
+        self._held = Held(tree)  # ids, in one pass
         self._reaped = 0
         self._is_stopped = False
 
@@ -92,15 +94,16 @@ class Reaper:
         """Go through the folder once; whether anything was unlinked."""
         has_changed = False
         self._indexed = {*filter(is_queue, self._tree.names(self._tree.folder(IDS)))}
-        for found in self._tree.walk(self._folder):
-            if found.name in self._apart or _is_held(found.name):
-                continue
-            try:
-                has_changed |= self._entry(found)
-            except OSError as error:
-                self._failed(found.name, error)
-            if self._is_stopped:
-                break
+        with Held(self._tree) as self._held:
+            for found in self._tree.walk(self._folder):
+                if found.name in self._apart or _is_held(found.name):
+                    continue
+                try:
+                    has_changed |= self._entry(found)
+                except OSError as error:
+                    self._failed(found.name, error)
+                if self._is_stopped:
+                    break
         return has_changed
 
     def _entry(self, found: os.DirEntry[str]) -> bool:
@@ -174,18 +177,14 @@ class Reaper:
         given, file = found
         left = file.st_nlink - 1
         for index in (queue, *(self._indexed - {queue})):
-            if left and index in self._indexed:
-                left -= self._forget(index, given.id, file.st_ino)
-
-    def _forget(self, queue: str, given_id: str, inode: int) -> int:
-        try:
-            forgotten = forget_links(self._tree, queue, given_id, inode)
-        except FileNotFoundError:
-            return 0  # the queue has just been deleted
-        if forgotten is None:
-            # Another process is changing which message has the id: this one waits apart.
-            raise BlockingIOError(errno.EAGAIN, f"the id {given_id!r} is locked", queue)
-        return forgotten
+            if not left or index not in self._indexed:
+                continue
+            with suppress(FileNotFoundError):  # that queue has just been deleted
+                gone = forget_links(self._held, self._tree, index, given.id, file.st_ino)
+                if gone is None:
+                    # Another process is changing which message has the id: this one waits apart.
+                    raise BlockingIOError(errno.EAGAIN, f"the id {given.id!r} is locked", index)
+                left -= gone
 
     def _failed(self, name: str, error: OSError) -> None:
         self.fault = self.fault or error

@@ -88,7 +88,8 @@ def with_happening(verb: str, what: str, at: int, *behind: str) -> Scenario:
 def all_happenings(verb: str) -> Iterator[tuple[str, Scenario]]:
     """At every call of a verb whatever may happen; alone, and when another process tries again."""
     for what in HAPPENINGS if verb not in WITHOUT_HAPPENINGS else ():
-        for behind in ((), (verb,)):
+        # A job whose commit failed is done when a later one of its name counts: nobody tries again.
+        for behind in ((),) if verb in FAMILIES["stage"] else ((), (verb,)):
             for at in count():
                 scenario = with_happening(verb, what, at, *behind)
                 if not scenario.has_happened:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Bury, InvalidValue, Message, Queue, Spool
+from fsmq.spool import Bury, InvalidValue, Message, Queue, Spool, Unavailable
 from fsmq.spool.layout import dead_letter
 from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, DeadLetter, reason_of
+from tests.harness.calls import Trap, failing, seen
 from tests.spool.helpers import Clock
 
 
@@ -168,6 +169,34 @@ def test_without_room_for_it_a_message_is_buried_all_the_same(
     jobs.claim()[0].bury("why")
     assert only(dead).body == b"poison"
     assert only(dead).dead_letter is None
+
+
+def test_where_the_disk_fails_for_it_the_burial_is_to_be_tried_again(
+    jobs: Queue, dead: Queue
+) -> None:
+    jobs.put(b"poison")
+    [message] = jobs.claim()
+    with seen(Trap("setxattr", failing(0))), pytest.raises(Unavailable, match="EIO"):
+        message.bury("why")
+    found = jobs.find(message.id)
+    assert found is not None
+    assert (found.state, found.deliveries) == ("in_flight", 1)
+    message.bury("why")
+    assert known(only(dead)).reason == "why"
+
+
+def test_a_letter_of_a_channel_is_to_be_tried_again_too(spool: Spool, root: Path) -> None:
+    log = spool.log("users", create=True)
+    log.publish(b"poison")
+    mailer = log.channel("mailer")
+    mailer.create("first", dead_letter_queue="dead")
+    [message] = mailer.claim()
+    with seen(Trap("setxattr", failing(0))), pytest.raises(Unavailable, match="EIO"):
+        mailer.bury(message, reason="why")
+    assert os.listdir(root / "new") == []
+    mailer.bury(message, reason="why")
+    spool.deliver()
+    assert known(only(spool.queue("dead"))).reason == "why"
 
 
 def test_a_burial_that_fails_leaves_the_message_as_it_was(

@@ -11,6 +11,7 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.records.history import Figures, Moment, Recorder, read_history, step_of
 from fsmq.spool.records.metrics import Metrics, Snapshot
 from fsmq.spool.records.thinning import expire, thin
+from tests.spool.helpers import forked
 
 NOON = 1_795_262_400.0  # a full hour
 HOUR = 3600.0
@@ -99,6 +100,15 @@ def test_one_process_of_a_host_writes(tree: Tree) -> None:
     first.close()
     assert second.record(NOON + 60, waiting(2), {"mq": counted(put=3)})
     assert [m.figures.sent for m in history(tree, NOON, NOON + 120)] == [0, 2]
+
+
+def test_another_writes_when_one_that_has_forked_ends(tree: Tree) -> None:
+    first, second = Recorder(tree, "a"), Recorder(tree, "a")
+    assert first.record(NOON, waiting(1), {})
+    with forked():
+        assert not second.record(NOON, waiting(1), {})
+        first.close()
+        assert second.record(NOON + 60, waiting(2), {})
 
 
 def test_what_a_killed_process_has_begun_is_passed_over(tree: Tree) -> None:

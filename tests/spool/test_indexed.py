@@ -20,7 +20,7 @@ from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import link_name
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.reaper import Reaper
+from fsmq.spool.reaper import Reaper, reap
 from tests.spool.helpers import Clock
 
 HOLD_S = 60.0
@@ -325,6 +325,26 @@ def test_a_message_whose_id_another_one_has_is_handed_out_and_told_of(jobs: Inde
     assert (found := jobs.find("a")) is not None
     assert found.id == new
     assert {m.body for m in spool.queue("jobs").claim(9)} == {b"old", b"new"}
+
+
+def test_dead_letters_of_one_id_are_all_kept_and_have_no_id(jobs: Indexed) -> None:
+    """Also where their queue has an index, and when the queue from which they came has gone."""
+    spool = jobs.spool
+    spool.create_queue("dead", index=True)
+    spool.configure("jobs", {"max_deliveries": 5, "dead_letter_queue": "dead"})
+    for body in (b"one", b"two"):
+        put(jobs, "a", body=body)
+        found = jobs.claim("a")
+        assert found is not None
+        spool.queue("jobs").bury(found.id)
+        assert_clean(jobs)
+    put(jobs, "a")
+    assert_clean(jobs)
+    spool.delete_queue("jobs")
+    reap(spool.tree)
+    assert check(spool.tree.root, offline=True).findings == []
+    assert spool.indexed("dead").find("a") is None
+    assert {m.body for m in spool.queue("dead").claim(9)} == {b"one", b"two"}
 
 
 def test_a_dead_letter_that_comes_back_has_its_id_if_that_is_free(jobs: Indexed) -> None:

@@ -25,6 +25,7 @@ from fsmq.spool.records.reports import Reports
 from fsmq.spool.verbs import dedup
 from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
 from tests.harness.suite import HOME, eventually
+from tests.spool.helpers import forked
 
 
 def events_in(root: Path) -> list[dict[str, Any]]:
@@ -279,6 +280,38 @@ def test_a_dead_writers_segment_is_closed_and_a_living_ones_is_not(root: Path, t
         writer.stdout.close()
     assert close_abandoned(tree) == 1
     assert [e["event"] for e in events_in(root)] == ["accepted"]
+
+
+def test_so_is_that_of_a_writer_whose_child_lives(root: Path, tree: Tree) -> None:
+    parent = os.fork()
+    if parent == 0:
+        journal = Journal(tree, Metrics(), host="one", program="mq")
+        journal.note("accepted", "jobs", "1")
+        journal.flush()
+        with forked() as child:
+            (root / "child").write_text(str(child))
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(parent, 0)
+    try:
+        assert close_abandoned(tree) == 1
+    finally:
+        os.kill(int((root / "child").read_text()), signal.SIGKILL)
+    assert [e["event"] for e in events_in(root)] == ["accepted"]
+
+
+def test_a_child_notes_nothing_that_its_parent_writes(root: Path, tree: Tree) -> None:
+    journal = Journal(tree, Metrics(), host="one", program="mq")
+    journal.note("accepted", "jobs", "1")
+    journal.flush()
+    journal.note("accepted", "jobs", "2")
+    child = os.fork()
+    if child == 0:
+        journal.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+    journal.close()
+    assert [e["id"] for e in events_in(root)] == ["1", "2"]
+    assert len(list((root / "journal").iterdir())) == 1
 
 
 def test_what_is_no_segment_keeps_none_from_being_closed_and_unlinked(

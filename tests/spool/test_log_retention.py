@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from fsmq.spool import Spool
@@ -9,6 +13,7 @@ from fsmq.spool.errors import LogFull, OffsetGone
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.upkeep import Upkeep
+from tests.harness.calls import seen
 from tests.spool.helpers import Clock
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -175,3 +180,25 @@ def test_drafts_of_dead_writers_go(log: Log, spool: Spool, clock: Clock) -> None
     tend(log)
     assert not any(place.exists() for place in places)
     assert spool.reap() > 0
+
+
+def test_what_goes_is_done_durably(root: Path, log: Log, clock: Clock) -> None:
+    """Who finished it may be killed before its sync."""
+    fill(log, clock)
+    quick = log.channel("quick", create=True)
+    quick.seek("first")
+    quick.done(*quick.claim(200))  # by a program that syncs nothing
+    clock.advance(2 * HOUR_S)
+    did: list[str] = []
+
+    def see(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "fsync" and "/quick/" in os.readlink(f"/proc/self/fd/{arguments[0]}"):
+            did.append("sync of the channel")
+        if name == "rename" and "remove/" in arguments[1]:
+            did.append("removal")
+
+    with Spool(root, sync="fsync", clock=clock) as mover, seen(see):
+        tend(mover.log("users"))
+    assert did[:2] == ["sync of the channel", "removal"]
+    assert log.first() > 0
+    assert quick.state().lost == 0

@@ -8,6 +8,7 @@ import pytest
 
 from fsmq.spool import Queue, Spool
 from fsmq.spool.records.metrics import METRICS, Metrics, Snapshot
+from fsmq.spool.records.reports import Reports
 from tests.spool.helpers import Clock
 
 
@@ -53,17 +54,23 @@ def test_a_snapshot_survives_json_and_sums_up() -> None:
     assert both.histograms == {("batch_fill", "a"): [2, 0, 2, 0, 0, 2, 2, 17.0]}
 
 
-def test_queues_that_are_gone_are_forgotten() -> None:
+def test_what_is_gone_is_forgotten(spool: Spool) -> None:
     metrics = Metrics()
-    for queue in ("stays", "goes"):
-        metrics.count(("put", queue))
-        metrics.observe(("batch_fill", queue), 1)
-        metrics.set(("fill", queue), 100)
+    spool.queue("stays", create=True)
+    spool.log("stays", create=True)
+    spool.schedule("stays").define("0 3 * * *", "stays", "due")
+    for name in ("stays", "goes"):
+        metrics.count(("put", name))
+        metrics.observe(("batch_fill", name), 1)
+        metrics.set(("fill", name), 100)
+        metrics.count(("log_publish", name))
+        metrics.count(("schedule", name))
     metrics.count(("purge",))
-    metrics.observe(("sync", "goes"), 1)  # no queue's name
-    metrics.prune(lambda queue: queue == "stays")
+    metrics.observe(("sync", "goes"), 1)  # no name of anything
+    Reports(spool.tree, "one", "mq").write(metrics)
     left = metrics.snapshot()
-    assert set(left.counts) == {("put", "stays"), ("purge",)}
+    of_names = {("put", "stays"), ("log_publish", "stays"), ("schedule", "stays")}
+    assert set(left.counts) == {*of_names, ("purge",)}
     assert set(left.gauges) == {("fill", "stays")}
     assert set(left.histograms) == {("batch_fill", "stays"), ("sync", "goes")}
 

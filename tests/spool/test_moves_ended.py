@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from fsmq.spool import Spool
+from fsmq.spool.durability.locks import lock
 from fsmq.spool.layout.uuids import derived_uuid7
 from fsmq.spool.moves import order
 from fsmq.spool.moves.ended import KEEP_OF_A_SOURCE, KEEP_S, forget_ended
@@ -41,3 +42,13 @@ def test_old_outcomes_go_and_the_last_ten_of_a_source_stay(spool: Spool, root: P
     expected = {f"{ref}.done" for ref in (*stay, *young, seldom, slow)}
     assert left == expected | {f"{going}.json", "mine.done"}
     assert forget_ended(spool.tree, lambda: _NOW) == 0
+
+
+def test_locks_that_nobody_holds_go(spool: Spool, root: Path) -> None:
+    for name in (".dead.lock", ".dead.alone", ".held.lock"):
+        (root / "moves" / name).touch()
+    held = lock(spool.tree, "moves/.held.lock", 0)
+    assert held is not None
+    assert forget_ended(spool.tree) == 0
+    assert os.listdir(root / "moves") == [".held.lock"]
+    held.free()

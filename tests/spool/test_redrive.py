@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from fsmq.spool import queue as queue_module
 from fsmq.spool.moves import work as move_work
 from fsmq.spool.moves.runner import MoveRunner
 from fsmq.spool.verbs.redrive import Redriven
+from tests.harness.calls import seen
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, visible
 
@@ -142,6 +144,19 @@ def test_a_queue_with_an_index_finds_its_messages_again(spool: Spool) -> None:
     found = tasks.find("one")
     assert found is not None
     assert found.body == b"x"
+
+
+def test_a_lock_that_cannot_be_removed_undoes_nothing(jobs: Queue, dead: Queue) -> None:
+    def fail(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "unlink" and arguments[0].endswith(".lock"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with seen(fail):
+        assert dead.redrive(only=["jobs-1"]) == Redriven(moved=1)
+        assert dead.redrive() == Redriven(moved=3)
+    bury(jobs, "jobs-3")
+    assert dead.redrive() == Redriven(moved=1)
+    assert names(jobs) == ["jobs-1", "jobs-2", "jobs-3"]
 
 
 def test_a_rate_is_kept(jobs: Queue, dead: Queue) -> None:

@@ -208,6 +208,19 @@ def test_a_change_writes_what_it_names_and_nothing_else(jobs: Queue, root: Path)
     assert json.loads(path.read_text()) == kept
 
 
+def test_so_does_one_of_a_log_and_of_a_channel(spool: Spool, root: Path) -> None:
+    log = spool.log("users", create=True)
+    mailer = log.channel("mailer", create=True)
+    folder = root / "logs" / "users"
+    for path in (folder / "log.json", folder / "channels" / "mailer" / "channel.json"):
+        later = {**json.loads(path.read_text()), "of a later version": [1]}
+        path.write_text(json.dumps(later))
+        log.configure(retain_for=60)
+        mailer.configure(max_lag=60)
+        assert json.loads(path.read_text())["of a later version"] == [1]
+    assert (log.settings().retain_for, mailer.settings().max_lag) == (60, 60)
+
+
 def test_a_file_that_cannot_be_understood_is_not_replaced(jobs: Queue, root: Path) -> None:
     path = root / "config" / "jobs.json"
     for slip in ('{"max_depth": 9,}', '{"max_depth": -1}'):

@@ -158,7 +158,9 @@ class Inside:
 
         def stop(name: str, arguments: tuple[Any, ...]) -> None:
             self._pipe.send(("stopped",))
-            os.kill(os.getpid(), signal.SIGSTOP)
+            while not self._pipe.poll():  # whatever else may continue it
+                os.kill(os.getpid(), signal.SIGSTOP)
+            self._pipe.recv()
 
         def stop_and_fail(name: str, arguments: tuple[Any, ...]) -> OSError | None:
             stop(name, arguments)

@@ -15,7 +15,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -73,6 +73,7 @@ class Program:
 
     def go_on(self) -> None:
         self.is_stopped = False
+        self._pipe.send("go on")
         os.kill(self._pid, signal.SIGCONT)
 
     def wait(self, seconds: float = PATIENCE_S) -> bool:
@@ -105,6 +106,11 @@ class Program:
     def end(self) -> None:
         if self.is_alive:
             os.kill(self._pid, signal.SIGKILL)
+            with suppress(EOFError, OSError):
+                while True:  # what it asked for and nobody has heard may have been done
+                    what, *told = self._pipe.recv()
+                    if what not in ("over", "stopped"):
+                        self._take(what, *told)
             self._die()
         self._pipe.close()
 

@@ -37,6 +37,8 @@ IN_FULL = [
     ("given ids", Play("upsert", "stop", crosses="a mover starts", crosses_at="unlink")),
     ("given ids", Play("postpone", "fail", then=("postpone",))),
     ("given ids", Play("ensure", "fail", then=("a mover starts", "ensure"))),
+    ("given ids", Play("remove", "stop", ("upsert",))),
+    ("given ids", Play("bury", "stop", ("upsert",), ("bury",))),
     ("fifo queues", Play("publish", "fail", then=("publish",))),
     ("fifo queues", Play("put", "interrupt", then=("put", "= put"))),
     ("fifo queues", Play("put", "stop", ("create anew", "put"))),

@@ -53,8 +53,11 @@ class ByteLocks:
         return True
 
     def give(self, offset: int) -> None:
-        """Unlock a byte."""
-        self._set(fcntl.F_UNLCK, offset)
+        """Unlock a byte; all of them, where the whole file is locked."""
+        if HAS_BYTES:
+            self._set(fcntl.F_UNLCK, offset)
+        else:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _set(self, kind: int, offset: int) -> None:
         fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock.pack(kind, os.SEEK_SET, offset, 1, 0))

@@ -10,10 +10,8 @@ docs/decisions/0018-one-lock-an-id.md.
 from __future__ import annotations
 
 import os
-import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..errors import Unavailable, is_full
@@ -31,8 +29,6 @@ _PATIENCE_S = 5.0
 # In the direction in which messages move, and again where they can move back.
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY, State.DELAY)
 _LATCH_PATIENCE_S = 2.0
-_FIRST_PAUSE_S = 0.0005
-_LONGEST_PAUSE_S = 0.02
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -47,7 +43,8 @@ class Standing(NamedTuple):
 class Held:
     """Ids that this process has locked until :meth:`free`, or the end of a ``with``."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
         self._files: dict[str, ByteLocks] = {}
 
     def __enter__(self) -> Held:
@@ -65,12 +62,19 @@ class Held:
         """Whether the queue still has the index whose ids are locked."""
         return queue in self._files and self._files[queue].stands()
 
-    def take(self, tree: Tree, queue: str, links: Iterable[str]) -> bool:
-        """Lock ids of one more queue; False if one is held, or the index has just gone."""
-        file = self._files[queue] = ByteLocks(tree, f"{tree.folder(IDS, queue)}/{LOCK}")
+    def take(self, queue: str, links: Iterable[str]) -> bool:
+        """Lock ids of a queue; False if one is held, or the index has just gone."""
+        file = self._files.get(queue)
+        if file is None:
+            path = f"{self._tree.folder(IDS, queue)}/{LOCK}"
+            file = self._files[queue] = ByteLocks(self._tree, path)
         # From the last one: the kernel keeps them sorted, and puts each in front of all others.
-        numbers = sorted(set(map(number_of_id, links)), reverse=True)
+        numbers = sorted({zlib.crc32(link.encode()) for link in links}, reverse=True)
         return all(map(file.take, numbers)) and file.stands()
+
+    def give(self, queue: str, link: str) -> None:
+        """Unlock an id."""
+        self._files[queue].give(number_of_id(link))
 
 
 def number_of_id(link: str) -> int:
@@ -78,31 +82,24 @@ def number_of_id(link: str) -> int:
     return zlib.crc32(link.encode())
 
 
-def hold(tree: Tree, wanted: Mapping[str, Iterable[str]], patience_s: float = 0.0) -> Held | None:
-    """Lock ids: links of queues. All or none; None if one is still held when the time is over.
+def hold(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held | None:
+    """Lock ids: links of queues. All or none; None if one is held, or an index has just gone.
 
     Raises FileNotFoundError if a queue has no index (any more), and OSError.
     """
-    end, pause_s = time.monotonic() + patience_s, _FIRST_PAUSE_S
-    while True:
-        held = Held()
-        try:
-            # Everywhere in the same order, and nobody waits while he has some: so none is shut out.
-            if all(held.take(tree, queue, wanted[queue]) for queue in sorted(wanted)):
-                return held
-        except BaseException:
+    held, is_all = Held(tree), False
+    try:
+        # Everywhere in the same order, and nobody waits while he has some: so none is shut out.
+        is_all = all(held.take(queue, wanted[queue]) for queue in sorted(wanted))
+    finally:
+        if not is_all:
             held.free()
-            raise
-        held.free()
-        if time.monotonic() >= end:
-            return None
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    return held if is_all else None
 
 
 def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
     """The same; raises Unavailable if one is held for too long."""
-    held = hold(tree, wanted, _PATIENCE_S)
+    held = patiently(lambda: hold(tree, wanted), _PATIENCE_S)
     if held is None:
         raise Unavailable("another process is changing which message has this id right now")
     return held
@@ -124,23 +121,22 @@ def state_of(
     return None
 
 
-@contextmanager
-def latched(tree: Tree, path: str) -> Iterator[None]:
-    """Latch the file of a link, so that nobody claims or releases it.
-
-    Raises Unavailable, OSError.
-    """
-    try:
-        held = patiently(lambda: lock(tree, path, 0), _LATCH_PATIENCE_S)
-    except FileNotFoundError:
-        yield  # the link has gone, and with it the question
-        return
-    if held is None:
-        raise Unavailable("another process is acting on the message of this id right now")
-    try:
-        yield
-    finally:
-        held.unlock()
+def _state_now(tree: Tree, queue: str, at: str, name: str, inode: int) -> State | None:
+    """The same of what a link leads to, for sure. Raises Unavailable, OSError."""
+    state = state_of(tree, queue, name, inode, (*_STATES, State.REMOVE))
+    if state is None:
+        # It may be claimed and released in such a way that each look came too early or late.
+        try:
+            held = patiently(lambda: lock(tree, at, 0), _LATCH_PATIENCE_S)
+        except FileNotFoundError:
+            return None  # the link has gone, and with it the question
+        if held is None:
+            raise Unavailable("another process is acting on the message of this id right now")
+        try:
+            state = state_of(tree, queue, name, inode)
+        finally:
+            held.unlock()
+    return None if state is State.REMOVE else state
 
 
 class Link:
@@ -171,12 +167,11 @@ class Link:
 
     def standing(self) -> Standing | None:
         """The message that has the id; None if the link is stale. Raises Unavailable, OSError."""
-        found = self.look((*_STATES, State.REMOVE))
-        if found is None and self.given is not None:
-            # It may be claimed and released in such a way that each look came too early or late.
-            with latched(self._tree, self._path):
-                found = self.look()
-        return None if found is None or found.state is State.REMOVE else found
+        if self.given is None:
+            return None
+        name, inode = self.given.name, self.inode
+        state = _state_now(self._tree, self._queue, self._path, name, inode)
+        return None if state is None else Standing(name, inode, state)
 
     def staged(self) -> str | None:
         """The dot-name of a put that has written all of it, and has not shown it."""
@@ -321,22 +316,16 @@ def _forget_inode(tree: Tree, queue: str, path: str, number: int) -> None:
             tree.unlink(f"{tree.folder(IDS, queue)}/{entry.name}")
 
 
-def remove_standing(
-    tree: Tree, queue: str, at: str, old: Standing, *, taken_out: str | None = None
-) -> None:
+def remove_standing(tree: Tree, queue: str, at: str, old: Standing, taken_out: str | None) -> None:
     """Remove a message whose id another one is to have, wherever it stands by now.
 
     at: its link. taken_out: its dot-name, if it was brought there. Raises Unavailable, OSError.
     """
-    states = (*_STATES, State.REMOVE)
     path = taken_out
     while True:
         if path is None:
-            state = state_of(tree, queue, old.name, old.inode, states)
+            state = _state_now(tree, queue, at, old.name, old.inode)
             if state is None:
-                with latched(tree, at):  # as in `Link.standing`
-                    state = state_of(tree, queue, old.name, old.inode, states)
-            if state is None or state is State.REMOVE:
                 return
             path = tree.path(state, queue, old.name)
         try:
@@ -348,24 +337,26 @@ def remove_standing(
         path = None
 
 
-def forget_links(tree: Tree, queue: str, given_id: str, inode: int) -> int | None:
+def forget_links(held: Held, tree: Tree, queue: str, given_id: str, inode: int) -> int | None:
     """Unlink the links of an id that lead to a file, how many; None if its lock is held.
 
-    Raises FileNotFoundError if the queue has no index (any more), and OSError.
+    held: what locks it meanwhile. Raises FileNotFoundError if the queue has no index (any more),
+    and OSError.
     """
-    link, forgotten = link_name(given_id), 0
-    held = hold(tree, {queue: [link]})
-    if held is None:
+    link = link_name(given_id)
+    if not held.take(queue, [link]):
         return None
-    with held:
+    try:
         at = link_path(tree, queue, link)
-        if leads_to(tree, at, inode):
-            if has(tree, link_path(tree, queue, link, coming=True)):
-                settle(tree, queue, [link])  # a dead upsert has left it, and gets the link
-            else:
-                tree.unlink(at)
-            forgotten = 1
-    return forgotten
+        if not leads_to(tree, at, inode):
+            return 0
+        if has(tree, link_path(tree, queue, link, coming=True)):
+            settle(tree, queue, [link])  # a dead upsert has left it, and gets the link
+        else:
+            tree.unlink(at)
+        return 1
+    finally:
+        held.give(queue, link)
 
 
 def has(tree: Tree, path: str) -> bool:

@@ -72,12 +72,13 @@ class Lock:
         os.close(self._fd)
 
     def free(self) -> None:
-        """Remove the file, then end the lock. Raises OSError."""
+        """Remove the file, then end the lock. A file that cannot be removed keeps nobody out."""
         if self not in self._held:
             return
         try:
             # Before the lock ends: the next process that locks the file must see that it is gone.
-            self._tree.unlink(self._path)
+            with suppress(OSError):
+                self._tree.unlink(self._path)
         finally:
             self.unlock()
 

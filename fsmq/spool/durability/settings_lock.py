@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ..errors import Unavailable, is_full
 from ..layout.transitions import CONFIG
@@ -45,5 +45,4 @@ def settings_held(tree: Tree, name: str, patience_s: float | None = None) -> Ite
         yield
     finally:
         if held is not None:
-            with suppress(OSError):  # a file that stays keeps nobody out
-                held.free()
+            held.free()

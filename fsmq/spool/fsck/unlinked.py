@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 
 from ..durability.ids import (
     LOCK,
@@ -17,6 +18,7 @@ from ..durability.ids import (
     settle,
 )
 from ..durability.put_numbers import PUTS
+from ..layout import dead_letter
 from ..layout.given_ids import link_name
 from ..layout.names import facts, is_queue
 from ..layout.transitions import IDS, INDEX_TRASH, REMOVE
@@ -73,10 +75,8 @@ class LinkRules:
 
     def message(self, queue: str, path: str, name: str, found: os.stat_result) -> Fault | None:
         """A message of a queue with an index, which has only one name."""
-        if found.st_nlink > 1 or not facts(name).headed:
-            return None
-        given = self._given(path, name)
-        if given is None:
+        given = self._given(path, name) if found.st_nlink == 1 else None
+        if given is None or self._is_buried(queue, path):
             return None
         at = link_path(self._tree, queue, link_name(given))
         other = open_link(self._tree, queue, at)
@@ -91,7 +91,7 @@ class LinkRules:
 
     def names_of(self, path: str, name: str, found: os.stat_result) -> int:
         """How many links of ids lead to the file of a message, which may have moved."""
-        given = self._given(path, name) if facts(name).headed else None
+        given = self._given(path, name)
         if given is None:
             return 0
         links = (
@@ -135,9 +135,20 @@ class LinkRules:
     def _given(self, path: str, name: str) -> str | None:
         """The id that a message says it was given."""
         try:
-            found = given_of(self._tree, path, name)
+            found = given_of(self._tree, path, name) if facts(name).headed else None
         except OSError as error:
             if error.errno in STRAY:
                 return None
             raise
         return None if found is None else found[0].id
+
+    def _is_buried(self, queue: str, path: str) -> bool:
+        """Whether a message came here as a dead letter, which has no id until it goes back."""
+        with suppress(FileNotFoundError):
+            fd = self._tree.open(path)
+            try:
+                dead = dead_letter.read(fd)
+            finally:
+                os.close(fd)
+            return dead is not None and dead.queue != queue
+        return True  # it has gone

@@ -8,6 +8,7 @@ disk is full, messages are buried all the same, and do not tell.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from typing import NamedTuple
@@ -117,7 +118,10 @@ def read_raw(fd: int) -> bytes | None:
 
 
 def write_raw(fd: int, value: bytes | None) -> bool:
-    """Set the attribute of an open message, or remove it; whether the filesystem has taken it."""
+    """Set the attribute of an open message, or remove it; False where none can be kept.
+
+    Raises OSError if the disk fails.
+    """
     if not _HAS_ATTRIBUTES:
         return False
     try:
@@ -125,6 +129,8 @@ def write_raw(fd: int, value: bytes | None) -> bool:
             os.removexattr(fd, ATTRIBUTE)
         else:
             os.setxattr(fd, ATTRIBUTE, value)
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.EIO:
+            raise
         return False  # no attributes here, no room for them, or another user's file
     return True

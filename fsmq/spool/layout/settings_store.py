@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import InvalidValue
 from . import documents
+from .of_queues import OfQueues
 from .settings import DEFAULTS, SETTINGS, QueueSettings
 from .transitions import CONFIG
 from .tree import Tree
@@ -26,8 +27,8 @@ class SettingsStore:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._known: dict[str, tuple[tuple[int, int, int], QueueSettings]] = {}
-        self._members: dict[tuple[str, str], tuple[tuple[int, int, int], dict[str, Any]]] = {}
+        self._known: OfQueues[tuple[tuple[int, int, int], QueueSettings]] = OfQueues(tree)
+        self._documents: OfQueues[tuple[tuple[int, int, int], dict[str, Any]]] = OfQueues(tree)
 
     def get(self, queue: str) -> QueueSettings:
         """The settings in force now; the defaults where there is no file.
@@ -57,16 +58,16 @@ class SettingsStore:
         """
         found = self._tree.look(self.path(queue))
         if found is None:
-            self._members.pop((queue, name), None)
+            self._documents.pop(queue, None)
             return {}
-        version, known = _version(found), self._members.get((queue, name))
+        version, known = _version(found), self._documents.get(queue)
         if known is None or known[0] != version:
-            given = None
+            known = version, {}
             with suppress(ValueError):
-                given = self.document(queue).get(name)
-            known = version, given if isinstance(given, dict) else {}
-            self._members[queue, name] = known
-        return known[1]
+                known = version, self.document(queue)
+            self._documents[queue] = known
+        member = known[1].get(name)
+        return member if isinstance(member, dict) else {}
 
     def last(self, queue: str) -> QueueSettings:
         """What ``get`` gave last, without a look at the file."""

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from ..index.events import Event
 from ..index.ready import EVERYONE, Ready
+from ..layout.of_queues import OfQueues
 from ..layout.settings import QueueSettings
 from ..layout.transitions import CONFIG
 from .gate import STEP_S, Gate, Scene, Turn
@@ -38,8 +39,8 @@ class Gates:
         self.on_unlisted: Callable[[str], None] = lambda queue: None
         self.shut: dict[str, Gate] = {}
         self._scene = scene
-        self._gates: dict[str, Gate] = {}
-        self._opened: dict[str, float] = {}  # since (monotonic)
+        self._gates: OfQueues[Gate] = OfQueues(scene.tree)
+        self._opened: OfQueues[float] = OfQueues(scene.tree)  # since (monotonic)
         self._watching: Ready | None = None
         self._in_flight: InFlight | None = None
         self._lock = threading.Lock()

@@ -25,6 +25,7 @@ from ..index import listings
 from ..index.events import Event, Kind
 from ..index.ready import Ready
 from ..layout.names import claims_name, fair_group, group_hash, is_id, split_entry
+from ..layout.of_queues import OfQueues
 from ..layout.settings import QueueSettings
 from ..layout.throttle import Throttle
 from ..layout.transitions import CONFIG, DELAY, QUEUES, State
@@ -52,7 +53,7 @@ class Groups:
     def __init__(self, scene: Scene) -> None:
         self.busy: set[str] = set()  # queues of which a claim has waited in vain
         self._scene = scene
-        self._queues: dict[str, _Queue] = {}
+        self._queues: OfQueues[_Queue] = OfQueues(scene.tree)
         self._lock = threading.Lock()
         self._watching: Ready | None = None
         self._hears = 0  # 2: also of times that are set

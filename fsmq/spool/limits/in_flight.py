@@ -18,6 +18,7 @@ from ..index.events import Event, Kind
 from ..index.ready import Ready
 from ..index.timers import Timers
 from ..layout.names import split_entry
+from ..layout.of_queues import OfQueues
 from ..layout.stamps import Stamps
 from ..layout.throttle import Throttle
 from ..layout.transitions import DELAY
@@ -67,7 +68,7 @@ class InFlight:
         self._on_unlisted = on_unlisted
         self._folder = tree.folder(DELAY)
         self._lock = threading.RLock()
-        self._queues: dict[str, _Claims] = {}
+        self._queues: OfQueues[_Claims] = OfQueues(tree)
         self._polling = Throttle(_SHARE, ready.poll_interval)
 
     def count(self, queue: str, now_ms: int, granted: int) -> int:

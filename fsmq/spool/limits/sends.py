@@ -32,6 +32,7 @@ from ..durability.sync import Syncer, Work
 from ..errors import FsmqError, NoSuchQueue, Unavailable, as_unavailable
 from ..index import listings
 from ..layout.names import sends_name
+from ..layout.of_queues import OfQueues
 from ..layout.transitions import CONFIG, NEW
 from ..layout.tree import Tree
 from ..layout.uuids import now_ticks
@@ -42,8 +43,6 @@ _PAUSE_S = 0.001
 _MOST_BYTES = 100_000
 # How often to look whether places that are ahead of the clock can be left.
 _LOOK_EVERY_S = 30.0
-# Of so many queues this process remembers what it knows.
-_MOST_QUEUES = 10_000
 
 
 class Unsent(Unavailable):
@@ -58,7 +57,7 @@ class Sends:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._queues: dict[str, _Queue] = {}
+        self._queues: OfQueues[_Queue] = OfQueues(scene.tree)
         self._waiting: dict[Key, tuple[threading.Lock, list[Pending[Any]]]] = {}
         self._led: dict[Key, Group] = {}
         self._guard = threading.Lock()
@@ -112,10 +111,9 @@ class Sends:
 
     def _queue(self, name: str) -> _Queue:
         with self._guard:
-            queue = self._queues.pop(name, None) or _Queue(self._scene.tree, name)
-            self._queues[name] = queue  # the one that was used last stands last
-            if len(self._queues) > _MOST_QUEUES:
-                del self._queues[next(iter(self._queues))]
+            queue = self._queues.get(name)
+            if queue is None:
+                queue = self._queues[name] = _Queue(self._scene.tree, name)
             return queue
 
 

@@ -48,8 +48,12 @@ def bury(
         new = copy_of(message, derived, log=of.disk.name, channel=store.name)
         try:
             letter = put(context, depths, queue, [new])
-            for fd in letter.work.files:  # before its sync
-                dead_letter.write_raw(fd, dead_letter.pack(told))
+            try:
+                for fd in letter.work.files:  # before its sync
+                    dead_letter.write_raw(fd, dead_letter.pack(told))
+            except OSError:
+                letter.abandon()
+                raise
             spool.complete(letter)
         except DuplicateMessage:
             continue  # it was buried, and the power failed before it was done here

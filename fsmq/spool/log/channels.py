@@ -148,14 +148,20 @@ class ChannelStore(OpenChannel):
     # -- what a channel does not get -------------------------------------------------------------
 
     def lose_before(self, first: int) -> int:
-        """Count what retention has removed, or is about to, as lost; how many that are."""
+        """Count what retention is about to remove as lost; how many that are. What was finished
+        there is durable then, too."""
+        work = Work()
         with self.locked() as progress:
-            return self._lose(progress, progress.done.gaps(progress.position, first))
+            lost = list(progress.done.gaps(progress.position, first))
+            self._write(progress, [Line(LOST, lost)], work=work)
+            if not lost:  # not written: its time says when the channel was used last
+                work.files.append(self._tree.open(self.path))
+        self._sync(work)
+        self._note(LOST, lost)
+        return size_of(lost)
 
-    def _lose(self, progress: Progress, ranges: Iterable[Range]) -> int:
-        before = progress.tally.lost
+    def _lose(self, progress: Progress, ranges: Iterable[Range]) -> None:
         self._finish(progress, LOST, list(ranges))
-        return progress.tally.lost - before
 
     # -- done ------------------------------------------------------------------------------------
 

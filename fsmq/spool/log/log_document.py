@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,17 +11,26 @@ from .log_settings import LogSettings
 
 
 class Document:
-    """``log.json``: who the log is, and its settings."""
+    """``log.json``: who the log is, and its settings. members: all that it had, known or not."""
 
-    def __init__(self, uuid: str, settings: LogSettings, host: str, created_at: float) -> None:
+    def __init__(
+        self,
+        uuid: str,
+        settings: LogSettings,
+        host: str,
+        created_at: float,
+        members: Mapping[str, Any] | None = None,
+    ) -> None:
         self.uuid = uuid
         self.settings = settings
         self.host = host
         self.created_at = created_at
+        self.members = members or {}
 
     def encode(self) -> bytes:
         about = {"uuid": self.uuid, "host": self.host, "created_at": self.created_at}
-        return (json.dumps({**about, **asdict(self.settings)}, indent=2) + "\n").encode()
+        members = {**self.members, **about, **asdict(self.settings)}
+        return (json.dumps(members, indent=2) + "\n").encode()
 
     @classmethod
     def parse(cls, found: dict[str, Any]) -> Document:
@@ -31,4 +41,4 @@ class Document:
         if not isinstance(uuid, str) or not isinstance(host, str | None):
             raise ValueError("uuid or host is not text")
         created_at = float(created) if isinstance(created, int | float) else 0.0
-        return cls(uuid, settings, host or "", created_at)
+        return cls(uuid, settings, host or "", created_at, found)

@@ -202,7 +202,7 @@ class Logs:
     def _replace(self, store: Store, settings: LogSettings) -> None:
         known = store.about()
         host = host_name() if settings.writers == "host" else known.host
-        document = Document(known.uuid, settings, host, known.created_at)
+        document = Document(known.uuid, settings, host, known.created_at, known.members)
         try:
             self.context.tree.replace(f"{store.disk.folder}/{LOG_FILE}", document.encode())
         except FileNotFoundError:

@@ -11,6 +11,7 @@ import errno
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from ..durability.sync import Work
 from ..errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
@@ -75,21 +76,30 @@ class OpenChannel:
     def read_settings(self) -> ChannelSettings:
         """What the file says; the defaults where there is none. Raises ValueError, OSError."""
         known = ChannelSettings().as_dict()
+        return ChannelSettings().changed({n: v for n, v in self._members().items() if n in known})
+
+    def _members(self) -> dict[str, Any]:
         try:
-            read = documents.read(self._tree, f"{self.folder}/{CHANNEL_FILE}", MAX_FILE_BYTES)
+            return documents.read(self._tree, f"{self.folder}/{CHANNEL_FILE}", MAX_FILE_BYTES)
         except FileNotFoundError:
-            read = {}
-        return ChannelSettings().changed({n: value for n, value in read.items() if n in known})
+            return {}
 
     def replace_settings(self, settings: ChannelSettings) -> None:
+        """Write the settings, and leave members that this version does not know."""
         with self.locked():
-            self._tree.replace(f"{self.folder}/{CHANNEL_FILE}", encode(settings.as_dict()))
+            members = {**self._members(), **settings.as_dict()}
+            self._tree.replace(f"{self.folder}/{CHANNEL_FILE}", encode(members))
+
+    @property
+    def path(self) -> str:
+        """The file that counts, as far as known."""
+        return f"{self.folder}/{progress_name(self._number)}"
 
     def changed_at_ns(self) -> int:
         """When a message was claimed or finished last. Raises NoSuchChannel, Unavailable."""
         while True:
             self._number = self._number or self._newest()
-            found = self._tree.look(f"{self.folder}/{progress_name(self._number)}")
+            found = self._tree.look(self.path)
             if found is not None:
                 return found.st_mtime_ns
             self._number = 0

@@ -56,13 +56,13 @@ class Retention:
                 with self._store.writing() as tail:
                     tail.roll_if_used()  # at the next look it is not the newest one
                 break
-            behind = self._behind(piece.end, age, is_beyond)
-            if behind is None:
+            is_any_behind = self._is_any_behind(piece.end, age, is_beyond)
+            if is_any_behind is None:
                 break
-            if behind and settings.when_full == "refuse":
+            if is_any_behind and settings.when_full == "refuse":
                 refuses = True
                 break
-            self._remove(piece, behind, outcome)
+            self._remove(piece, outcome)
             rest -= sizes[number]
         self._refuse(refuses)
         return outcome
@@ -82,9 +82,9 @@ class Retention:
                 break
         return age
 
-    def _behind(self, end: int, age: float, is_beyond: bool) -> list[ChannelStore] | None:
-        """The channels that will lose messages if all before ``end`` goes; None for a veto."""
-        behind: list[ChannelStore] = []
+    def _is_any_behind(self, end: int, age: float, is_beyond: bool) -> bool | None:
+        """Whether a channel will lose messages if all before ``end`` goes; None for a veto."""
+        is_any = False
         for channel in self._channels():
             try:
                 with channel.locked() as progress:
@@ -96,11 +96,11 @@ class Retention:
                 continue
             if not is_beyond and (max_lag is None or age <= max_lag):
                 return None
-            behind.append(channel)
-        return behind
+            is_any = True
+        return is_any
 
-    def _remove(self, piece: Piece, behind: list[ChannelStore], outcome: Outcome) -> None:
-        for channel in behind:
+    def _remove(self, piece: Piece, outcome: Outcome) -> None:
+        for channel in self._channels():
             with suppress(NoSuchChannel):
                 lost = channel.lose_before(piece.end)
                 outcome.lost[channel.name] = outcome.lost.get(channel.name, 0) + lost

@@ -1,4 +1,5 @@
-"""What is left of moves that have ended: their outcomes, which are removed after some days."""
+"""What is left of moves that have ended: their outcomes, which are removed after some days, and
+locks that nobody holds."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from ..durability.locks import free_lock
 from ..layout.names import facts
 from ..layout.transitions import MOVES
 from ..layout.tree import Tree
-from .order import DONE, load
+from .order import DONE, LOCKS, load
 
 KEEP_S = 3 * 86_400
 # So many of a source stay, however old they are.
@@ -21,7 +23,11 @@ def forget_ended(tree: Tree, now: Callable[[], float] = time.time) -> int:
 
     Raises OSError.
     """
-    names = sorted((n for n in tree.names(tree.folder(MOVES)) if n.endswith(DONE)), reverse=True)
+    found = tree.names(tree.folder(MOVES))
+    for name in found:
+        if name[0] == "." and name.endswith(LOCKS):
+            free_lock(tree, tree.folder(MOVES, name))  # of a program that died at the end of it
+    names = sorted((name for name in found if name.endswith(DONE)), reverse=True)
     before = now() - KEEP_S
     if not any(_is_old(tree, name, before) for name in names):
         return 0  # the usual case: none is read

@@ -28,6 +28,7 @@ Status = Literal["in_progress", "complete", "error", "stopped"]
 _ref = re.compile(UUID7)
 OPEN, DONE, STOP, FOUND = ".json", ".done", ".stop", ".found"
 LOCK = ".{}.lock"
+LOCKS = (".lock", ".alone")
 _MAX_BYTES = 1024 * 1024
 MAX_COUNT = 2**40
 MAX_LISTED = 1000

@@ -42,7 +42,7 @@ from ..layout.transitions import (
 from ..verbs import move as moving
 from ..verbs.creation import create
 from ..verbs.dedup import content_id, read_side, write_side
-from ..verbs.links_of_move import PART, LinksOfMove
+from ..verbs.links_of_move import PART, linked
 from ..verbs.redrive import Redrive, Redriven, buried_at
 from ..views import browse
 from .order import MAX_CHOSEN, Move, is_stopped, read_found, save, write_found
@@ -231,9 +231,9 @@ class MoveWork:
         """Move some messages from one queue to one other."""
         moved = conflicts = 0
         source, target, _ = part[0]
-        with LinksOfMove(self._context, source, target, [one.message_id for one in part]) as links:
+        with linked(self._context, source, target, [one.message_id for one in part]) as staying:
             for _, _, message_id in part:
-                if message_id in links.conflicts:
+                if message_id in staying:
                     conflicts += 1
                     continue
                 try:

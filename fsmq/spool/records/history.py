@@ -6,7 +6,6 @@ the format. Nothing depends on it, and nothing of it is synced.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from ..durability.locks import Lock, lock
 from ..layout.files import write_all
 from ..layout.tree import STRAY, Tree
 from .metrics import Snapshot
@@ -125,13 +125,13 @@ class Recorder:
         self._counters = Counters()
         self._hour = ""
         self._last: dict[str, Figures] = {}
-        self._lock: int | None = None
+        self._held: Lock | None = None
 
     def close(self) -> None:
         """Let another process write."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._held is not None:
+            self._held.unlock()
+            self._held = None
 
     def record(
         self,
@@ -168,24 +168,14 @@ class Recorder:
         return True
 
     def _is_ours(self) -> bool:
-        if self._lock is None:
-            self._lock = self._open_lock()
+        if self._held is None:
+            path = f"{HISTORY}/.{self._node}"
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.close()
-            except OSError:
-                self.close()
-                raise
-        return self._lock is not None
-
-    def _open_lock(self) -> int:
-        path = f"{HISTORY}/.{self._node}"
-        try:
-            return self._tree.create_with(path, os.O_RDWR | os.O_CREAT)
-        except FileNotFoundError:
-            self._make_folder()
-            return self._tree.create_with(path, os.O_RDWR | os.O_CREAT)
+                self._held = lock(self._tree, path, os.O_CREAT)
+            except FileNotFoundError:
+                self._make_folder()
+                self._held = lock(self._tree, path, os.O_CREAT)
+        return self._held is not None
 
     def _make_folder(self) -> None:
         try:

@@ -8,16 +8,18 @@ segments only. docs/journal.md is the format.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from json.encoder import encode_basestring_ascii
-from typing import NamedTuple, TypedDict, Unpack
+from typing import ClassVar, NamedTuple, TypedDict, Unpack
 
+from ..durability.locks import lock
 from ..layout.names import ALIVE
 from ..layout.transitions import JOURNAL
 from ..layout.tree import Tree
@@ -132,6 +134,7 @@ class Journal(NoJournal):
     """
 
     keeps = True
+    _open: ClassVar[weakref.WeakSet[Journal]] = weakref.WeakSet()
 
     def __init__(
         self,
@@ -162,6 +165,7 @@ class Journal(NoJournal):
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fsmq-journal", daemon=True)
         self._thread.start()
+        self._open.add(self)
 
     def note_all(self, event: str, queue: str, messages: Sequence[tuple[str, Details]]) -> None:
         """Note the same step of several messages; never raises and never waits."""
@@ -215,6 +219,14 @@ class Journal(NoJournal):
         """Write what waits and close the segment."""
         self._stopping.set()
         self._thread.join()
+
+    @classmethod
+    def _leave_to_parent(cls) -> None:
+        """In a child: what waits is the parent's, and so are the segment and the locks."""
+        for one in cls._open:
+            one._waiting.clear()
+            one._lines, one._segment, one._behind_since = 0, None, None
+            one._counting, one._writing = threading.Lock(), threading.Lock()
 
     def _run(self) -> None:
         while not self._stopping.wait(_PAUSE_S):
@@ -289,6 +301,9 @@ class Journal(NoJournal):
             yield f'{before},"id":{quoted(message_id)}{more}{behind}'
 
 
+os.register_at_fork(after_in_child=Journal._leave_to_parent)
+
+
 class _Segment:
     """A segment that is being written; locked, so that a living writer's is left alone."""
 
@@ -298,12 +313,10 @@ class _Segment:
         self._size = 0
         self._since = time.monotonic()
         self._path = tree.folder(JOURNAL, "." + name)
-        self._fd = self._create()
-
-    def _create(self) -> int:
-        fd = self._tree.create(self._path)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return fd
+        held = lock(tree, self._path, os.O_CREAT | os.O_EXCL)
+        if held is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self._path)
+        self._held = held
 
     def is_over(self, seconds: float, size: int) -> bool:
         return self._size >= size or time.monotonic() - self._since >= seconds
@@ -313,15 +326,15 @@ class _Segment:
         written = 0
         try:
             while written < len(data):
-                written += os.write(self._fd, data[written:])
+                written += os.write(self._held.fd, data[written:])
         except OSError:
-            os.ftruncate(self._fd, self._size)
+            os.ftruncate(self._held.fd, self._size)
             raise
         self._size += len(data)
 
     def finish(self) -> None:
         """Show the segment to readers. Raises OSError."""
         try:
-            show(self._tree, self._fd, self._path, self._name)
+            show(self._tree, self._held.fd, self._path, self._name)
         finally:
-            os.close(self._fd)
+            self._held.unlock()

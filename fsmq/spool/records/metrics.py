@@ -36,6 +36,8 @@ def _counter(name: str, help: str, *labels: str) -> Metric:
 
 
 _QUEUE = "queue"
+# Labels that are names of what comes and goes.
+_NAMED = ((_QUEUE,), ("log",), ("schedule",))
 METRICS: Mapping[str, Metric] = {
     "put": _counter("messages_sent", "Messages stored", _QUEUE),
     "claim": _counter("messages_received", "Messages claimed by a client", _QUEUE),
@@ -174,15 +176,18 @@ class Metrics:
                 {key: list(cells) for key, cells in self._histograms.items()},
             )
 
-    def prune(self, has_queue: Callable[[str], bool]) -> None:
-        """Forget queues that are gone: names that come and go must not fill the memory."""
-        of_queues = {what for what, metric in METRICS.items() if metric.labels == (_QUEUE,)}
+    def prune(self, exists: Callable[[str, str], bool]) -> None:
+        """Forget what is gone: names that come and go must not fill the memory.
+
+        exists: told whether it is a queue, a log or a schedule, and its name.
+        """
+        label = {w: m.labels[0] for w, m in METRICS.items() if m.labels in _NAMED}
         tables = (self._counts, self._gauges, self._histograms)
-        known = {key[1] for table in tables for key in list(table) if key[0] in of_queues}
-        gone = {queue for queue in known if not has_queue(queue)}
+        known = {(label[k[0]], k[1]) for t in tables for k in list(t) if k[0] in label}
+        gone = {one for one in known if not exists(*one)}
         with self._lock:
             for table in tables:
-                for key in [k for k in table if k[0] in of_queues and k[1] in gone]:
+                for key in [k for k in table if k[0] in label and (label[k[0]], k[1]) in gone]:
                     del table[key]
 
 

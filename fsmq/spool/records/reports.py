@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..layout import documents
 from ..layout.files import write_all
-from ..layout.transitions import METRICS
+from ..layout.transitions import LOGS, METRICS, QUEUES, SCHEDULES
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .metrics import Metrics, Snapshot
@@ -62,8 +62,13 @@ class Reports:
                 metrics.changed = True  # it was removed by hand
         if now - self._cleaned >= _OLD_S:
             self._cleaned = now
-            metrics.prune(self._tree.has_queue)
+            metrics.prune(self._exists)
             self._remove_old()
+
+    def _exists(self, label: str, name: str) -> bool:
+        if label == "schedule":
+            return self._tree.look(self._tree.folder(SCHEDULES, f"{name}.json")) is not None
+        return self._tree.is_folder(self._tree.folder(LOGS if label == "log" else QUEUES, name))
 
     def is_due(self, metrics: Metrics) -> bool:
         """Whether there is something to write now."""

@@ -164,8 +164,6 @@ class Forward:
             tree.replace(path, (json.dumps(asdict(noted)) + "\n").encode())
         gone = gone_folder(tree)
         tree.rename(self._folder, gone)
-        # Before its files are unlinked: a crash must not bring a part of it back.
-        tree.sync_folder(tree.folder(STAGING))
         remove_gone(tree, gone)
 
 
@@ -269,6 +267,8 @@ def remove_gone(tree: Tree, folder: str, budget: int | None = None) -> int | Non
 
     budget: stop after this many files. Returns how many went; None if there are more. OSError.
     """
+    # Whoever renamed it may not have synced that: a crash must not bring a part of a job back.
+    tree.sync_folder(tree.folder(STAGING))
     removed = 0
     for found in list(tree.walk(folder)):
         path = f"{folder}/{found.name}"

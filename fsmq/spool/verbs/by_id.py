@@ -7,11 +7,10 @@ state by at most five lookups, however many messages there are. `fsmq.spool.verb
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..context import Context, Pending
 from ..durability.ids import (
@@ -25,8 +24,8 @@ from ..durability.ids import (
     settle,
 )
 from ..durability.sync import Work
-from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, as_unavailable, is_full
-from ..layout.claim_names import ANY, claim_name, is_claimed, of_next_claim
+from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, as_unavailable
+from ..layout.claim_names import ANY, is_claimed, of_next_claim
 from ..layout.given_ids import check_given, link_name
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, facts
@@ -39,19 +38,19 @@ from ..layout.transitions import (
     IDS,
     NEW,
     QUEUES,
-    REMOVE,
     REMOVE_DELAY,
     REMOVED,
-    RENEWED,
     State,
 )
+from ..records.journal import Details
 from ..views.look import look
 from ..views.reading import UNLIMITED, read
-from .claim import claim_one, deadline_of
+from .claim import Claim, claim_one, deadline_of, renew
 from .deliver import deliver_one
-from .latch import is_delayed, latch_patiently, restamp
+from .latch import is_delayed, latch_patiently
+from .receive import claimed_message
 from .release import release, release_uncounted
-from .removal import remove_from, remove_one
+from .removal import remove_from, remove_one, work_of
 from .upsert import check_index
 
 # Where a message that is acknowledged is, comes first.
@@ -129,18 +128,19 @@ def claim_id(
             deadline_ms = deadline_of(context, settings, visibility)
             take = partial(_take, context, queue, given_id, deadline_ms, work)
             taken = context.gates.one(queue, settings, take)
-            message = taken and _message(context, queue, taken)
+            if taken is None:
+                return Pending(Work(), lambda: None)
+            known = facts(taken.claim.message_id)
+            content = finish(read(context, taken.claim.fd, taken.claim.size, known, UNLIMITED))
     except BaseException:
         work.close()
         raise
-    if taken is None or message is None:
-        return Pending(Work(), lambda: None)
-    claimed = message
+    message = claimed_message(context, queue, taken.claim, known, content)
 
     def finish_claim() -> Message:
-        claim_ms = taken.deadline_ms - context.now_ms()
-        context.record(CLAIMED, queue, claimed.id, deliveries=claimed.deliveries, claim_ms=claim_ms)
-        return claimed
+        claim_ms = taken.claim.deadline_ms - context.now_ms()
+        context.record(CLAIMED, queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms)
+        return message
 
     return Pending(work, finish_claim, partial(_release, context, queue, taken))
 
@@ -148,12 +148,8 @@ def claim_id(
 class _Taken(NamedTuple):
     """A claim; ``before``: the mtime of a delayed message before it, which has not moved."""
 
-    name: str
-    fd: int
-    deliveries: int
-    deadline_ms: int
-    mtime_ns: int
-    before: int | None
+    claim: Claim
+    before: int | None = None
 
 
 def _take(
@@ -185,7 +181,7 @@ def _claim(
         if claim is None:
             return None
         work.files.append(claim.fd)
-        return _Taken(name, claim.fd, claim.deliveries, claim.deadline_ms, claim.mtime_ns, None)
+        return _Taken(claim)
     path = context.tree.path(State.DELAY, queue, name)
     latched = latch_patiently(context, path)
     if latched is None:
@@ -200,7 +196,8 @@ def _claim(
         return None
     latched.unlatch()
     work.files.append(latched.fd)
-    return _Taken(name, latched.fd, deliveries, deadline_ms, mtime, before)
+    claim = Claim(name, latched.fd, latched.found.st_size, deliveries, deadline_ms, mtime)
+    return _Taken(claim, before)
 
 
 def _is_claimed(context: Context, queue: str, found: Standing) -> bool:
@@ -212,41 +209,19 @@ def _is_claimed(context: Context, queue: str, found: Standing) -> bool:
     return bool(stamp and stamp.deliveries and stamp.is_claim)
 
 
-def _message(context: Context, queue: str, taken: _Taken) -> Message:
-    known = facts(taken.name)
-    content = finish(read(context, taken.fd, os.fstat(taken.fd).st_size, known, UNLIMITED))
-    return Message(
-        queue=queue,
-        id=taken.name,
-        body=content.body,
-        deliveries=None if context.stamps.coarse else min(taken.deliveries, MAX_COUNT),
-        deadline=taken.deadline_ms / 1000,
-        content_type=content.content_type,
-        attributes=content.attributes,
-        priority=known.priority,
-        created_at=None if known.created_ms is None else known.created_ms / 1000,
-        expires_at=known.expires_s,
-        state="in_flight",
-        claim=claim_name(context.stamps, taken.deliveries, taken.deadline_ms),
-        **content.own._asdict(),
-    )
-
-
 def _release(context: Context, queue: str, taken: _Taken) -> None:
-    try:
+    name, mtime = taken.claim.message_id, taken.claim.mtime_ns
+    with suppress(OSError, FsmqError):  # then its timer brings it back
         if taken.before is None:
-            release_uncounted(context, queue, taken.name, taken.mtime_ns)
+            release_uncounted(context, queue, name, mtime)
             return
-        path = context.tree.path(State.DELAY, queue, taken.name)
+        path = context.tree.path(State.DELAY, queue, name)
         latched = latch_patiently(context, path)
-        if latched is not None:
-            try:
-                if latched.found.st_mtime_ns == taken.mtime_ns:
-                    latched.stamp(context, path, taken.before)
-            finally:
-                latched.close()
-    except (OSError, FsmqError):
-        return  # its timer brings it back
+        if latched is None:
+            return
+        with closing(latched):
+            if latched.found.st_mtime_ns == mtime:
+                latched.stamp(context, path, taken.before)
 
 
 def ack_ids(
@@ -266,36 +241,25 @@ def ack_ids(
     names = names or {}
     for given_name in names.values():
         check_id(queue, given_name)
-    acked = []
-    removed: list[str] = []
     with at_index(context, queue, given_ids, "acknowledge in"):
-        for given_id in given_ids:
-            name = names.get(given_id)
-            if name is None:
-                found = standing(context, queue, given_id)
-                name = None if found is None else found.name
-            if name is not None and not _ack(context, queue, name):
-                name = None
-            acked.append(name is not None)
-            if name is not None:
-                removed.append(name)
-    return Pending(_work(context, queue), partial(_removed, context, queue, removed, acked))
+        acked = [_ack(context, queue, one, names.get(one)) for one in given_ids]
+    return _removed(context, queue, acked)
 
 
-def _ack(context: Context, queue: str, name: str) -> bool:
+def _ack(context: Context, queue: str, given_id: str, name: str | None) -> str | None:
+    """Acknowledge the message of an id, by its name if that is known; its name."""
+    if name is None:
+        known = standing(context, queue, given_id)
+        if known is None:
+            return None
+        name = known.name
     # Without a latch: no other message ever has this name, and one that leaves delay/ after the
     # look is not found by the rename.
     tree = context.tree
-    path = tree.path(State.DELAY, queue, name)
-    found = tree.look(path)
+    found = tree.look(tree.path(State.DELAY, queue, name))
     if found is None or not is_claimed(context.stamps, name, found.st_mtime_ns):
-        return False
-    try:
-        return tree.rename(path, tree.path(State.REMOVE, queue, name), replace=True)
-    except OSError as error:
-        if not is_full(error):
-            raise
-        return remove_from(tree, (REMOVE_DELAY,), queue, name)  # which needs no room
+        return None
+    return name if remove_from(tree, (REMOVE_DELAY,), queue, name) else None
 
 
 def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pending[list[bool]]:
@@ -304,20 +268,29 @@ def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pendin
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
     """
-    found: list[bool] = []
-    removed: list[str] = []
     with at_index(context, queue, given_ids, "remove from"):
-        for given_id in given_ids:
-            message = standing(context, queue, given_id, to_remove=True)
-            found.append(message is not None and remove_one(context, queue, message.name))
-            if message is not None and found[-1]:
-                removed.append(message.name)
-    return Pending(_work(context, queue), partial(_removed, context, queue, removed, found))
+        removed = [_remove(context, queue, given_id) for given_id in given_ids]
+    return _removed(context, queue, removed)
 
 
-def _removed(context: Context, queue: str, names: list[str], found: list[bool]) -> list[bool]:
-    context.record_all(REMOVED, queue, [(name, {}) for name in names])
-    return found
+def _remove(context: Context, queue: str, given_id: str) -> str | None:
+    """Remove the message of an id, also if it is replaced meanwhile; its name."""
+    for _ in range(ROUNDS):
+        found = standing(context, queue, given_id, to_remove=True)
+        if found is None or remove_one(context, queue, found.name):
+            return None if found is None else found.name
+    raise Unavailable(f"the message of the id {given_id!r} keeps being replaced")
+
+
+def _removed(context: Context, queue: str, names: Sequence[str | None]) -> Pending[list[bool]]:
+    """Messages that were removed, or were not there."""
+
+    def finish_removal() -> list[bool]:
+        removed: list[tuple[str, Details]] = [(name, {}) for name in names if name is not None]
+        context.record_all(REMOVED, queue, removed)
+        return [name is not None for name in names]
+
+    return Pending(work_of(context.tree, queue), finish_removal)
 
 
 def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> Pending[bool]:
@@ -329,38 +302,24 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
         InvalidValue, NoSuchQueue, Unavailable
     """
     check_seconds("visibility", visibility, MAX_VISIBILITY_S)
-    tree = context.tree
-    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
+    renewed: Pending[Any] | None = None
     with at_index(context, queue, given_id, "renew in"):
         found = standing(context, queue, given_id)
-        if found is None or found.state is not State.DELAY:
-            return Pending(_work(context, queue), lambda: False)
-        name = found.name
-        try:
-            if not visibility:
-                released = release(context, queue, name, claim=ANY)
-                return Pending(released.work, lambda: released.finish() is None)
-            deadline_ms = context.now_ms() + round(visibility * 1000)
-            held = restamp(context, queue, name, deadline_ms, claim=ANY)
-        except (NoSuchMessage, ClaimEnded):
-            held = None
-        if held is None:
-            return Pending(_work(context, queue), lambda: False)
-        work.files.append(held.fd)
-    claim_ms = held.deadline_ms - context.now_ms()
+        if found is not None and found.state is State.DELAY:
+            with suppress(NoSuchMessage, ClaimEnded):
+                if visibility:
+                    renewed = renew(context, queue, found.name, visibility, ANY)
+                else:
+                    renewed = release(context, queue, found.name, claim=ANY)
+    if renewed is None:
+        return Pending(work_of(context.tree, queue), lambda: False)
+    end = renewed.finish
 
     def finish_renewal() -> bool:
-        context.record(RENEWED, queue, name, claim_ms=claim_ms)
+        end()
         return True
 
-    return Pending(work, finish_renewal)
-
-
-def _work(context: Context, queue: str) -> Work:
-    tree = context.tree
-    return Work(
-        folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)} | {tree.folder(QUEUES, queue)}
-    )
+    return Pending(renewed.work, finish_renewal)
 
 
 @contextmanager

@@ -6,79 +6,69 @@ stale from then on. So it is found by its id wherever a crash leaves it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..context import Context
-from ..durability.ids import Held, given_of, hold_patiently, link_path, settle
-from ..layout.given_ids import Given, link_name
+from ..durability.ids import given_of, hold_patiently, link_path, settle
+from ..layout.given_ids import link_name
 from ..layout.transitions import IDS, State
-from ..layout.tree import STRAY
+from ..layout.tree import STRAY, Tree
 
 # Messages whose links share a sync.
 PART = 500
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY)
 
 
-class LinksOfMove:
-    """Some messages that are about to move, in a ``with``, which locks their ids in the target.
+@contextmanager
+def linked(context: Context, source: str, target: str, names: Sequence[str]) -> Iterator[set[str]]:
+    """Link messages that are about to move in the target, and lock their ids there meanwhile.
 
-    conflicts: those that have to stay, since a message of the target has the same given id. Methods
-    raise OSError, Unavailable.
+    Yields those that have to stay, since a message of the target has the same given id. Raises
+    OSError, Unavailable.
     """
+    tree = context.tree
+    stay: set[str] = set()
+    links: dict[str, str] = {}
+    for name in names if context.settings.last(target).index else ():
+        if (found := _find(tree, source, name)) is not None:
+            links[name] = found[0]
+    if not links:
+        yield stay
+        return
+    with hold_patiently(tree, {target: links.values()}):
+        had = settle(tree, target, links.values())
+        stay |= {
+            name
+            for name, link in links.items()
+            if link in had or not _link(tree, source, target, name)
+        }
+        tree.sync_folder(tree.folder(IDS, target))
+        yield stay
 
-    def __init__(self, context: Context, source: str, target: str, names: Sequence[str]) -> None:
-        self.conflicts: set[str] = set()
-        self._tree = context.tree
-        self._source, self._target = source, target
-        self._names = list(dict.fromkeys(names)) if context.settings.last(target).index else []
-        self._held: Held | None = None
 
-    def __enter__(self) -> LinksOfMove:
-        links = {}
-        for name in self._names:
-            found = self._find(name)
-            if found is not None:
-                links[name] = link_name(found[0].id)
-        if not links:
-            return self
-        self._held = hold_patiently(self._tree, {self._target: links.values()})
+def _link(tree: Tree, source: str, target: str, name: str) -> bool:
+    """Link a message in the target; False if another one that moves has been given its id."""
+    while (found := _find(tree, source, name)) is not None:
         try:
-            had = settle(self._tree, self._target, links.values())
-            for name, link in links.items():
-                if link in had or not self._give(name, link):
-                    self.conflicts.add(name)
-            self._tree.sync_folder(self._tree.folder(IDS, self._target))
-        except BaseException:
-            self._held.free()
+            tree.link(found[1], link_path(tree, target, found[0]))
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            continue  # it has moved on
+        break
+    return True
+
+
+def _find(tree: Tree, source: str, name: str) -> tuple[str, str] | None:
+    """The link of a message, and where it is; None if it has no id."""
+    for state in _STATES:
+        path = tree.path(state, source, name)
+        try:
+            found = given_of(tree, path, name)
+        except OSError as error:
+            if error.errno in STRAY:
+                continue
             raise
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if self._held is not None:
-            self._held.free()
-
-    def _give(self, name: str, link: str) -> bool:
-        """Link a message in the target; False if another one that moves has been given its id."""
-        while (found := self._find(name)) is not None:
-            try:
-                self._tree.link(found[2], link_path(self._tree, self._target, link))
-                return True
-            except FileExistsError:
-                return False
-            except FileNotFoundError:
-                continue  # it has moved on
-        return True  # it has gone
-
-    def _find(self, name: str) -> tuple[Given, os.stat_result, str] | None:
-        """What a message says of its id, its file, and where it is; None if it has no id."""
-        for state in _STATES:
-            path = self._tree.path(state, self._source, name)
-            try:
-                found = given_of(self._tree, path, name)
-            except OSError as error:
-                if error.errno in STRAY:
-                    continue
-                raise
-            return None if found is None else (*found, path)
-        return None
+        return None if found is None else (link_name(found[0].id), path)
+    return None

@@ -29,7 +29,7 @@ from ..layout.transitions import (
 from ..layout.tree import Tree
 from ..views.browse import ids
 from .latch import latch_patiently
-from .links_of_move import PART, LinksOfMove
+from .links_of_move import PART, linked
 
 _PROGRESS_STEP = 1000
 
@@ -80,10 +80,10 @@ def move_messages(
         found = _to_move(context, source, only, in_flight, delayed)
         for part in portions(found, limit.part(PART) if is_indexed else 1):
             before = moved
-            with LinksOfMove(context, source, target, [name for _, name in part]) as links:
-                stay |= links.conflicts
+            with linked(context, source, target, [name for _, name in part]) as staying:
+                stay |= staying
                 for transition, message_id in part:
-                    if message_id in links.conflicts:
+                    if message_id in staying:
                         continue
                     try:
                         done = move_one(context, transition, source, message_id, target)

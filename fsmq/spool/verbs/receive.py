@@ -116,7 +116,7 @@ class Claims:
                     content = yield from self._read(claim, known)
                 if settings.fifo and content.own.dedup_id is not None:
                     self._keep_record(claim.message_id)
-                self.messages.append(self._message(claim, known, content))
+                self.messages.append(claimed_message(context, queue, claim, known, content))
                 size += max(claim.size, len(content.body))
                 if len(self.messages) == count or size >= MAX_ANSWER_BYTES:
                     break
@@ -175,26 +175,30 @@ class Claims:
             self._return(claim.message_id, claim.mtime_ns)  # it is larger than its file
             raise
 
-    def _message(self, claim: Claim, known: Facts, content: Content) -> Message:
-        return found_message(
-            self._queue,
-            claim.message_id,
-            content.body,
-            None if self._context.stamps.coarse else claim.deliveries,
-            claim.deadline_ms / 1000,
-            content.content_type,
-            content.attributes,
-            known.priority,
-            None if known.created_ms is None else known.created_ms / 1000,
-            known.expires_s,
-            "in_flight",
-            None,
-            claim_name(self._context.stamps, claim.deliveries, claim.deadline_ms),
-            *content.own,
-        )
-
     def _return(self, message_id: str, mtime_ns: int) -> None:
         try:
             release_uncounted(self._context, self._queue, message_id, mtime_ns)
         except (OSError, FsmqError):
             return  # its timer brings it back
+
+
+def claimed_message(
+    context: Context, queue: str, claim: Claim, known: Facts, content: Content
+) -> Message:
+    """What a claim gives out."""
+    return found_message(
+        queue,
+        claim.message_id,
+        content.body,
+        None if context.stamps.coarse else claim.deliveries,
+        claim.deadline_ms / 1000,
+        content.content_type,
+        content.attributes,
+        known.priority,
+        None if known.created_ms is None else known.created_ms / 1000,
+        known.expires_s,
+        "in_flight",
+        None,
+        claim_name(context.stamps, claim.deliveries, claim.deadline_ms),
+        *content.own,
+    )

@@ -25,7 +25,7 @@ from ..layout.steps import portions
 from ..layout.transitions import DELAY, IDS, MOVE_READY, MOVED, NEW, QUEUES, State
 from ..layout.tree import STRAY
 from .latch import PATIENCE_S, Latched, latch
-from .links_of_move import PART, LinksOfMove
+from .links_of_move import PART, linked
 from .move import check_order, has_index, is_elsewhere
 
 
@@ -81,9 +81,9 @@ class Redrive:
         for message_id in ids:
             self._note(self._one(message_id, None))
         for target, those in self._later.items():
-            with LinksOfMove(self.context, self.dead, target, those) as links:
+            with linked(self.context, self.dead, target, those) as staying:
                 for message_id in those:
-                    if message_id in links.conflicts:
+                    if message_id in staying:
                         self._note(_Outcome.CONFLICT)
                     else:
                         self._note(self._one(message_id, target))

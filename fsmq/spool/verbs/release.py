@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -235,15 +236,16 @@ def bury(
     # This, too: a crash in between leaves no dead letter that does not know its queue.
     before = dead_letter.read_raw(latched.fd)
     dead = DeadLetter(queue, reason, deliveries, context.clock())
-    is_noted = dead_letter.write_raw(latched.fd, dead_letter.pack(dead))
-    buried = None
+    is_noted, buried = False, None
     try:
+        is_noted = dead_letter.write_raw(latched.fd, dead_letter.pack(dead))
         buried = latched.move(context, BURY, queue, message_id, dead_letters)
     finally:
         if buried is None:
             latched.stamp(context, source, found.st_mtime_ns)
             if is_noted:
-                dead_letter.write_raw(latched.fd, before)
+                with suppress(OSError):  # what it tells is of a burial that was tried
+                    dead_letter.write_raw(latched.fd, before)
     if buried is None:
         return None
     return {"size": found.st_size, "deliveries": deliveries, "target": dead_letters}

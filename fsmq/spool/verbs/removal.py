@@ -83,11 +83,8 @@ def remove(
     for message_id in message_ids:
         check_id(queue, message_id)
     tree = context.tree
-    # Sync every folder in which a message may have been: an earlier rename of it that nobody synced
-    # must not survive a crash that this one does not. Also for messages that are gone: an earlier
-    # try without an answer may have removed them.
-    work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
-    work.folders.add(tree.folder(QUEUES, queue))
+    # Also for messages that are gone: an earlier try without an answer may have removed them.
+    work = work_of(tree, queue)
     try:
         if known is None:
             found = [remove_one(context, queue, message_id) for message_id in message_ids]
@@ -370,6 +367,15 @@ def purge_folder(
         if purged % PROGRESS_STEP == 0:
             progress(purged)
     return purged
+
+
+def work_of(tree: Tree, queue: str) -> Work:
+    """What a removal syncs: every folder in which a message may have been.
+
+    An earlier rename of it that nobody synced must not survive a crash that this one does not.
+    """
+    folders = {tree.folder(name) for name in (NEW, DELAY, REMOVE)}
+    return Work(folders=folders | {tree.folder(QUEUES, queue)})
 
 
 def removal_work(tree: Tree) -> Work:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..context import Context, Pending
@@ -31,12 +32,12 @@ from ..layout.given_ids import link_name
 from ..layout.message import NewMessage
 from ..layout.names import check_queue
 from ..layout.settings import QueueSettings
-from ..layout.transitions import ACCEPTED, DELAY, IDS, NEW, QUEUES, REMOVE, State
+from ..layout.transitions import ACCEPTED, DELAY, IDS, NEW, QUEUES, State
 from ..records.journal import Details
 from ..views.counts import Depths
 from .draft import Draft, draft
-from .put import MAX_BATCH, max_open
-from .removal import remove_known
+from .put import MAX_BATCH
+from .removal import remove_one, work_of
 
 
 class Stored(NamedTuple):
@@ -121,7 +122,8 @@ def check_index(queue: str, settings: QueueSettings) -> None:
         raise InvalidValue("queue", f"{queue!r} was created without an index of ids")
 
 
-class _Written(NamedTuple):
+@dataclass(slots=True)
+class _Written:
     draft: Draft
     link: str
     path: str  # its dot-name, relative to the root
@@ -149,7 +151,8 @@ class Staging:
         self._only_new = only_new
         self._held: Held | None = None
         self._written: list[_Written] = []
-        self._leaving: set[str] = set()  # whose messages we have begun to remove
+        self._refused: list[_Written] = []  # those whose id has a link already
+        self._removes = False  # whether we have begun to remove what is replaced
         # Where a message is that nobody may claim any more, though it may yet come back.
         self._taken_out: str | None = None
 
@@ -158,15 +161,20 @@ class Staging:
         # Of an id that comes twice the last one is put, or the first, if none is to be replaced.
         numbers = range(len(links))
         order = reversed(numbers) if self._only_new else numbers
-        chosen = set({links[at]: at for at in order}.values())
+        chosen = {links[at]: at for at in order}
         try:
             self.hold(*links)
-            had = self.standing(links)
+            had = self.standing(links) if self._only_new else {}
             for at, (link, one) in enumerate(zip(links, drafts, strict=True)):
-                is_put = at in chosen and not (self._only_new and link in had)
+                is_put = chosen[link] == at and link not in had
                 if is_put:
-                    self.write(link, one, had.get(link))
+                    self.write(link, one, None)
                 self.is_put.append(is_put)
+            if self._refused:
+                had = self.standing([written.link for written in self._refused])
+                for written in self._refused:
+                    written.replaced = had.get(written.link)
+                    self._link(written)
         except FileNotFoundError:
             for queue in self.queues:
                 self._context.settings_of(queue)  # raises NoSuchQueue if it was deleted just now
@@ -177,17 +185,14 @@ class Staging:
         self._held = hold_patiently(self._tree, dict.fromkeys(self.queues, links))
 
     def write(self, link: str, draft: Draft, replaced: Standing | None) -> None:
-        """Write one message. replaced: that which has the id."""
+        """Write one message. replaced: that which has the id, as far as is known."""
         tree = self._tree
         path = tree.folder(NEW, draft.staged(self.queue, number_of_id(link)))
         fd = tree.create(path)
-        is_kept = len(self.work.files) < max_open()
-        if is_kept:
-            self.work.files.append(fd)
-        else:
-            self.work.written.append(path)
+        is_kept = self.work.keep(fd, path)
         try:
-            self._written.append(_Written(draft, link, path, os.fstat(fd).st_ino, replaced))
+            written = _Written(draft, link, path, os.fstat(fd).st_ino, replaced)
+            self._written.append(written)
             draft.write(fd)
             if draft.delay_ms is not None:
                 deadline_ms = self._context.now_ms() + draft.delay_ms
@@ -197,7 +202,15 @@ class Staging:
             if not is_kept:
                 os.close(fd)
         # Behind the last byte: what has a link is whole, unless the power was cut.
-        tree.link(path, link_path(tree, self.queue, link, coming=replaced is not None))
+        try:
+            self._link(written)
+        except FileExistsError:
+            self._refused.append(written)
+
+    def _link(self, written: _Written) -> None:
+        has_other = written.replaced is not None
+        at = link_path(self._tree, self.queue, written.link, coming=has_other)
+        self._tree.link(written.path, at)
 
     def take_out(self, path: str, staged: str) -> bool:
         """Bring what is to be replaced where nobody claims it; False if it is not there."""
@@ -225,25 +238,19 @@ class Staging:
             return Stored(self.publish())
         tree, queue = self._tree, self.queue
         # Made before the change: a failed sync casts doubt on what was begun before it.
-        work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
-        work.folders.add(tree.folder(QUEUES, queue))
+        work = work_of(tree, queue)
+        self._removes = True
         try:
             for written in self._written:
                 if written.replaced is not None:
-                    self._remove(written.link, written.replaced)
-        except OSError as error:
+                    at = link_path(tree, queue, written.link)
+                    remove_standing(tree, queue, at, written.replaced, self._taken_out)
+        except BaseException as error:
             self.abandon()
-            raise unavailable(error, f"cannot replace a message of queue {queue!r}") from error
-        except BaseException:
-            self.abandon()
+            if isinstance(error, OSError):
+                raise unavailable(error, f"cannot replace a message of queue {queue!r}") from error
             raise
         return Stored([], Pending(work, lambda: Stored(self.publish()), self.abandon))
-
-    def _remove(self, link: str, old: Standing) -> None:
-        tree = self._tree
-        self._leaving.add(link)
-        at = link_path(tree, self.queue, link)
-        remove_standing(tree, self.queue, at, old, taken_out=self._taken_out)
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""
@@ -251,13 +258,11 @@ class Staging:
             if self._held is not None and self._held.stands(self.queue):
                 for written in self._written:
                     self._show(written)
-            if not self._is_current():
-                raise NoSuchQueue(self.queue)
-        except OSError as error:
+            self._check_current()
+        except BaseException as error:
             self.abandon()
-            raise unavailable(error, f"cannot publish to queue {self.queue!r}") from error
-        except BaseException:
-            self.abandon()
+            if isinstance(error, OSError):
+                raise unavailable(error, f"cannot publish to queue {self.queue!r}") from error
             raise
         self._free()
         accepted: list[tuple[str, Details]] = [
@@ -276,11 +281,14 @@ class Staging:
         is_same = self._held is not None and self._held.stands(self.queue)
         return is_same and self._tree.has_queue(self.queue)
 
+    def _check_current(self) -> None:
+        if not self._is_current():
+            raise NoSuchQueue(self.queue)
+
     def _show(self, written: _Written) -> None:
         tree, name = self._tree, written.draft.message_id
         if not tree.rename(written.path, tree.path(State.NEW, self.queue, name)):
-            if not self._is_current():
-                raise NoSuchQueue(self.queue)
+            self._check_current()
             raise Unavailable(f"the message {name!r} was removed before it was finished")
         if written.replaced is not None:
             at, coming = (
@@ -303,7 +311,7 @@ class Staging:
             settle(tree, queue, [written.link])  # it comes back
         elif (
             old is not None
-            and written.link in self._leaving
+            and self._removes
             and state_of(tree, queue, old.name, old.inode) is None
             and self._is_current()
         ):
@@ -313,12 +321,7 @@ class Staging:
             if leads_to(tree, at, written.inode):
                 tree.unlink(at)
         if not tree.unlink(written.path):
-            remove_known(
-                self._context,
-                queue,
-                written.draft.message_id,
-                lambda _, fd, found: found.st_ino == written.inode,
-            )
+            remove_one(self._context, queue, written.draft.message_id)
 
     def _free(self) -> None:
         held, self._held = self._held, None

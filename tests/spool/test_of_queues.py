@@ -1,0 +1,34 @@
+"""What a process remembers of queues: of those that are there, and soon of no others."""
+
+from __future__ import annotations
+
+from fsmq.spool import Spool
+from fsmq.spool.layout.of_queues import OfQueues
+
+
+def test_of_queues_that_are_gone_nothing_is_kept_for_long(spool: Spool) -> None:
+    known: OfQueues[int] = OfQueues(spool.tree)
+    for number in range(200):
+        queue = spool.queue(f"jobs-{number}", create=True)
+        known[queue.name] = number
+        if number % 10:
+            queue.delete()
+    stand = {f"jobs-{number}": number for number in range(0, 200, 10)}
+    assert {queue: known.get(queue) for queue in stand} == stand
+    assert len(known) <= 2 * len(stand) + 1
+
+
+def test_a_limit_holds_while_other_queues_come_and_go(spool: Spool) -> None:
+    jobs = spool.queue("jobs", create=True)
+    jobs.configure(max_in_flight=2)
+    jobs.put_many([b"1", b"2", b"3"])
+    first, *_ = jobs.claim(9)
+    for number in range(40):
+        other = spool.queue(f"other-{number}", create=True)
+        other.configure(max_in_flight=1)
+        other.put(b"one")
+        assert len(other.claim(9)) == 1
+        other.delete()
+        assert jobs.claim(9) == []
+    first.ack()
+    assert len(jobs.claim(9)) == 1
