@@ -194,15 +194,12 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
     work = Work(folders={tree.folder(name) for name in (QUEUES, REMOVE, TOPICS)})
     try:
-        with (
-            as_unavailable(f"cannot delete queue {queue!r}"),
-            settings_held(tree, queue),
-            no_sends(tree, queue, context.settings),
-        ):
+        with as_unavailable(f"cannot delete queue {queue!r}"), settings_held(tree, queue):
             work.folders.update(context.topics.folders())
             was_there = tree.has_queue(queue)
             if was_there:
-                _delete(context, queue)
+                with no_sends(tree, queue, context.settings):
+                    _delete(context, queue)
             else:
                 tree.sync_folder(tree.folder(QUEUES))  # who deleted it may not have done so yet
             forget(context, queue, leaves=was_there)
