@@ -6,14 +6,12 @@ can change meanwhile. No message needs it. Who plans moves by what he counts has
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from ..errors import Unavailable, is_full
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
-from .locks import NO_LOCKS, Lock, lock, patiently
+from .locks import hold
 
 # Before the name of a log, whose channels it has, too, of a topic, or of the queue that stands for
 # those between which messages are moved. No queue's name begins so.
@@ -29,21 +27,12 @@ def settings_held(tree: Tree, name: str, patience_s: float | None = None) -> Ite
     and only deletions succeed. Raises Unavailable, OSError.
     """
     path = tree.folder(CONFIG, f".{name}.lock")
-    held: Lock | None = None
-    try:
-        patience_s = _PATIENCE_S if patience_s is None else patience_s
-        held = patiently(lambda: lock(tree, path, os.O_CREAT), patience_s)
-        is_busy = held is None
-    except OSError as error:
-        if error.errno not in NO_LOCKS and not is_full(error):
-            raise
-        is_busy = False
-        if not is_full(error):
-            tree.unlink(path)  # where there are no locks
-    if is_busy:
-        raise Unavailable(f"another process holds {tree.root / path}: it may be stopped")
+    held = hold(tree, path, _PATIENCE_S if patience_s is None else patience_s)
     try:
         yield
     finally:
-        if held is not None:
-            held.free()
+        with suppress(OSError):  # a file that stays keeps nobody out
+            if held is not None:
+                held.free()
+            else:
+                tree.unlink(path)
