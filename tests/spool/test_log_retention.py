@@ -7,6 +7,7 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import LogFull, OffsetGone
 from fsmq.spool.log.channel import Channel
+from fsmq.spool.log.channels import ChannelStore
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.upkeep import Upkeep
 from tests.spool.helpers import Clock
@@ -175,3 +176,28 @@ def test_drafts_of_dead_writers_go(log: Log, spool: Spool, clock: Clock) -> None
     tend(log)
     assert not any(place.exists() for place in places)
     assert spool.reap() > 0
+
+
+def test_a_mover_that_was_stopped_takes_nothing_from_a_log_that_was_made_anew(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen what the channel of the old one loses, and counts that when it goes on."""
+    log.configure(retain_for=0, max_bytes=2000, when_full="drop")
+    fill(log, clock)
+    log.channel("slow").create("first")
+    lose = ChannelStore.lose_before
+
+    def stopped(channel: ChannelStore, first: int) -> int:
+        monkeypatch.undo()
+        with Spool(spool.tree.root, sync="none", clock=clock) as other:
+            new = other.log("users")
+            new.delete()
+            new.create()
+            new.channel("slow").create("first")
+            new.publish_many([b"new"] * 5)
+        return lose(channel, first)
+
+    monkeypatch.setattr(ChannelStore, "lose_before", stopped)
+    tend(log)
+    assert len(log.channel("slow").claim(9)) == 5
+    assert log.channel("slow").state().lost == 0

@@ -284,12 +284,12 @@ class Channel:
 
         What is in flight is void: a later done of it raises ClaimVoid.
         """
-        store = self.log._store
-        known = store.known(True)
-        offset = min(max(self.log.offset_of(to), known.first), known.end)
         with self._doing("seek in"):
-            self._store.seek(offset)
-        return offset
+            channel = self._store  # before the look: of this log the offset is
+            known = channel.store.known(True)
+            offset = min(max(self.log.offset_of(to), known.first), known.end)
+            channel.seek(offset)
+            return offset
 
     def state(self) -> ChannelState:
         """Where the channel is, and how far behind."""
@@ -301,7 +301,7 @@ class Channel:
         return self.state().lag
 
     def _state(self, store: ChannelStore) -> ChannelState:
-        of = self.log._store
+        of = store.store
         known = of.known(True)
         settings = store.settings()
         with store.locked() as progress:

@@ -87,7 +87,11 @@ class Logs:
 
     def channel(self, log: str, name: str) -> ChannelStore:
         """A channel of a log, whether there is one or not. Raises NoSuchLog, Unavailable."""
-        store = self.store(log)
+        return self.channel_of(self.store(log), name)
+
+    def channel_of(self, store: Store, name: str) -> ChannelStore:
+        """The same, of a log that was opened: whose verbs act on no other that has its name now."""
+        log = store.disk.name
         with self._lock:
             found = self._channels.get((log, name))
             if found is None or found.store is not store:

@@ -130,7 +130,9 @@ class OpenChannel:
                 continue
             try:
                 with file.locked():
-                    if file.is_current() and self._follow(file):
+                    is_current = file.is_current()
+                    self.store.about_ours()  # of that log the file with this name is
+                    if is_current and self._follow(file):
                         yield file
                         return
                     self._number = 0
