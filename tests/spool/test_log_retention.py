@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from fsmq.spool import Spool
@@ -9,6 +13,7 @@ from fsmq.spool.errors import LogFull, OffsetGone
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.channels import ChannelStore
 from fsmq.spool.log.log import Log
+from fsmq.spool.log.logs import Logs
 from fsmq.spool.log.upkeep import Upkeep
 from tests.spool.helpers import Clock
 
@@ -201,3 +206,36 @@ def test_a_mover_that_was_stopped_takes_nothing_from_a_log_that_was_made_anew(
     tend(log)
     assert len(log.channel("slow").claim(9)) == 5
     assert log.channel("slow").state().lost == 0
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda channel: (channel.delete(), channel.create("first", order="strict")),
+        lambda channel: channel.configure(expires=None),
+        lambda channel: channel.pause(),
+        lambda channel: channel.claim(),
+    ],
+    ids=["created-anew", "configured", "paused", "claimed"],
+)
+def test_a_channel_that_is_used_just_before_it_goes_stays(
+    log: Log, spool: Spool, clock: Clock, use: Callable[[Channel], object]
+) -> None:
+    """The mover has seen that nobody uses it, and waits for its turn to delete it."""
+    log.publish_many([b"1", b"2"])
+    channel = log.channel("browser")
+    channel.create("first", expires=HOUR_S)
+    file = spool.tree.root / "logs/users/channels/browser/progress.1"
+    os.utime(file, (clock() - 2 * HOUR_S,) * 2)
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        held, logs = Logs.held, other.open_logs
+
+        def stopped(of: Logs, name: str) -> AbstractContextManager[None]:
+            if of is logs:
+                use(channel)
+            return held(of, name)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Logs, "held", stopped)
+            Upkeep(logs).step(every_s=0.0)
+    assert log.channels() == ["browser"]

@@ -104,6 +104,16 @@ class Channel:
             if not Channels(self.log._store.disk).delete(self.name):
                 raise NoSuchChannel(self.log.name, self.name)
 
+    def delete_if_unused(self) -> bool:
+        """Delete it if nobody has used it for as long as its setting allows; whether it was."""
+        with self._doing("delete"):
+            if not self._store.is_unused():
+                return False
+            with self._held():
+                store = self._store
+                with store.locked():  # nobody changes the setting now, or uses it
+                    return store.is_unused() and Channels(store.store.disk).delete(self.name)
+
     def settings(self) -> ChannelSettings:
         """The settings of the channel."""
         with self._doing("read the settings of"):

@@ -94,6 +94,13 @@ class OpenChannel:
                 return found.st_mtime_ns
             self._number = 0
 
+    def is_unused(self) -> bool:
+        """Whether nobody has used it for longer than its settings allow. Raises as `settings`."""
+        settings = self.settings()
+        if settings.expires is None or settings.paused:
+            return False
+        return self.store.disk.clock() - self.changed_at_ns() / 1e9 > settings.expires
+
     # -- the lock --------------------------------------------------------------------------------
 
     @contextmanager

@@ -94,12 +94,8 @@ class Upkeep:
         for name in log.channels():
             channel = Channel(log, name)
             try:
-                settings = channel.settings()
-                store = self._logs.channel(log.name, name)
-                store.remove_left()
-                age = self._logs.context.clock() - store.changed_at_ns() / 1e9
-                if settings.expires is not None and not settings.paused and age > settings.expires:
-                    channel.delete()
+                self._logs.channel(log.name, name).remove_left()
+                if channel.delete_if_unused():
                     self._note("expired", log.name, name, [(0, 0)])
                 else:
                     channel.end_poison()
