@@ -535,6 +535,36 @@ def test_logs_that_come_and_go_leave_no_descriptors(root: Path) -> None:
         assert opened() <= before + 5
 
 
+@pytest.mark.parametrize("has_synced", [True, False])
+@pytest.mark.parametrize(("call", "of"), [("pwrite", "/.turn."), ("pread", "/log/0000")])
+@MODES
+def test_a_disk_that_refuses_takes_no_descriptor_with_each_try(
+    root: Path, monkeypatch: pytest.MonkeyPatch, writers: str, call: str, of: str, has_synced: bool
+) -> None:
+    """Of a program that starts then, and has to find where the log ends."""
+    with Spool(root) as spool:
+        spool.log("users").create(writers=writers)
+        spool.log("users").publish_many([bytes(1000)] * 100)
+        if not has_synced:
+            segments(spool.log("users"))[0].with_name(".sync").unlink()
+    real = getattr(os, call)
+
+    def refuses(fd: int, what: Any, at: int = 0) -> Any:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if of in path and (at or ".turn." in path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, what, at)
+
+    with Spool(root) as spool:
+        log, opened = spool.log("users"), []
+        monkeypatch.setattr(os, call, refuses)
+        for _ in range(9):
+            with suppress(Unavailable):  # one that seals what cannot be read goes on behind it
+                log.publish(b"x")
+            opened.append(len(os.listdir("/proc/self/fd")))
+        assert opened[-1] <= opened[0] + 1
+
+
 def test_logs_that_nobody_uses_are_closed_when_another_is_used(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from .growing import Growing, ends_at
 from .hints import FAILED, PATIENCE_S, UNDER_WAY, End
 from .newest import Newest
 from .sealing import end_of
-from .segments import has_number, open_file
+from .segments import close_on_error, has_number, open_file
 
 # Where a turn keeps writers apart, the lock does not have to: not for longer than this.
 _PATIENCE_WITH_TURNS_S = 5.0, 8.0
@@ -172,11 +172,12 @@ class LogTail(Newest):
         file = open_file(self._disk, end.number, os.O_RDWR)
         if file is None:
             return False
-        if file.line is None or file.line.log != self._log or not ends_at(file, end.position):
-            file.close()
-            return False
-        self._file, self._end = Growing(file), end
-        return True
+        with close_on_error(file):
+            if file.line and file.line.log == self._log and ends_at(file, end.position):
+                self._file, self._end = Growing(file), end
+                return True
+        file.close()
+        return False
 
     # -- one host ----------------------------------------------------------------------------------
 
@@ -212,11 +213,12 @@ class LogTail(Newest):
         ):
             self._seal(file, free)
         else:
-            end = end_of(file, synced, told)
+            with close_on_error(file):
+                end, growing = end_of(file, synced, told), Growing(file)
             if synced is not None and synced.offset > end.offset:
-                self._seal(file, free)  # what was there is lost; its offsets stay used
+                self._seal(growing, free)  # what was there is lost; its offsets stay used
             else:
-                self._file, self._end = Growing(file), end
+                self._file, self._end = growing, end
                 if (
                     synced is None
                     or synced.number != end.number
