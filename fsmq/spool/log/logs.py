@@ -178,7 +178,7 @@ class Logs:
                 raise
             is_new = False
         if not self._has(name):
-            raise Unavailable("it took so long that what there was of it has been removed")
+            raise Unavailable("it was under way for an hour: what there was of it has been removed")
         return is_new
 
     def _forget(self, name: str) -> None:

@@ -100,8 +100,8 @@ class LogTail(Newest):
         """
         is_held = self._hold(patience_s)
         try:
-            if self._check():
-                with self._turn_of_ours() as end:
+            if self._check() or not is_held or self._is_another_in():
+                with self._turn_of_ours(is_held) as end:
                     yield end
             else:
                 yield self._validated()
@@ -125,10 +125,10 @@ class LogTail(Newest):
         return True
 
     @contextmanager
-    def _turn_of_ours(self) -> Iterator[End]:
+    def _turn_of_ours(self, is_held: bool) -> Iterator[End]:
         self._is_in = True
         try:
-            yield self._enter()
+            yield self._enter(is_held)
             assert self._end is not None
             assert self._turn is not None
             if self._end != self._stored:
@@ -141,15 +141,20 @@ class LogTail(Newest):
         finally:
             self._is_in = False
 
-    def _enter(self) -> End:
+    def _enter(self, is_held: bool) -> End:
         """Where the log ends, in a turn of this process."""
-        if not self._is_still_ours():
+        before, is_ours = None, self._is_still_ours()
+        if not is_ours:
             self._forget()
             self._leave_turn()
             self._turn, before = turns.take(self._disk)
-            if before is None or before.state or not self._adopt(before):
-                self._seal()
-            self._told_is_known = self._sync_is_known = True
+        # Who makes one host the only one says so, and then its writers look who is in: so they see
+        # this one, or it sees that.
+        if not self._check() and not is_held:
+            raise Unavailable(f"one host alone writes to log {self._disk.name!r} now", 1)
+        if not is_ours and (before is None or before.state or not self._adopt(before)):
+            self._seal()
+        self._told_is_known = self._sync_is_known = True
         assert self._end is not None
         if self._sync.read() != self._end:
             self._sync.write(self._end)  # a stopped writer has noted late where it was
@@ -181,17 +186,24 @@ class LogTail(Newest):
 
     # -- one host ----------------------------------------------------------------------------------
 
+    def _is_another_in(self) -> bool:
+        """Whether one is in its turn that came before one host alone wrote: it may be stopped."""
+        if self._turn is None or not self._turn.is_current():
+            self._forget()
+            self._leave_turn()
+            self._turn = turns.shared(self._disk)
+        told = self._turn.read()
+        return told is not None and bool(told.state)
+
     def _validated(self) -> End:
         """The end where one host writes, whatever other processes have done, and crashes."""
-        synced = self._sync.read()
-        told = self._turn.read() if self._turn is not None else None
+        assert self._turn is not None
+        synced, told = self._sync.read(), self._turn.read()
         if (
             synced is not None
             and synced.state != FAILED
             and told is not None
             and told.number == synced.number
-            and self._turn is not None
-            and self._turn.is_current()
             and self._file is not None
             and self._file.number == told.number
             and self._file.ends_at(told.position)
@@ -203,8 +215,7 @@ class LogTail(Newest):
     def _load(self) -> End:
         """Find the end again where one host writes, and make it durable, or seal it."""
         self._forget()
-        self._leave_turn()
-        self._turn = turns.shared(self._disk)
+        assert self._turn is not None
         told = self._turn.read() if self._told_is_known else None
         synced = self._sync.read()
         file, free = newest(self._disk, self._log, synced)
