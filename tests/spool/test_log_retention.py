@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
 
 from fsmq.spool import Spool
-from fsmq.spool.errors import LogFull, OffsetGone
+from fsmq.spool.errors import LogFull, OffsetGone, Unavailable
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.channels import ChannelStore
 from fsmq.spool.log.log import Log
@@ -239,3 +241,30 @@ def test_a_channel_that_is_used_just_before_it_goes_stays(
             patch.setattr(Logs, "held", stopped)
             Upkeep(logs).step(every_s=0.0)
     assert log.channels() == ["browser"]
+
+
+def test_who_makes_a_log_or_a_channel_for_an_hour_is_told_that_it_is_gone(
+    spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped, and a mover has taken what it had made for what a crash has left."""
+    later = Clock()
+    rename = Tree.rename
+
+    def stopped(tree: Tree, source: str, target: str, **options: bool) -> bool:
+        if tree is spool.tree and target in ("logs/users", "logs/users/channels/slow"):
+            with Spool(spool.tree.root, sync="none", clock=later) as other:
+                Upkeep(other.open_logs).step(every_s=0.0)
+        return rename(tree, source, target, **options)
+
+    later.now = time.time() + 2 * HOUR_S
+    monkeypatch.setattr(Tree, "rename", stopped)
+    log = spool.log("users")
+    with pytest.raises(Unavailable):
+        log.create()
+    monkeypatch.undo()
+    assert log.create()
+    monkeypatch.setattr(Tree, "rename", stopped)
+    with pytest.raises(Unavailable):
+        log.channel("slow").create()
+    monkeypatch.undo()
+    assert log.channel("slow").create()
