@@ -65,7 +65,7 @@ def publish(
                 else:
                     copy = message if forms is None else forms.get(queue, message)
                     copies.write(queue, copy, settings[queue] if settings is not None else None)
-    except FsmqError:
+    except BaseException:  # of a signal's handler, too
         copies.work.close()
         copies.abandon()
         raise

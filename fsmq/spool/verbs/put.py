@@ -97,11 +97,11 @@ def _sent(context: Context, send: Send) -> list[str]:
 
 
 class _Written(NamedTuple):
-    """A draft whose file is there: its dot-name, relative to the root, and the file's inode."""
+    """A draft: its dot-name, relative to the root, and the file's inode once it is there."""
 
     draft: Draft
     path: str
-    inode: int
+    inode: int | None
 
 
 class Staging:
@@ -141,10 +141,11 @@ class Staging:
 
     def _write(self, draft: Draft) -> None:
         path = self._staged_path(draft)
+        self._written.append(_Written(draft, path, None))
         fd = self._create(draft, path)
         is_kept = self.work.keep(fd, path)
         try:
-            self._written.append(_Written(draft, path, os.fstat(fd).st_ino))
+            self._written[-1] = _Written(draft, path, os.fstat(fd).st_ino)
             draft.write(fd)
             if draft.delay_ms is not None:
                 deadline_ms = self._context.now_ms() + draft.delay_ms
@@ -193,7 +194,9 @@ class Staging:
         unfinished = set()
         for draft, path, inode in self._written:
             try:
-                if not self._tree.unlink(path):
+                if inode is None and draft.own and self._tree.look(path) is not None:
+                    unfinished.add(_bare(draft))  # it may be what a crash has left
+                elif not self._tree.unlink(path) and inode is not None:
                     self._undo(draft, inode)
             except OSError:
                 unfinished.add(_bare(draft))
