@@ -65,7 +65,7 @@ def index(root: Path, given: argparse.Namespace) -> float:
         while time.perf_counter() < end or len(ratios) < 3:
             some = [NewMessage(body, id=f"{count + n}") for n in range(_BATCH)]
             # The same bytes without the index: an attribute as long as the two lines.
-            same = [NewMessage(body, attributes={"fsmq.id": "x" * 70}) for _ in some]
+            same = [NewMessage(body, attributes={"given": "x" * 70}) for _ in some]
             count += _BATCH
             began = time.perf_counter()
             plain.put_many(same)

@@ -102,5 +102,5 @@ def test_what_a_file_says_of_another_counts_for_nothing(tmp_path: Path) -> None:
             (root / "queues" / "jobs" / at).write_bytes(forged)
         found = [message.body for message in spool.queue("jobs").claim(9)]
         assert found == [b"forged"] * 3 + [b"first"]
-        assert sorted(os.listdir(root / "ids" / "jobs")) == ["A"]
+        assert sorted(os.listdir(root / "ids" / "jobs")) == [".lock", "A"]
         assert outside.stat().st_nlink == 1

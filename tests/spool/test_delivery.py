@@ -324,12 +324,12 @@ def test_an_id_that_is_ready_already_is_not_overwritten(
     assert (root / "delay" / "jobs:one").read_bytes() == b"third"
 
 
-def test_a_complete_dot_name_of_a_crash_is_promoted_at_the_start(
-    root: Path, spool: Spool, jobs: Queue
-) -> None:
-    spool.unsynced.put("jobs", [NewMessage(b"whole")])
+def test_a_complete_dot_name_of_a_crash_is_promoted_at_the_start(root: Path, jobs: Queue) -> None:
+    with Spool(root, sync="none", delivers=False) as dead:
+        pending = dead.unsynced.put("jobs", [NewMessage(b"whole")])
     with Spool(root, sync="none") as again:
         assert [m.body for m in again.queue("jobs").claim()] == [b"whole"]
+    del pending
 
 
 def test_a_dot_name_of_full_length_with_other_bytes_is_torn(root: Path, spool: Spool) -> None:

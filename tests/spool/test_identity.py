@@ -350,7 +350,9 @@ def test_a_renewal_that_changes_nothing_waits_for_the_sync_of_the_claim(
 def test_a_delay_is_set_on_no_message_that_was_given_to_others(
     root: Path, jobs: Queue, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mover that starts takes a writer for crashed, and someone claims what it promoted."""
+    """Where there are no locks on bytes a mover that starts takes a writer for crashed, and someone
+    claims what it promoted."""
+    monkeypatch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", False)
     claimed: list[bytes] = []
 
     def promote_and_claim() -> None:

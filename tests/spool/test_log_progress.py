@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ import pytest
 
 from fsmq.spool import Spool
 from fsmq.spool.durability.sync import Work
-from fsmq.spool.errors import NoSuchChannel, Unavailable
+from fsmq.spool.errors import NoSuchChannel, NoSuchLog, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.files import write_all
 from fsmq.spool.log import progress_file
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log import Log, LogEntry
+from fsmq.spool.log.progress_file import ProgressFile
 from tests.spool.crashing import MUTATING
 from tests.spool.helpers import Clock
 
@@ -68,6 +69,151 @@ def file_of(channel: Channel) -> Path:
 
 def offsets(channel: Channel, count: int = 1000) -> list[int]:
     return [message.offset for message in channel.claim(count)]
+
+
+# -- what the log has ------------------------------------------------------------------------------
+
+
+def set_back(log: Log, two: Spool) -> Callable[[], None]:
+    """Sets the note of where the log is durable back, as a writer that was stopped does, to where
+    the other process has seen it."""
+    log.publish_many([LogEntry(b"%d" % n, key=f"k{n % 2}") for n in range(2)])
+    [path] = (log.spool.context.tree.root / "logs/users/log").glob(".sync")
+    before = path.read_bytes()
+    assert two.log("users").end() == 2
+
+    def act() -> None:
+        with open(path, "r+b") as file:
+            file.write(before)
+
+    return act
+
+
+@pytest.mark.parametrize("order", ["none", "key", "strict"])
+def test_what_a_log_does_not_show_is_not_lost(
+    log: Log, two: Spool, clock: Clock, order: str
+) -> None:
+    late = set_back(log, two)
+    channel = made(log, 4, keys=2, order=order)
+    channel.claim(6, visibility=5)
+    channel.done(1)
+    clock.advance(6)
+    late()
+    with pytest.raises(Unavailable, match="does not show its offset"):
+        seen_by(two).claim(9)
+    log.publish(b"6")
+    assert offsets(seen_by(two)) == [0, 2, 3, 4, 5, 6]
+    assert seen_by(two).state().lost == 0
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda channel: channel.claim(1),
+        lambda channel: channel.end_poison(),
+        lambda channel: channel.bury(2, 3, 4, 5),
+    ],
+    ids=["claim", "end_poison", "bury"],
+)
+def test_what_a_log_does_not_show_is_buried_when_it_does(
+    log: Log, spool: Spool, two: Spool, clock: Clock, verb: Callable[[Channel], object]
+) -> None:
+    late = set_back(log, two)
+    channel = made(log, 4, max_deliveries=1, dead_letter_queue="dead")
+    channel.claim(6, visibility=5)
+    channel.done(0, 1)
+    clock.advance(6)
+    late()
+    with pytest.raises(Unavailable, match="does not show its offset 2 yet"):
+        verb(seen_by(two))
+    assert seen_by(two).state().buried == 0
+    log.publish(b"6")
+    verb(seen_by(two))
+    assert (seen_by(two).state().buried, seen_by(two).state().lost) == (4, 0)
+    assert sorted(m.body for m in spool.queue("dead").claim(9)) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("order", ["none", "key", "strict"])
+def test_damage_brings_nothing_back_that_is_done_or_held(
+    log: Log, spool: Spool, clock: Clock, order: str
+) -> None:
+    """Another process finds the damaged message in a gap: it waited for the first of its key."""
+    log.publish_many([LogEntry(b"%d" % n * 50, key=key) for n, key in enumerate("AABCD")])
+    channel = made(log, 0, order="key")
+    for offset in (0, 2, 3):
+        assert offsets(channel, 1) == [offset]
+    channel.done(0, 2)
+    damage(log, b"1" * 50)
+    with anew(spool, clock) as other:
+        seen_by(other).configure(order=order)
+        got = seen_by(other).claim(9)
+        assert [one.offset for one in got] == ([] if order == "strict" else [4])
+        channel.done(3)
+        assert offsets(seen_by(other)) == ([4] if order == "strict" else [])
+        assert seen_by(other).state().lost == 1
+
+
+def damage(log: Log, body: bytes) -> None:
+    [path] = (log.spool.context.tree.root / "logs/users/log").glob("0*")
+    path.write_bytes(path.read_bytes().replace(body, b"?" * len(body)))
+
+
+def test_what_is_damaged_is_lost_and_not_buried(
+    log: Log, spool: Spool, two: Spool, clock: Clock
+) -> None:
+    log.publish_many([LogEntry(b"%d" % n * 50) for n in range(4)])
+    channel = made(log, 0, max_deliveries=1, dead_letter_queue="dead")
+    channel.claim(3, visibility=5)
+    damage(log, b"1" * 50)
+    clock.advance(6)
+    assert offsets(seen_by(two)) == [3]
+    state = seen_by(two).state()
+    assert (state.buried, state.lost, state.first_lost) == (2, 1, 1)
+    assert len(spool.queue("dead").claim(9)) == 2
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Stops the process just before it opens the channel's file; others act meanwhile."""
+
+    def stop(act: Callable[[], object]) -> None:
+        def opened(*place: Any) -> ProgressFile:
+            monkeypatch.setattr("fsmq.spool.log.open_channel.ProgressFile", ProgressFile)
+            act()
+            return ProgressFile(*place)
+
+        monkeypatch.setattr("fsmq.spool.log.open_channel.ProgressFile", opened)
+
+    return stop
+
+
+def test_a_stopped_program_hands_out_nothing_in_a_pause(
+    log: Log, two: Spool, stopped: Callable[[Callable[[], object]], None]
+) -> None:
+    channel = made(log, 4)
+    stopped(seen_by(two).pause)
+    assert offsets(channel) == []
+
+
+@pytest.mark.parametrize("verb", [Channel.claim, Channel.end_poison], ids=["claim", "end_poison"])
+def test_a_stopped_program_skips_nothing_that_is_to_be_buried_now(
+    log: Log,
+    spool: Spool,
+    two: Spool,
+    clock: Clock,
+    stopped: Callable[[Callable[[], object]], None],
+    verb: Callable[[Channel], object],
+) -> None:
+    channel = made(log, 4, max_deliveries=1, on_poison="skip")
+    channel.claim(3, visibility=5)
+    clock.advance(6)
+    stopped(lambda: seen_by(two).configure(on_poison="bury", dead_letter_queue="dead"))
+    verb(channel)
+    assert (channel.state().skipped, channel.state().buried) == (0, 3)
+    assert len(spool.queue("dead").claim(9)) == 3
 
 
 # -- what is done ----------------------------------------------------------------------------------
@@ -291,6 +437,39 @@ def test_a_stopped_program_that_goes_on_replaces_nothing_of_a_new_channel(
     channel.done(0)
     for process in (channel, seen_by(two)):
         assert (process.state().position, process.state().lag) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda channel: channel.claim(9),
+        lambda channel: channel.done(0),
+        lambda channel: channel.release(0),
+        lambda channel: channel.seek("last"),
+        lambda channel: channel.seek(2),
+    ],
+    ids=["claim", "done", "release", "seek-last", "seek"],
+)
+def test_a_stopped_program_that_goes_on_changes_nothing_of_a_channel_of_a_new_log(
+    log: Log, two: Spool, verb: Callable[[Channel], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has looked at the log, which is deleted and made anew before it opens the channel."""
+    channel = made(log, 4)
+    channel.claim(4)
+
+    def stopped(*place: Any) -> ProgressFile:
+        monkeypatch.undo()
+        two.log("users").delete()
+        two.log("users").create()
+        assert made(two.log("users"), 4).claim(1)[0].offset == 0
+        return ProgressFile(*place)
+
+    monkeypatch.setattr("fsmq.spool.log.open_channel.ProgressFile", stopped)
+    with pytest.raises(NoSuchLog):
+        verb(channel)
+    for process in (channel, seen_by(two)):
+        state = process.state()
+        assert (state.position, state.in_flight, state.lag, state.generation) == (0, 1, 4, 1)
 
 
 def test_a_full_disk_keeps_a_file_as_it_is(

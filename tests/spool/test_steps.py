@@ -160,8 +160,6 @@ def test_files_are_moved_by_the_table_alone() -> None:
     }
     assert callers == {
         "context.py",
-        "fsck/unlinked.py",
-        "verbs/linked.py",
         "verbs/latch.py",
         "verbs/removal.py",
         "verbs/move.py",

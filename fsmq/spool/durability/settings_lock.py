@@ -1,7 +1,7 @@
 """The lock of a name whose settings are created, changed or deleted: one at a time, on all hosts.
 
 It is held from the look to the last change. It ends with its process; what is read under it, nobody
-can change meanwhile. No message needs it.
+can change meanwhile. No message needs it. Who plans moves by what he counts has such a lock, too.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from .locks import hold
 
-# Before the name of a log, whose channels it has, too, or of a topic. No queue's name begins so.
-LOG, TOPIC = "_log:", "_topic:"
+# Before the name of a log, whose channels it has, too, of a topic, or of the queue that stands for
+# those between which messages are moved. No queue's name begins so.
+LOG, TOPIC, MOVES = "_log:", "_topic:", "_moves:"
 _PATIENCE_S = 5.0
 
 

@@ -10,7 +10,7 @@ it is answered, and nothing can be done that is not durable in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ..durability.sync import Work
@@ -18,7 +18,6 @@ from ..errors import ClaimVoid, FsmqError, NotInFlight
 from ..layout.dead_letter import USED_UP
 from .handing import Asked, Chooser, Chosen, together
 from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, SOUGHT, Line
-from .log_settings import ChannelSettings
 from .open_channel import OpenChannel
 from .progress import Progress
 from .ranges import Range, Ranges, ranges_of, size_of
@@ -43,22 +42,20 @@ class ChannelStore(OpenChannel):
 
         bury: stores messages in the dead-letter queue, durably, with their deliveries and a reason.
         """
-        settings = self.settings()
         found: list[list[tuple[LogMessage, Line]]] = []
-        generation = 0
-        if not settings.paused:
-            with self.locked() as progress:
-                generation = progress.generation
+        with self.locked() as progress:
+            generation = progress.generation
+            if not self._settings.paused:
                 now_ns = int(self.store.disk.clock() * 1e9)
                 known = self.store.known()
                 self._lose(progress, progress.done.gaps(progress.position, known.first))
                 progress.end_timers(now_ns)
-                self._end_poison(progress, settings, bury)
-                limit = min(known.end, progress.position + settings.max_window)
+                self._end_poison(progress, bury)
+                limit = min(known.end, progress.position + self._settings.max_window)
                 while len(found) < len(asked):
-                    some = together(asked[len(found) :], settings.order)
+                    some = together(asked[len(found) :], self._settings.order)
                     try:
-                        handed = self._claim(progress, settings, limit, some, now_ns)
+                        handed = self._claim(progress, limit, some, now_ns)
                     except (OSError, FsmqError):
                         if not found:
                             raise
@@ -72,20 +69,19 @@ class ChannelStore(OpenChannel):
     def _claim(
         self,
         progress: Progress,
-        settings: ChannelSettings,
         limit: int,
         asked: Sequence[Asked],
         now_ns: int,
     ) -> list[tuple[LogMessage, Line]]:
         """What those get together who ask, below an offset; they have the same deadline."""
-        visibility_s = asked[0].visibility
+        settings, visibility_s = self._settings, asked[0].visibility
         if visibility_s is None:
             visibility_s = settings.visibility_timeout
         max_bytes = min(one.max_bytes for one in asked)  # as much as one of them reads at a time
         if settings.order == "key":
             progress.keys.learn(progress.held, self._keys_of)
         chosen = Chooser(
-            *(progress, settings.order, self.store.page, limit, max_bytes),
+            *(progress, settings.order, self._page, limit, max_bytes),
             apart=len(asked) > 1,
         ).choose(sum(one.number for one in asked))
         self._lose(progress, chosen.lost)
@@ -114,14 +110,13 @@ class ChannelStore(OpenChannel):
             return
         with self.locked() as progress:
             progress.end_timers(int(self.store.disk.clock() * 1e9))
-            self._end_poison(progress, settings, bury)
+            self._end_poison(progress, bury)
 
-    def _end_poison(self, progress: Progress, settings: ChannelSettings, bury: Bury) -> None:
-        """Bury or skip the messages whose deliveries are used up."""
+    def _end_poison(self, progress: Progress, bury: Bury) -> None:
         poison = [(list(hold.ranges), hold.deliveries) for hold in progress.poison]
-        if settings.poison == "bury":
+        if self._settings.poison == "bury":
             self._bury(progress, poison, USED_UP, bury)
-        elif settings.poison == "skip":
+        elif self._settings.poison == "skip":
             self._finish(progress, SKIPPED, [one for ranges, _ in poison for one in ranges])
 
     def _bury(
@@ -133,17 +128,11 @@ class ChannelStore(OpenChannel):
     ) -> None:
         """Bury what is held: ranges, each with its deliveries."""
         for ranges, deliveries in held:
-            found = [one for start, end in ranges for one in self._messages(start, end)]
-            bury(found, deliveries, reason)
+            for start, end in ranges:
+                for page in self._pages(start, end):
+                    bury([one for one in page.messages if one.offset < end], deliveries, reason)
+                    self._lose(progress, [(a, min(b, end)) for a, b in page.lost if a < end])
         self._finish(progress, BURIED, [one for ranges, _ in held for one in ranges])
-
-    def _messages(self, start: int, end: int) -> Iterator[LogMessage]:
-        while start < end:
-            page = self.store.page(start, end - start)
-            yield from (message for message in page.messages if message.offset < end)
-            if page.next <= start:
-                return
-            start = page.next
 
     # -- what a channel does not get -------------------------------------------------------------
 

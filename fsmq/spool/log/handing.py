@@ -51,7 +51,8 @@ class Chosen(NamedTuple):
 
 
 class Chooser:
-    """Chooses for one claim. page: reads messages. limit: the first offset that it must not get.
+    """Chooses for one claim. page: reads messages, and raises Unavailable where it cannot get on.
+    limit: the first offset that it must not get.
 
     max_bytes: of all bodies, but for that of the last one. apart: whether the messages are for
     different callers, of whom no two may have messages of one key.
@@ -80,7 +81,7 @@ class Chooser:
         self._apart = apart
 
     def choose(self, count: int) -> Chosen:
-        """Up to ``count`` messages. Raises OSError, OffsetGone."""
+        """Up to ``count`` messages. Raises OSError, OffsetGone, Unavailable."""
         if self._order == "strict":
             if not self._progress.is_any_claimed:
                 self._in_order(count)
@@ -104,16 +105,19 @@ class Chooser:
             self._keys.add(key)
 
     def _read(self, offset: int) -> LogMessage | None:
-        page = self._page(offset, 1, PAGE_BYTES)
-        if page.messages and page.messages[0].offset == offset:
-            return page.messages[0]
-        self._chosen.lost.append((offset, offset + 1))
-        return None
+        messages, _ = self._stretch(offset, offset + 1, 1)
+        return messages[0] if messages else None
 
-    @property
-    def _most_bytes(self) -> int:
-        """As much as to read at a time: what is read and not handed out takes memory, too."""
-        return max(1, min(self._room, PAGE_BYTES))
+    def _stretch(self, offset: int, end: int, number: int) -> tuple[list[LogMessage], int]:
+        """About so many messages of a stretch, and where to go on in it; notes what is lost."""
+        # What is read and not handed out takes memory, too.
+        most_bytes = max(1, min(self._room, PAGE_BYTES))
+        page = self._page(offset, min(number, end - offset), most_bytes)
+        self._chosen.lost.extend((a, min(b, end)) for a, b in page.lost if a < end)
+        if page.next <= end:
+            return page.messages, page.next
+        # Where some are lost, as many messages reach beyond it.
+        return [message for message in page.messages if message.offset < end], end
 
     def _due(self, count: int) -> None:
         """Those whose claim has ended, or whose delay has."""
@@ -164,19 +168,14 @@ class Chooser:
             while offset < end:
                 if self._number >= count or looked_at > _MOST_LOOKED_AT:
                     return
-                some = min(end - offset, max(count - self._number, 64))
-                page = self._page(offset, some, self._most_bytes)
-                self._chosen.lost.extend((max(a, offset), min(b, end)) for a, b in page.lost)
-                for message in page.messages:
+                messages, offset = self._stretch(offset, end, max(count - self._number, 64))
+                for message in messages:
                     if self._number >= count:
                         return
                     looked_at += 1
                     self._take_or_pass(message)
                     progress.scanned = message.offset + 1
-                if page.next <= offset:
-                    return
-                offset = page.next
-                progress.scanned = max(progress.scanned, min(offset, end))
+                progress.scanned = max(progress.scanned, offset)
 
     def _take_or_pass(self, message: LogMessage) -> None:
         if self._order == "key":
@@ -201,16 +200,11 @@ class Chooser:
                 end = min(self._limit, progress.next_known(offset))
                 if end <= offset:
                     return
-                some = min(count - self._number, end - offset)
-                page = self._page(offset, some, self._most_bytes)
-                self._chosen.lost.extend(page.lost)
-                for found in page.messages:
+                messages, offset = self._stretch(offset, end, count - self._number)
+                for found in messages:
                     if self._number >= count:
                         return
                     self._add(found, 0)
-                if page.next <= offset:
-                    return
-                offset = page.next
                 continue
             if not hold.is_due or hold in progress.poison:
                 return

@@ -24,6 +24,7 @@ from .log_settings import ChannelSettings
 from .progress import Progress
 from .progress_file import PROGRESS, ProgressFile, newest, progress_name
 from .ranges import Range
+from .reader import PAGE_BYTES, Page
 from .store import Store
 
 # A file is replaced when it is so much larger than what it says, and than this.
@@ -52,7 +53,7 @@ class OpenChannel:
         self._last = b""  # the bytes in front of that
         self._progress: Progress | None = None
         self._made_for: tuple[object, ...] = ()  # settings
-        self._settings = ChannelSettings()
+        self._settings = ChannelSettings()  # those in force, while it is locked
         self._version: tuple[int, ...] = ()
         self.note: Callable[..., None] | None = None  # notes a step in the journal, if there is one
 
@@ -104,11 +105,21 @@ class OpenChannel:
                 return found.st_mtime_ns
             self._number = 0
 
+    def is_unused(self) -> bool:
+        """Whether nobody has used it for longer than its settings allow. Raises as `settings`."""
+        settings = self.settings()
+        if settings.expires is None or settings.paused:
+            return False
+        return self.store.disk.clock() - self.changed_at_ns() / 1e9 > settings.expires
+
     # -- the lock --------------------------------------------------------------------------------
 
     @contextmanager
     def locked(self) -> Iterator[Progress]:
-        """Keep others out; how far the channel is. Raises NoSuchChannel, Unavailable, OSError."""
+        """Keep others out; how far the channel is, by the settings that are in force meanwhile.
+
+        Raises NoSuchChannel, Unavailable, OSError.
+        """
         with self._mutex, self._current_file() as file:
             known = self._end
             self._file = file
@@ -140,7 +151,9 @@ class OpenChannel:
                 continue
             try:
                 with file.locked():
-                    if file.is_current() and self._follow(file):
+                    is_current = file.is_current()
+                    self.store.about_ours()  # of that log the file with this name is
+                    if is_current and self._follow(file):
                         yield file
                         return
                     self._number = 0
@@ -251,18 +264,32 @@ class OpenChannel:
                 assert self._file is not None
                 self._file.tidy()
 
-    # -- keys ------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------
+
+    def _page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
+        """Messages from an offset on, which the log has. Raises as its page does.
+
+        It may seem to end before what was handed out: the note that says where is not synced, and
+        a writer that was stopped may set it back. What lies behind that is not lost.
+        """
+        page = self.store.page(offset, count, max_bytes)
+        if page.next <= offset:
+            raise Unavailable(f"log {self.store.disk.name!r} does not show its offset {offset} yet")
+        return page
+
+    def _pages(self, start: int, end: int) -> Iterator[Page]:
+        """What stands from ``start`` to ``end``; the last page may reach beyond that."""
+        while start < end:
+            page = self._page(start, max(end - start, _AT_A_TIME))
+            yield page
+            start = page.next
 
     def _keys_of(self, ranges: Iterable[Range]) -> dict[int, str]:
         """The keys of messages, of those that have one; and of others beside them."""
         keys: dict[int, str] = {}
-        offset, end = self.store.known().first, self.store.end()
-        for start, stop in ranges:
-            offset = max(start, offset)
-            while offset < min(stop, end):
-                page = self.store.page(offset, max(stop - offset, _AT_A_TIME))
+        offset = self.store.known().first
+        for start, end in ranges:
+            for page in self._pages(max(start, offset), end):
                 keys.update((m.offset, m.key) for m in page.messages if m.key is not None)
-                if page.next <= offset:
-                    break
                 offset = page.next
         return keys
