@@ -509,3 +509,18 @@ def test_a_line_that_was_there_before_begins_now_though_its_change_died(tmp_path
             assert len(moments(spool)) == 2 * goes_on, at_call
         shutil.rmtree(root)
     assert len(lines) == 2
+
+
+def test_a_schedule_that_is_told_gone_is_gone_for_good(
+    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who deleted it died before its sync: a power cut would bring it back.
+    nightly = spool.schedule("nightly")
+    nightly.define("0 3 * * *", "jobs")
+    (root / "schedules" / "nightly.json").unlink()
+    synced: list[str] = []
+    monkeypatch.setattr(spool.tree, "sync_folder", synced.append)
+    with pytest.raises(NoSuchSchedule):
+        nightly.delete()
+    assert synced == ["schedules"]
+    assert os.listdir(root / "schedules") == []

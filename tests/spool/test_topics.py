@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fsmq.spool import (
     Spool,
     Unavailable,
 )
+from fsmq.spool.durability import settings_lock
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
@@ -356,3 +358,27 @@ def test_fsck_knows_topics(spool: Spool, root: Path) -> None:
     ]
     repaired = check(root, offline=True, repair=True).repaired
     assert [f.kind.value for f in repaired] == ["leftover"]
+
+
+def test_a_deletion_misses_no_subscription_whose_program_dies(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.0)
+    spool.create_queue("a")
+    news = spool.topic("news", create=True)
+    replace = spool.tree.replace
+
+    def replace_and_die(path: str, content: bytes) -> None:
+        with Spool(root, sync="none", delivers=False) as other, suppress(Unavailable):
+            other.delete_queue("a")
+        replace(path, content)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spool.tree, "replace", replace_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            news.subscribe("a")
+    with suppress(NoSuchQueue):
+        spool.delete_queue("a")
+    assert spool.create_queue("a")
+    assert names(root, "news") == []

@@ -65,8 +65,9 @@ class LayoutRules:
     def queue(self, name: str, found: os.stat_result) -> Fault | None:
         """An entry of ``queues/``."""
         path = self._tree.folder(QUEUES, name)
-        if is_queue(name[1:]) and path == leaving(self._tree, name[1:]):
-            if not stat.S_ISDIR(found.st_mode) or not self._scene.is_late(found):
+        is_leaving = path == leaving(self._tree, name[1:]) and is_queue(name[1:])
+        if is_leaving and stat.S_ISDIR(found.st_mode):
+            if not self._scene.is_late(found):
                 return None
             reason = f"was queue {name[1:]!r}, whose deletion did not end: delete it once more"
             return Fault(Finding(Kind.LEFTOVER, Severity.WARNING, path, reason))

@@ -112,12 +112,13 @@ class Schedule:
     def delete(self) -> None:
         """Delete the schedule; messages that it has put stay. Raises NoSuchSchedule."""
         tree, files = self._context.tree, self._files
-        with self._changing() as was:
-            if was is None:
-                raise NoSuchSchedule(self.name)
-            tree.unlink(files.path(self.name))
+        with self._changing():
+            was_there = tree.unlink(files.path(self.name))
+            # Also where it was gone: who deleted it may not have synced that yet.
             tree.sync_folder(files.folder)
             tree.unlink(files.path(self.name, DONE))
+            if not was_there:
+                raise NoSuchSchedule(self.name)
 
     @contextmanager
     def _changing(self) -> Iterator[ScheduleSettings | str | None]:

@@ -243,7 +243,7 @@ def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
             tree.unlink(tree.folder(CONFIG, name))  # another user's, or there are no locks
     tree.unlink(settings)
     tree.sync_folder(tree.folder(CONFIG))
-    _let_go(tree, queue)
+    _discard(tree, queue)
 
 
 def leaving(tree: Tree, queue: str) -> str:
@@ -251,8 +251,8 @@ def leaving(tree: Tree, queue: str) -> str:
     return tree.folder(QUEUES, f".{queue}")
 
 
-def _let_go(tree: Tree, queue: str) -> None:
-    """Let the folder of a deleted queue go to ``remove/``, or empty it where that has no room."""
+def _discard(tree: Tree, queue: str) -> None:
+    """Bring the folder of a deleted queue to ``remove/``, or empty it where that has no room."""
     left = leaving(tree, queue)
     try:
         tree.rename(left, tree.folder(REMOVE, entry(queue, uuid7())))
@@ -266,14 +266,14 @@ def _let_go(tree: Tree, queue: str) -> None:
 
 
 def _delete(context: Context, queue: str) -> None:
-    """Remove the messages of a queue, and let its folder leave."""
+    """Remove the messages of a queue, and have its folder leave."""
     tree, folder = context.tree, context.tree.folder(QUEUES, queue)
     # The folder goes behind the messages: after a crash in between a retry finds it.
     purge_folder(context, queue, NEW)
     purge_folder(context, queue, DELAY)
     if has_few(tree, queue):
         purge_ready(context, queue)
-    _let_go(tree, queue)  # who deleted another one died, and this one was made by hand
+    _discard(tree, queue)  # who deleted another one died, and this one was made by hand
     try:
         is_gone = tree.rename(folder, leaving(tree, queue))
     except OSError as error:

@@ -1,6 +1,7 @@
 """Create, change and delete topics, and the subscriptions of queues and logs to them.
 
-Each holds the lock of the topic from the look to the last change (`durability.settings_lock`).
+Each holds the lock of the topic from the look to the last change (`durability.settings_lock`). Who
+writes an entry holds that of the subscriber, too: no deletion of it can miss the entry.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..context import Context
-from ..durability.settings_lock import TOPIC, settings_held
+from ..durability.settings_lock import LOG, TOPIC, settings_held
 from ..errors import (
     BY_HAND_S,
     InvalidValue,
@@ -45,6 +46,17 @@ def _changing(context: Context, topic: str, *, is_there: bool = True) -> Iterato
             raise NoSuchTopic(topic) from None  # somebody has removed it by hand
         finally:
             context.topics.forget(topic)
+
+
+@contextmanager
+def _subscribing(context: Context, topic: str, subscriber: str) -> Iterator[str]:
+    """Hold the lock of a subscriber, too, which is there and cannot go meanwhile: its entry."""
+    path, log = context.topics.entry(topic, subscriber), log_of(subscriber)
+    name = subscriber if log is None else LOG + log
+    with _changing(context, topic), settings_held(context.tree, name):
+        if not context.topics.has_subscriber(subscriber):
+            raise NoSuchQueue(subscriber) if log is None else NoSuchLog(log)
+        yield path
 
 
 def create_topic(context: Context, topic: str) -> bool:
@@ -112,16 +124,14 @@ def subscribe(
 
     Raises InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable.
     """
-    path = context.topics.entry(topic, subscriber)
-    with _changing(context, topic):
-        _check(context, subscriber)
+    with _subscribing(context, topic, subscriber) as path:
         _remove_folder(context, path)
         is_new = context.tree.look(path) is None
         if keep and not is_new:
             # Its subscriber may not have synced it yet.
             context.tree.sync_folder(context.topics.folder(topic))
         else:
-            _write(context, path, subscriber, filter)
+            _write(context, path, filter)
     return is_new
 
 
@@ -137,15 +147,13 @@ def change_filter(
 
     Raises InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable.
     """
-    path = context.topics.entry(topic, subscriber)
-    with _changing(context, topic):
+    with _subscribing(context, topic, subscriber) as path:
         try:
             with understood(path):
                 now = context.topics.filter(path)
         except FileNotFoundError:
-            _check(context, subscriber)
             return False
-        _write(context, path, subscriber, change(now))
+        _write(context, path, change(now))
     return True
 
 
@@ -163,20 +171,8 @@ def unsubscribe(context: Context, topic: str, subscriber: str) -> bool:
         return was_there
 
 
-def _write(context: Context, path: str, subscriber: str, filter: Filter | None) -> None:
+def _write(context: Context, path: str, filter: Filter | None) -> None:
     context.tree.replace(path, filter.text() if filter is not None else b"")
-    try:
-        _check(context, subscriber)
-    except LookupError:
-        # It was deleted at the same time, and may not have seen this subscription.
-        context.tree.unlink(path)
-        raise
-
-
-def _check(context: Context, subscriber: str) -> None:
-    if not context.topics.has_subscriber(subscriber):
-        log = log_of(subscriber)
-        raise NoSuchQueue(subscriber) if log is None else NoSuchLog(log)
 
 
 def _remove_folder(context: Context, path: str) -> None:
