@@ -8,11 +8,14 @@ from typing import Any
 
 from fsmq.spool import Message, NewMessage, NoSuchQueue, Spool
 from fsmq.spool.context import Pending, join
-from fsmq.spool.moves.alone import alone
+from fsmq.spool.durability.settings_lock import MOVES, settings_held
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.records import peers
 from fsmq.spool.verbs.upsert import Stored
 
 from .place import Sizes
+
+_PATIENCE_S = 600.0  # of one that rebalances, for another
 
 
 class Folder:
@@ -142,7 +145,8 @@ class Folder:
     @contextmanager
     def rebalancing(self, queues: Sequence[str]) -> Iterator[None]:
         """Others that rebalance wait for the end, as this one does for the moves under way."""
-        with alone(self.spool.context, min(queues)):
+        held = settings_held(self.spool.tree, MOVES + min(queues), _PATIENCE_S)
+        with as_unavailable("cannot plan moves"), held:
             for move in self.spool.moves():
                 if move.status == "in_progress" and {move.source, move.target} <= {*queues}:
                     self.spool.make_move(move.ref)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,84 @@ def test_after_a_deletion_that_failed_the_next_queue_begins_anew(
             spool.queue("jobs").put(b"plain")
             assert [m.body for m in spool.queue("jobs").claim(9)] == [b"plain"]
         assert [queue for queue, _ in visible(tree)] == ["jobs"]
+
+
+def delete_while_another_puts(spool: Spool) -> None:
+    """A message comes behind the looks through the folders, just before the queue goes."""
+    rename = spool.tree.rename
+
+    def renamed(source: str, target: str, *, replace: bool = False) -> bool:
+        if source == "queues/jobs":
+            with Spool(spool.tree.root, sync="none", delivers=False, watch="poll") as other:
+                other.queue("jobs").put(b"old")
+        return rename(source, target, replace=replace)
+
+    spool.tree.rename = renamed  # type: ignore[method-assign]
+    spool.delete_queue("jobs")
+
+
+@pytest.mark.parametrize("is_retried", [False, True])
+def test_nothing_of_a_queue_whose_deletion_died_comes_to_the_next(
+    root: Path, clock: Clock, is_retried: bool
+) -> None:
+    seen = set()
+    for at in range(1000):
+        tree = root / str(at)
+        with Spool(tree, sync="none", clock=clock) as spool:
+            spool.create_queue("jobs")
+            spool.create_topic("news")
+            spool.subscribe("news", "jobs")
+        if run_and_die(tree, delete_while_another_puts, at, clock) is None:
+            break
+        is_there = (tree / "queues" / "jobs").exists()
+        seen.add(is_there)
+        with Spool(tree, sync="none", clock=clock) as spool:
+            if is_there or is_retried:
+                with suppress(NoSuchQueue):
+                    spool.delete_queue("jobs")
+                assert spool.subscriptions("news") == {}
+                assert visible(tree) == []
+            assert spool.create_queue("jobs")
+            assert spool.subscriptions("news") == {}
+            spool.deliver()
+            assert spool.queue("jobs").claim(9) == []
+            spool.reap()
+            assert os.listdir(tree / "queues") == ["jobs"]
+    assert seen == {True, False}
+
+
+def test_what_a_shell_user_brings_first_waits_for_the_queue(root: Path, spool: Spool) -> None:
+    spool.create_topic("news")
+    (root / "topics" / "news" / "jobs").touch()
+    (root / "new" / "jobs:first").write_bytes(b"first")
+    spool.create_queue("jobs")
+    assert list(spool.subscriptions("news")) == ["jobs"]
+    assert visible(root) == [("jobs", "first")]
+
+
+def test_a_queue_that_is_made_by_hand_meanwhile_keeps_what_is_its_own(
+    root: Path, clock: Clock
+) -> None:
+    with Spool(root, sync="none", clock=clock) as spool:
+        spool.create_queue("jobs")
+        os.rename(root / "queues" / "jobs", root / "queues" / ".jobs")  # one dies just then
+        os.mkdir(root / "queues" / "jobs")
+        message_id = spool.queue("jobs").put(b"x")
+        assert not spool.create_queue("jobs")
+        assert visible(root) == [("jobs", message_id)]
+        spool.delete_queue("jobs")
+        assert os.listdir(root / "queues") == []
+        assert visible(root) == []
+
+
+def test_fsck_tells_of_a_deletion_that_did_not_end(root: Path, spool: Spool) -> None:
+    spool.create_queue("jobs")
+    os.rename(root / "queues" / "jobs", root / "queues" / ".jobs")
+    [finding] = check(root, offline=True).findings
+    assert finding.path == "queues/.jobs"
+    with pytest.raises(NoSuchQueue):
+        spool.delete_queue("jobs")
+    assert check(root, offline=True).findings == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,8 +19,11 @@ from fsmq.spool.durability.ids import LOCK, NEXT, hold
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import link_name
+from fsmq.spool.layout.transitions import MOVE_READY
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper, reap
+from fsmq.spool.verbs.links_of_move import linked
+from fsmq.spool.verbs.move import move_one
 from tests.spool.helpers import Clock
 
 HOLD_S = 60.0
@@ -308,6 +311,19 @@ def test_so_many_are_moved_those_that_would_come_last(jobs: Indexed) -> None:
     spool.begin_move("jobs", "more", in_flight=False, delayed=True, count=2)
     spool.make_moves()
     assert [_state(spool.indexed("more"), one) for one in "abcdef"] == [None] * 4 + ["ready"] * 2
+
+
+def test_a_message_that_moves_to_a_queue_made_anew_meanwhile_has_its_id(jobs: Indexed) -> None:
+    spool = jobs.spool
+    spool.create_queue("more", index=True)
+    [name] = put(jobs, "a")
+    with linked(spool.context, "jobs", "more", [name]):
+        spool.delete_queue("more")
+        spool.create_queue("more", index=True)
+        assert move_one(spool.context, MOVE_READY, "jobs", name, "more")
+    assert _state(spool.indexed("more"), "a") == "ready"
+    reap(spool.tree)
+    assert_clean(jobs)
 
 
 def test_a_message_whose_id_another_one_has_is_handed_out_and_told_of(jobs: Indexed) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from fsmq.spool import LogFull, MessageTooLarge, NewMessage, NoSuchLog, QueueFull, Spool
+from fsmq.spool.durability import settings_lock
+from fsmq.spool.durability.locks import Lock
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.fsck import check
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log.feeding import Feed
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.topic import Topic
@@ -286,3 +290,54 @@ def test_a_copy_of_a_message_has_the_same_id_wherever_it_is_made(spool: Spool, l
         for name in ("one", "other")
     ]
     assert made[0].id == made[1].id
+
+
+def test_a_deletion_that_died_behind_the_log_subscribes_no_later_one(
+    spool: Spool, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes next ends what it has left: a retry, or who creates a log of this name."""
+    for log in ("all", "refunds"):
+        with monkeypatch.context() as patch:
+            patch.setattr(spool.context.topics, "entries_of", lambda name: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                spool.log(log).delete()
+    with pytest.raises(NoSuchLog):
+        spool.log("all").delete()
+    assert spool.log("all").create()
+    assert spool.log("refunds").create()
+    assert "copies" in topic.subscriptions()
+    assert not {"logs/all", "logs/refunds"} & set(topic.subscriptions())
+
+
+def test_a_log_is_made_anew_only_when_all_of_the_old_one_is_gone(
+    spool: Spool, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion is stopped where the log is gone, and its subscriptions are not."""
+    entries_of = spool.context.topics.entries_of
+    made: list[bool] = []
+
+    def others() -> None:
+        with Spool(spool.tree.root, sync="none") as other:
+            made.append(other.log("all").create())
+            made.append(other.topic("news").subscribe("logs/all"))
+
+    creator = threading.Thread(target=others)
+
+    def stopped(name: str) -> Iterator[str]:
+        creator.start()
+        eventually(lambda: "config/._log:all.lock" in asked[1:] or not creator.is_alive())
+        return entries_of(name)
+
+    asked: list[str] = []
+    real = settings_lock.lock
+
+    def lock(tree: Tree, path: str, create: int) -> Lock | None:
+        asked.append(path)
+        return real(tree, path, create)
+
+    monkeypatch.setattr(settings_lock, "lock", lock)
+    monkeypatch.setattr(spool.context.topics, "entries_of", stopped)
+    spool.log("all").delete()
+    creator.join()
+    assert made == [True, True]
+    assert "logs/all" in topic.subscriptions()

@@ -25,11 +25,13 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchLog, Unavailable
 from fsmq.spool.fsck import check
-from fsmq.spool.log import tail
+from fsmq.spool.log import tail, turns
+from fsmq.spool.log.growing import Growing
 from fsmq.spool.log.log import Log
+from fsmq.spool.log.logs import Logs
 from fsmq.spool.log.record import FIRST, LINE_BYTES, MARK_BYTES, entry, find_mark, parse_line
 from fsmq.spool.log.turns import last_end
-from tests.harness.suite import HOME
+from tests.harness.suite import HOME, eventually
 from tests.spool.helpers import Clock
 
 MODES = pytest.mark.parametrize("writers", ["host", "hosts"])
@@ -114,6 +116,58 @@ def test_a_log_changes_from_one_host_to_many_and_back(log: Log, spool: Spool) ->
     again.configure(writers="host")
     both(b"host again")
     other.close()
+
+
+@pytest.mark.parametrize("stops_at", ["take", "append"])
+def test_who_has_no_lock_appends_nothing_beside_the_only_host(
+    log: Log, spool: Spool, stops_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on without the lock while `writers` is changed, and is stopped there."""
+    monkeypatch.setattr(tail, "_PATIENCE_WITH_TURNS_S", (0.0, 0.1))
+    log.publish(b"first")
+    told: dict[int, bytes] = {0: b"first"}
+    stopped = {name: threading.Event() for name in ("take", "append")}
+    goes_on = {name: threading.Event() for name in ("take", "append")}
+
+    def publish() -> None:
+        with Spool(spool.tree.root, sync="none") as other, suppress(Unavailable):
+            number = other.log("users").publish(b"late")
+            assert told.setdefault(number, b"late") == b"late"
+
+    late = threading.Thread(target=publish)
+
+    def stop_at(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*given: Any) -> Any:
+            if threading.current_thread() is late:
+                stopped[name].set()
+                assert goes_on[name].wait(60)
+            return real(*given)
+
+        monkeypatch.setattr(owner, name, call)
+
+    replace_now = Logs._replace
+
+    def replace(logs: Logs, *given: Any) -> None:
+        late.start()
+        assert stopped[stops_at].wait(60)
+        replace_now(logs, *given)
+
+    monkeypatch.setattr(Logs, "_replace", replace)
+    stop_at(turns, "take")
+    stop_at(Growing, "append")
+    if stops_at == "append":
+        goes_on["take"].set()
+    log.configure(writers="host")
+    goes_on["take"].set()
+    eventually(lambda: stopped["append"].is_set() or not late.is_alive())
+    told[log.publish(b"of the host")] = b"of the host"
+    goes_on["append"].set()
+    late.join()
+    told[log.publish(b"next")] = b"next"
+    assert [told[number] for number in range(len(told))] == bodies(log)
+    assert {b"of the host", b"next"} <= set(told.values())
 
 
 def test_what_hosts_do_on_a_network_filesystem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,6 +589,36 @@ def test_logs_that_come_and_go_leave_no_descriptors(root: Path) -> None:
         assert opened() <= before + 5
 
 
+@pytest.mark.parametrize("has_synced", [True, False])
+@pytest.mark.parametrize(("call", "of"), [("pwrite", "/.turn."), ("pread", "/log/0000")])
+@MODES
+def test_a_disk_that_refuses_takes_no_descriptor_with_each_try(
+    root: Path, monkeypatch: pytest.MonkeyPatch, writers: str, call: str, of: str, has_synced: bool
+) -> None:
+    """Of a program that starts then, and has to find where the log ends."""
+    with Spool(root) as spool:
+        spool.log("users").create(writers=writers)
+        spool.log("users").publish_many([bytes(1000)] * 100)
+        if not has_synced:
+            segments(spool.log("users"))[0].with_name(".sync").unlink()
+    real = getattr(os, call)
+
+    def refuses(fd: int, what: Any, at: int = 0) -> Any:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if of in path and (at or ".turn." in path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, what, at)
+
+    with Spool(root) as spool:
+        log, opened = spool.log("users"), []
+        monkeypatch.setattr(os, call, refuses)
+        for _ in range(9):
+            with suppress(Unavailable):  # one that seals what cannot be read goes on behind it
+                log.publish(b"x")
+            opened.append(len(os.listdir("/proc/self/fd")))
+        assert opened[-1] <= opened[0] + 1
+
+
 def test_logs_that_nobody_uses_are_closed_when_another_is_used(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -613,7 +697,8 @@ def test_an_id_of_a_message_that_is_far_ahead_is_forgotten(root: Path, clock: Cl
 WRITER = """
 import sys, time
 from fsmq.spool import Spool, Unavailable
-from fsmq.spool.log import tail
+from fsmq.spool.log import tail, turns
+from fsmq.spool.log.growing import Growing
 tail._PATIENCE_WITH_TURNS_S = 0.3, 0.6
 with Spool(sys.argv[1], sync="none", delivers=False) as spool:
     log = spool.log("users")

@@ -97,3 +97,20 @@ def test_killed_writers_publish_each_batch_once(tmp_path: Path) -> None:
         publish_once(log, "job", number, batch(b"%d" % number) * 3)
         found = [int(body) for body in bodies(log)]
         assert found == [n for n in range(number + 1) for _ in range(3)]
+
+
+@pytest.mark.parametrize("writers", ["host", "hosts"])
+def test_a_batch_whose_writer_died_before_its_sync_is_found_long_after(
+    spool: Spool, clock: Clock, writers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try is of a program that has the log open, and knows where it was durable."""
+    log = spool.log("events")
+    log.create(writers=writers)
+    publish_once(log, "job", 1, batch(b"one"))
+    with Spool(spool.tree.root, clock=clock) as other, monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", lambda fd: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            publish_once(other.log("events"), "job", 2, batch(b"two"))
+    clock.advance(100_000)  # long after the log's dedupe_window
+    assert publish_once(log, "job", 2, batch(b"two")) == range(1, 2)
+    assert bodies(log) == [b"one", b"two"]

@@ -15,7 +15,7 @@ import pytest
 
 from fsmq.spool import Spool
 from fsmq.spool.durability.sync import Work
-from fsmq.spool.errors import NoSuchChannel, Unavailable
+from fsmq.spool.errors import NoSuchChannel, NoSuchLog, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.files import write_all
 from fsmq.spool.log import progress_file
@@ -437,6 +437,39 @@ def test_a_stopped_program_that_goes_on_replaces_nothing_of_a_new_channel(
     channel.done(0)
     for process in (channel, seen_by(two)):
         assert (process.state().position, process.state().lag) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda channel: channel.claim(9),
+        lambda channel: channel.done(0),
+        lambda channel: channel.release(0),
+        lambda channel: channel.seek("last"),
+        lambda channel: channel.seek(2),
+    ],
+    ids=["claim", "done", "release", "seek-last", "seek"],
+)
+def test_a_stopped_program_that_goes_on_changes_nothing_of_a_channel_of_a_new_log(
+    log: Log, two: Spool, verb: Callable[[Channel], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has looked at the log, which is deleted and made anew before it opens the channel."""
+    channel = made(log, 4)
+    channel.claim(4)
+
+    def stopped(*place: Any) -> ProgressFile:
+        monkeypatch.undo()
+        two.log("users").delete()
+        two.log("users").create()
+        assert made(two.log("users"), 4).claim(1)[0].offset == 0
+        return ProgressFile(*place)
+
+    monkeypatch.setattr("fsmq.spool.log.open_channel.ProgressFile", stopped)
+    with pytest.raises(NoSuchLog):
+        verb(channel)
+    for process in (channel, seen_by(two)):
+        state = process.state()
+        assert (state.position, state.in_flight, state.lag, state.generation) == (0, 1, 4, 1)
 
 
 def test_a_full_disk_keeps_a_file_as_it_is(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fsmq.spool import Spool
-from fsmq.spool.errors import LogFull, OffsetGone
+from fsmq.spool.errors import LogFull, OffsetGone, Unavailable
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log.channel import Channel
+from fsmq.spool.log.channels import ChannelStore
 from fsmq.spool.log.log import Log
+from fsmq.spool.log.logs import Logs
 from fsmq.spool.log.upkeep import Upkeep
 from tests.harness.calls import seen
 from tests.spool.helpers import Clock
@@ -202,3 +208,88 @@ def test_what_goes_is_done_durably(root: Path, log: Log, clock: Clock) -> None:
     assert did[:2] == ["sync of the channel", "removal"]
     assert log.first() > 0
     assert quick.state().lost == 0
+
+
+def test_a_mover_that_was_stopped_takes_nothing_from_a_log_that_was_made_anew(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen what the channel of the old one loses, and counts that when it goes on."""
+    log.configure(retain_for=0, max_bytes=2000, when_full="drop")
+    fill(log, clock)
+    log.channel("slow").create("first")
+    lose = ChannelStore.lose_before
+
+    def stopped(channel: ChannelStore, first: int) -> int:
+        monkeypatch.undo()
+        with Spool(spool.tree.root, sync="none", clock=clock) as other:
+            new = other.log("users")
+            new.delete()
+            new.create()
+            new.channel("slow").create("first")
+            new.publish_many([b"new"] * 5)
+        return lose(channel, first)
+
+    monkeypatch.setattr(ChannelStore, "lose_before", stopped)
+    tend(log)
+    assert len(log.channel("slow").claim(9)) == 5
+    assert log.channel("slow").state().lost == 0
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda channel: (channel.delete(), channel.create("first", order="strict")),
+        lambda channel: channel.configure(expires=None),
+        lambda channel: channel.pause(),
+        lambda channel: channel.claim(),
+    ],
+    ids=["created-anew", "configured", "paused", "claimed"],
+)
+def test_a_channel_that_is_used_just_before_it_goes_stays(
+    log: Log, spool: Spool, clock: Clock, use: Callable[[Channel], object]
+) -> None:
+    """The mover has seen that nobody uses it, and waits for its turn to delete it."""
+    log.publish_many([b"1", b"2"])
+    channel = log.channel("browser")
+    channel.create("first", expires=HOUR_S)
+    file = spool.tree.root / "logs/users/channels/browser/progress.1"
+    os.utime(file, (clock() - 2 * HOUR_S,) * 2)
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        held, logs = Logs.held, other.open_logs
+
+        def stopped(of: Logs, name: str) -> AbstractContextManager[None]:
+            if of is logs:
+                use(channel)
+            return held(of, name)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Logs, "held", stopped)
+            Upkeep(logs).step(every_s=0.0)
+    assert log.channels() == ["browser"]
+
+
+def test_who_makes_a_log_or_a_channel_for_an_hour_is_told_that_it_is_gone(
+    spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped, and a mover has taken what it had made for what a crash has left."""
+    later = Clock()
+    rename = Tree.rename
+
+    def stopped(tree: Tree, source: str, target: str, **options: bool) -> bool:
+        if tree is spool.tree and target in ("logs/users", "logs/users/channels/slow"):
+            with Spool(spool.tree.root, sync="none", clock=later) as other:
+                Upkeep(other.open_logs).step(every_s=0.0)
+        return rename(tree, source, target, **options)
+
+    later.now = time.time() + 2 * HOUR_S
+    monkeypatch.setattr(Tree, "rename", stopped)
+    log = spool.log("users")
+    with pytest.raises(Unavailable):
+        log.create()
+    monkeypatch.undo()
+    assert log.create()
+    monkeypatch.setattr(Tree, "rename", stopped)
+    with pytest.raises(Unavailable):
+        log.channel("slow").create()
+    monkeypatch.undo()
+    assert log.channel("slow").create()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import combinations
 from typing import Any
 
 from fsmq.spool import NewMessage, NoSuchQueue, Spool
@@ -93,12 +94,15 @@ def purge(spool: Spool) -> None:
 
 
 def means_purge(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """Of what is put meanwhile the message may go, too, and its id stay known."""
-    (_, known), copies = stands
-    if answer is UNKNOWN:
-        yield stands
-    yield ((), known), copies
-    yield _EMPTY, copies
+    """Of what is put meanwhile the message may go, too, and its id stay known.
+
+    Without an answer some may have gone, and ids of those that stand may be forgotten.
+    """
+    (waiting, known), copies = stands
+    for number in range(len(waiting) + 1 if answer is UNKNOWN else 1):
+        for left in combinations(waiting, number):
+            yield (left, known), copies
+            yield (left, frozenset()), copies
 
 
 def means_create_anew(stands: Stands, answer: Any) -> Iterator[Stands]:

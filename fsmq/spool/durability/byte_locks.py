@@ -34,7 +34,7 @@ class ByteLocks:
     def __init__(self, tree: Tree, path: str, *, shared: bool = False) -> None:
         self._tree = tree
         self._path = path
-        self._is_shared = shared
+        self._kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
         self._fd = tree.create_with(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CREAT)
         self._inode = os.fstat(self._fd).st_ino
         self._opened.add(self)
@@ -43,7 +43,7 @@ class ByteLocks:
         """Lock a byte, also one of ours; False if it is held by another file of this path."""
         try:
             if HAS_BYTES:
-                self._set(fcntl.F_RDLCK if self._is_shared else fcntl.F_WRLCK, offset)
+                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock.pack(self._kind, 0, offset, 1, 0))
             else:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -55,12 +55,9 @@ class ByteLocks:
     def give(self, offset: int) -> None:
         """Unlock a byte; all of them, where the whole file is locked."""
         if HAS_BYTES:
-            self._set(fcntl.F_UNLCK, offset)
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock.pack(fcntl.F_UNLCK, 0, offset, 1, 0))
         else:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
-
-    def _set(self, kind: int, offset: int) -> None:
-        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock.pack(kind, os.SEEK_SET, offset, 1, 0))
 
     def stands(self) -> bool:
         """Whether the file is still the one at its path."""

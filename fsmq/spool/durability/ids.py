@@ -21,7 +21,7 @@ from ..layout.transitions import DELAY, IDS, NEW, QUEUES, REMOVE, State
 from ..layout.tree import STRAY, Tree
 from .byte_locks import ByteLocks
 from .locks import lock, patiently
-from .unfinished import Recovered, is_complete, message_of
+from .unfinished import Recovered, is_complete, message_of, promote
 
 LOCK = ".lock"
 NEXT = ".next-"
@@ -107,7 +107,7 @@ def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
 
 def link_path(tree: Tree, queue: str, link: str, *, coming: bool = False) -> str:
     """The path of a link; of that of the message that is to have the id next, if ``coming``."""
-    return f"{tree.folder(IDS, queue)}/{NEXT if coming else ''}{link}"
+    return tree.folder(IDS, f"{queue}/{NEXT}{link}" if coming else f"{queue}/{link}")
 
 
 def state_of(
@@ -260,9 +260,7 @@ def _show(tree: Tree, queue: str, opened: Link) -> Standing | None:
     # What it replaces went before it, and must not be back after a crash.
     for folder in (*_where(tree, queue), tree.folder(IDS, queue)):
         tree.sync_folder(folder)
-    assert opened.given is not None
-    name = opened.given.name
-    tree.rename(tree.folder(NEW, staged), tree.path(State.NEW, queue, name))
+    promote(tree, staged)
     return opened.standing()
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import ClassVar, TypeVar
 
+from ..errors import Unavailable, is_full
 from ..layout.names import reservation
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
@@ -189,6 +190,22 @@ def patiently(attempt: Callable[[], T], patience_s: float, pause_s: float = 0.00
     return found
 
 
+def hold(tree: Tree, path: str, patience_s: float) -> Lock | None:
+    """Lock a file, created where it is missing; None where there are no locks, or no room for it.
+
+    Raises Unavailable if another process has it for so long, OSError.
+    """
+    try:
+        held = patiently(lambda: lock(tree, path, os.O_CREAT), patience_s)
+    except OSError as error:
+        if error.errno not in NO_LOCKS and not is_full(error):
+            raise
+        return None
+    if held is None:
+        raise Unavailable(f"another process holds {tree.root / path}: it may be stopped")
+    return held
+
+
 def is_stale(tree: Tree, name: str) -> bool:
     """Whether a reservation of ``new/`` exists and its process is gone. Raises OSError."""
     path = tree.folder(NEW, name)
@@ -275,7 +292,10 @@ def free_lock(tree: Tree, path: str) -> bool:
         return False
     if stale is None:
         return False
-    stale.free()
+    try:
+        tree.unlink(path)
+    finally:
+        stale.unlock()
     return True
 
 

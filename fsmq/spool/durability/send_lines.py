@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Self
 
-from ..errors import Unavailable
 from ..layout.names import claims_name, is_id, sends_name, sequence_of, split_entry, split_staged
 from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
@@ -24,7 +23,7 @@ from ..layout.tree import Tree
 from ..layout.unclaimed import is_delayed
 from ..layout.uuids import now_ticks
 from .dedup_records import confirm, restore_records, settle
-from .locks import Lock, lock, patiently
+from .locks import Lock, hold, lock, patiently
 from .unfinished import Recovered, is_complete
 
 _BYTES = 64
@@ -78,16 +77,11 @@ def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
     if not settings.get(queue).fifo:
         yield False
         return
-    held = patiently(lambda: lock_sends(tree, queue), PATIENCE_S)
-    if held is None:
-        raise Unavailable(f"puts into queue {queue!r} take too long", 1)
+    held = hold(tree, tree.folder(CONFIG, sends_name(queue)), PATIENCE_S)
     try:
         yield True
     finally:
-        try:
-            if not tree.has_queue(queue):
-                held.free()
-        finally:
+        if held is not None:
             held.unlock()
 
 

@@ -1,22 +1,21 @@
 """The lock of a name whose settings are created, changed or deleted: one at a time, on all hosts.
 
 It is held from the look to the last change. It ends with its process; what is read under it, nobody
-can change meanwhile. No message needs it.
+can change meanwhile. No message needs it. Who plans moves by what he counts has such a lock, too.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from ..errors import Unavailable, is_full
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
-from .locks import NO_LOCKS, Lock, lock, patiently
+from .locks import hold
 
-# Before the name of a log, whose channels it has, too, or of a topic. No queue's name begins so.
-LOG, TOPIC = "_log:", "_topic:"
+# Before the name of a log, whose channels it has, too, of a topic, or of the queue that stands for
+# those between which messages are moved. No queue's name begins so.
+LOG, TOPIC, MOVES = "_log:", "_topic:", "_moves:"
 _PATIENCE_S = 5.0
 
 
@@ -28,21 +27,12 @@ def settings_held(tree: Tree, name: str, patience_s: float | None = None) -> Ite
     and only deletions succeed. Raises Unavailable, OSError.
     """
     path = tree.folder(CONFIG, f".{name}.lock")
-    held: Lock | None = None
-    try:
-        patience_s = _PATIENCE_S if patience_s is None else patience_s
-        held = patiently(lambda: lock(tree, path, os.O_CREAT), patience_s)
-        is_busy = held is None
-    except OSError as error:
-        if error.errno not in NO_LOCKS and not is_full(error):
-            raise
-        is_busy = False
-        if not is_full(error):
-            tree.unlink(path)  # where there are no locks
-    if is_busy:
-        raise Unavailable(f"another process holds {tree.root / path}: it may be stopped")
+    held = hold(tree, path, _PATIENCE_S if patience_s is None else patience_s)
     try:
         yield
     finally:
-        if held is not None:
-            held.free()
+        with suppress(OSError):  # a file that stays keeps nobody out
+            if held is not None:
+                held.free()
+            else:
+                tree.unlink(path)

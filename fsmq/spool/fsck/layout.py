@@ -13,6 +13,7 @@ from ..layout.names import UUID7, is_queue
 from ..layout.settings_store import SettingsStore
 from ..layout.topics import ABOUT, Topics, log_of_entry
 from ..layout.transitions import CONFIG, LOGS, QUEUES, TOPICS
+from ..verbs.removal import leaving
 from .fifo_files import shared
 from .messages import Scene, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
@@ -64,6 +65,11 @@ class LayoutRules:
     def queue(self, name: str, found: os.stat_result) -> Fault | None:
         """An entry of ``queues/``."""
         path = self._tree.folder(QUEUES, name)
+        if is_queue(name[1:]) and path == leaving(self._tree, name[1:]):
+            if not stat.S_ISDIR(found.st_mode) or not self._scene.is_late(found):
+                return None
+            reason = f"was queue {name[1:]!r}, whose deletion did not end: delete it once more"
+            return Fault(Finding(Kind.LEFTOVER, Severity.WARNING, path, reason))
         if name[0] == ".":
             return hidden(self._scene, path, name, found)
         if not stat.S_ISDIR(found.st_mode):

@@ -78,15 +78,8 @@ class LinkRules:
         given = self._given(path, name) if found.st_nlink == 1 else None
         if given is None or self._is_buried(queue, path):
             return None
-        at = link_path(self._tree, queue, link_name(given))
-        other = open_link(self._tree, queue, at)
-        if other is not None:
-            with other:
-                if other.look() is not None:
-                    reason = f"has no id: another message has its {given[:200]!r}"
-                    return Fault(Finding(Kind.NO_LINK, Severity.WARNING, path, reason))
-        reason = f"is not found by its id {given[:200]!r}: its link is missing"
-        finding = Finding(Kind.NO_LINK, Severity.ERROR, path, reason, "link it")
+        reason = f"is not found by its id {given[:200]!r}: its link is missing, or another's"
+        finding = Finding(Kind.NO_LINK, Severity.ERROR, path, reason, "link it if the id is free")
         return Fault(finding, lambda: self._link(path, queue, name), group=queue)
 
     def names_of(self, path: str, name: str, found: os.stat_result) -> int:

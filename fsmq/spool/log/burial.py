@@ -43,7 +43,7 @@ def bury(
         context.clock(),
     )
     for message in messages:
-        seed = f"{of.document.uuid} {store.name} {message.offset}".encode()
+        seed = f"{of.uuid} {store.name} {message.offset}".encode()
         derived = derived_uuid7(message.time_us * 1000, seed)
         new = copy_of(message, derived, log=of.disk.name, channel=store.name)
         try:

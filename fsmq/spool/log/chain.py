@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .disk import Disk
 from .hints import End
 from .record import Closed
-from .segments import File, has_number, name_of, numbers_in, open_file
+from .segments import File, close_on_error, has_number, name_of, numbers_in, open_file
 from .stretch import START, walk
 
 
@@ -51,7 +51,8 @@ def newest(
         is_it = file.line.log == log if file.line is not None else file.mark is not None
         if is_it and file.line is None:  # damaged, but messages stand behind it
             has_told = known is not None and known.number == number
-            file.base = known.base if known and has_told else _base_of(disk, log, file)
+            with close_on_error(file):
+                file.base = known.base if known and has_told else _base_of(disk, log, file)
         if is_it:
             return file, top + 1
         file.close()

@@ -104,6 +104,16 @@ class Channel:
             if not Channels(self.log._store.disk).delete(self.name):
                 raise NoSuchChannel(self.log.name, self.name)
 
+    def delete_if_unused(self) -> bool:
+        """Delete it if nobody has used it for as long as its setting allows; whether it was."""
+        with self._doing("delete"):
+            if not self._store.is_unused():
+                return False
+            with self._held():
+                store = self._store
+                with store.locked():  # nobody changes the setting now, or uses it
+                    return store.is_unused() and Channels(store.store.disk).delete(self.name)
+
     def settings(self) -> ChannelSettings:
         """The settings of the channel."""
         with self._doing("read the settings of"):
@@ -279,12 +289,12 @@ class Channel:
 
         What is in flight is void: a later done of it raises ClaimVoid.
         """
-        store = self.log._store
-        known = store.known(True)
-        offset = min(max(self.log.offset_of(to), known.first), known.end)
         with self._doing("seek in"):
-            self._store.seek(offset)
-        return offset
+            channel = self._store  # before the look: of this log the offset is
+            known = channel.store.known(True)
+            offset = min(max(self.log.offset_of(to), known.first), known.end)
+            channel.seek(offset)
+            return offset
 
     def state(self) -> ChannelState:
         """Where the channel is, and how far behind."""
@@ -296,7 +306,7 @@ class Channel:
         return self.state().lag
 
     def _state(self, store: ChannelStore) -> ChannelState:
-        of = self.log._store
+        of = store.store
         known = of.known(True)
         settings = store.settings()
         with store.locked() as progress:

@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
+from ..errors import Unavailable
 from ..layout.files import write_all
 from ..layout.names import check_queue
 from ..layout.uuids import uuid7
@@ -51,7 +52,8 @@ class Channels:
             with suppress(OSError):
                 self._disk.trash(draft)
             raise
-        self._disk.sync_folder(self._disk.channels)
+        if not self.has(name):
+            raise Unavailable("it was under way for an hour: what there was of it has been removed")
         return True
 
     def _begin(self, path: str, start: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..context import OpenSpool
 from ..durability.settings_lock import LOG, settings_held
-from ..errors import FsmqError, NoSuchLog, as_unavailable, understood
+from ..errors import FsmqError, NoSuchLog, Unavailable, as_unavailable, understood
 from ..layout.names import check_queue, is_queue
 from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
@@ -87,7 +87,11 @@ class Logs:
 
     def channel(self, log: str, name: str) -> ChannelStore:
         """A channel of a log, whether there is one or not. Raises NoSuchLog, Unavailable."""
-        store = self.store(log)
+        return self.channel_of(self.store(log), name)
+
+    def channel_of(self, store: Store, name: str) -> ChannelStore:
+        """The same, of a log that was opened: whose verbs act on no other that has its name now."""
+        log = store.disk.name
         with self._lock:
             found = self._channels.get((log, name))
             if found is None or found.store is not store:
@@ -140,36 +144,55 @@ class Logs:
         document = Document(
             uuid7(), LogSettings().changed(given), host_name(), self.context.clock()
         )
-        path, draft = tree.folder(LOGS, name), tree.folder(LOGS, f".{uuid7()}")
         with as_unavailable(f"cannot create log {name!r}"):
-            if tree.is_folder(path):
-                tree.sync_folder(tree.folder(LOGS))
-                return False
-            tree.make_entry(draft)
-            try:
-                for folder in (SEGMENTS, CHANNELS):
-                    tree.make_entry(f"{draft}/{folder}")
-                tree.replace(f"{draft}/{LOG_FILE}", document.encode())
-                is_new = self._give_name(draft, path)
-            except OSError:
-                tree.rename(draft, tree.folder(REMOVE, f".{uuid7()}"))
-                raise
-            tree.sync_folder(tree.folder(LOGS))
-            return is_new
+            if self._has(name):
+                return False  # no lock that another holds keeps a program waiting that starts
+            with self.held(name):
+                if self._has(name):
+                    return False
+                self._forget(name)
+                return self._make(name, document)
 
-    def _give_name(self, draft: str, path: str) -> bool:
+    def _has(self, name: str) -> bool:
+        """Whether there is a log, durably."""
         tree = self.context.tree
+        is_there = tree.is_folder(tree.folder(LOGS, name))
+        if is_there:
+            tree.sync_folder(tree.folder(LOGS))
+        return is_there
+
+    def _make(self, name: str, document: Document) -> bool:
+        """Make a log durably, under its lock; False if there are no locks, and another was
+        quicker."""
+        tree = self.context.tree
+        draft = tree.folder(LOGS, f".{uuid7()}")
+        tree.make_entry(draft)
         try:
-            return tree.rename(draft, path)
-        except FileExistsError:
+            for folder in (SEGMENTS, CHANNELS):
+                tree.make_entry(f"{draft}/{folder}")
+            tree.replace(f"{draft}/{LOG_FILE}", document.encode())
+            is_new = tree.rename(draft, tree.folder(LOGS, name))
+        except OSError as error:
             tree.rename(draft, tree.folder(REMOVE, f".{uuid7()}"))
-            return False
+            if not isinstance(error, FileExistsError):
+                raise
+            is_new = False
+        if not self._has(name):
+            raise Unavailable("it was under way for an hour: what there was of it has been removed")
+        return is_new
+
+    def _forget(self, name: str) -> None:
+        """End, durably, the subscriptions of a log that is gone, under its lock."""
+        tree = self.context.tree
+        # Before that: who deleted it may have died, and a power cut bring it back.
+        for folder in (LOGS, REMOVE):
+            tree.sync_folder(tree.folder(folder))
+        for path in self.context.topics.entries_of(subscriber_of(name)):
+            tree.unlink(path)
+            tree.sync_folder(path.rpartition("/")[0])
 
     def held(self, name: str) -> AbstractContextManager[None]:
-        """Keep others out who change or delete a log, or create, change or delete a channel of it.
-
-        A log is created by one rename, which needs no lock.
-        """
+        """Keep others out who create, change or delete a log, or a channel of it."""
         return settings_held(self.context.tree, LOG + name)
 
     def configure(
@@ -212,11 +235,10 @@ class Logs:
         """Delete a log with all its channels, durably. Raises NoSuchLog, Unavailable."""
         disk = self.disk(name)
         with as_unavailable(f"cannot delete log {name!r}"), self.held(name):
-            if not disk.trash_durably(disk.folder):
+            was_there = disk.trash(disk.folder)
+            self._forget(name)  # also what one has left that died
+            if not was_there:
                 raise NoSuchLog(name)
-            for path in self.context.topics.entries_of(subscriber_of(name)):
-                self.context.tree.unlink(path)
-                self.context.tree.sync_folder(path.rpartition("/")[0])
         with self._lock:
             gone = self._open.pop(name, None)
             if gone is not None:

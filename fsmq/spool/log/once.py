@@ -33,16 +33,17 @@ def publish_once(log: Log, writer: str, number: int, messages: Sequence[LogEntry
     if any(message.id is not None for message in messages):
         raise InvalidValue("id", "cannot be given to the messages of a numbered batch")
     with as_unavailable(f"cannot publish batch {number} of {writer}"):
-        noted = _read(log, writer)
+        own, noted = f"{writer}:{number}", _read(log, writer)
         if noted is not None and noted[0] > number:
             return None
+        first = None
         if noted is None or noted[0] < number:
             noted = (number, log.end())
             _write(log, writer, *noted)
+        elif messages:
+            first = _find(log, noted[1], own)
         if not messages:
             return range(noted[1], noted[1])
-        own = f"{writer}:{number}"
-        first = _find(log, noted[1], own)
     if first is not None:
         return range(first, first + len(messages))
     return log.publish_many([replace(messages[0], id=own), *messages[1:]])
@@ -82,7 +83,8 @@ def _write(log: Log, writer: str, number: int, start: int) -> None:
 
 
 def _find(log: Log, start: int, own: str) -> int | None:
-    """The offset of the message with an id, from an offset on."""
+    """The offset of the message with an id, from an offset on; it is durable then."""
+    log._store.settle()  # a writer may have died between its append and the sync
     offset = max(start, log.first())
     while True:
         page = log.page(offset)

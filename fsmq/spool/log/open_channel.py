@@ -105,6 +105,13 @@ class OpenChannel:
                 return found.st_mtime_ns
             self._number = 0
 
+    def is_unused(self) -> bool:
+        """Whether nobody has used it for longer than its settings allow. Raises as `settings`."""
+        settings = self.settings()
+        if settings.expires is None or settings.paused:
+            return False
+        return self.store.disk.clock() - self.changed_at_ns() / 1e9 > settings.expires
+
     # -- the lock --------------------------------------------------------------------------------
 
     @contextmanager
@@ -144,7 +151,9 @@ class OpenChannel:
                 continue
             try:
                 with file.locked():
-                    if file.is_current() and self._follow(file):
+                    is_current = file.is_current()
+                    self.store.about_ours()  # of that log the file with this name is
+                    if is_current and self._follow(file):
                         yield file
                         return
                     self._number = 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from .disk import GONE, Disk
+from .hints import LockFile
 from .record import FIRST, Line, any_mark, parse_line
 
 P = ParamSpec("P")
@@ -62,6 +64,16 @@ class File:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+@contextmanager
+def close_on_error(opened: File | LockFile) -> Iterator[None]:
+    """Close what was opened if what is done with it raises, since nobody has it then."""
+    try:
+        yield
+    except BaseException:
+        opened.close()
+        raise
 
 
 def open_file(disk: Disk, number: int, access: int = os.O_RDONLY, base: int = 0) -> File | None:

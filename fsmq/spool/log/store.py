@@ -95,7 +95,7 @@ class Store:
             self._version = version
         return self.document
 
-    def _about_ours(self) -> Document:
+    def about_ours(self) -> Document:
         """The same, of the log that was opened. Raises NoSuchLog if it was deleted."""
         document = self.about()
         if document.uuid != self.uuid:
@@ -142,7 +142,7 @@ class Store:
 
     def check_open(self) -> Document:
         """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter. Raises OSError."""
-        document = self._about_ours()
+        document = self.about_ours()
         if self.disk.tree.stat(f"{self.disk.folder}/{REFUSES}") is not None:
             raise LogFull(self.disk.name)
         if not self._may_write(document):
@@ -226,7 +226,7 @@ class Store:
             if self._opened is None:
                 tail = LogTail(self.disk, self.uuid, self._check_writer)
                 try:
-                    self._about_ours()  # its folder is that of the log that was opened
+                    self.about_ours()  # its folder is that of the log that was opened
                 except BaseException:
                     tail.close()
                     raise
@@ -235,7 +235,7 @@ class Store:
 
     def _check_writer(self) -> bool:
         """Whether other hosts may write, too. Raises NoSuchLog, OtherWriter."""
-        document = self._about_ours()
+        document = self.about_ours()
         if not self._may_write(document):
             raise OtherWriter(self.disk.name, document.host)
         return document.settings.writers == "hosts" or self.disk.tree.network
@@ -259,7 +259,7 @@ class Store:
 
     def _known_now(self, fresh: bool) -> Known:
         self.used_at = time.monotonic()
-        end = self._synced(self._about_ours())  # not under the lock: it may wait for a publisher
+        end = self._synced(self.about_ours())  # not under the lock: it may wait for a publisher
         with self._looking:
             before = self._pieces
             last = before[-1] if before else None
@@ -291,7 +291,7 @@ class Store:
 
     def settle(self, patience_s: float = PATIENCE_S) -> None:
         """Make durable what writers have left that died. Raises Unavailable, OSError."""
-        if not self._may_write(self._about_ours()):
+        if not self._may_write(self.about_ours()):
             return
         if not self._leading.acquire(timeout=patience_s):
             raise Unavailable(f"log {self.disk.name!r} waits for another writer")
@@ -302,7 +302,7 @@ class Store:
 
     def is_settled(self) -> bool:
         """Whether all that was appended is durable."""
-        return not self._may_write(self._about_ours()) or self._tail().is_settled()
+        return not self._may_write(self.about_ours()) or self._tail().is_settled()
 
     @contextmanager
     def writing(self) -> Iterator[LogTail]:

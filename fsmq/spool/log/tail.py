@@ -20,7 +20,7 @@ from .growing import Growing, ends_at
 from .hints import FAILED, PATIENCE_S, UNDER_WAY, End
 from .newest import Newest
 from .sealing import end_of
-from .segments import has_number, open_file
+from .segments import close_on_error, has_number, open_file
 
 # Where a turn keeps writers apart, the lock does not have to: not for longer than this.
 _PATIENCE_WITH_TURNS_S = 5.0, 8.0
@@ -100,8 +100,8 @@ class LogTail(Newest):
         """
         is_held = self._hold(patience_s)
         try:
-            if self._check():
-                with self._turn_of_ours() as end:
+            if self._check() or not is_held or self._is_another_in():
+                with self._turn_of_ours(is_held) as end:
                     yield end
             else:
                 yield self._validated()
@@ -125,10 +125,10 @@ class LogTail(Newest):
         return True
 
     @contextmanager
-    def _turn_of_ours(self) -> Iterator[End]:
+    def _turn_of_ours(self, is_held: bool) -> Iterator[End]:
         self._is_in = True
         try:
-            yield self._enter()
+            yield self._enter(is_held)
             assert self._end is not None
             assert self._turn is not None
             if self._end != self._stored:
@@ -141,15 +141,20 @@ class LogTail(Newest):
         finally:
             self._is_in = False
 
-    def _enter(self) -> End:
+    def _enter(self, is_held: bool) -> End:
         """Where the log ends, in a turn of this process."""
-        if not self._is_still_ours():
+        before, is_ours = None, self._is_still_ours()
+        if not is_ours:
             self._forget()
             self._leave_turn()
             self._turn, before = turns.take(self._disk)
-            if before is None or before.state or not self._adopt(before):
-                self._seal()
-            self._told_is_known = self._sync_is_known = True
+        # Who makes one host the only one says so, and then its writers look who is in: so they see
+        # this one, or it sees that.
+        if not self._check() and not is_held:
+            raise Unavailable(f"one host alone writes to log {self._disk.name!r} now", 1)
+        if not is_ours and (before is None or before.state or not self._adopt(before)):
+            self._seal()
+        self._told_is_known = self._sync_is_known = True
         assert self._end is not None
         if self._sync.read() != self._end:
             self._sync.write(self._end)  # a stopped writer has noted late where it was
@@ -172,25 +177,33 @@ class LogTail(Newest):
         file = open_file(self._disk, end.number, os.O_RDWR)
         if file is None:
             return False
-        if file.line is None or file.line.log != self._log or not ends_at(file, end.position):
-            file.close()
-            return False
-        self._file, self._end = Growing(file), end
-        return True
+        with close_on_error(file):
+            if file.line and file.line.log == self._log and ends_at(file, end.position):
+                self._file, self._end = Growing(file), end
+                return True
+        file.close()
+        return False
 
     # -- one host ----------------------------------------------------------------------------------
 
+    def _is_another_in(self) -> bool:
+        """Whether one is in its turn that came before one host alone wrote: it may be stopped."""
+        if self._turn is None or not self._turn.is_current():
+            self._forget()
+            self._leave_turn()
+            self._turn = turns.shared(self._disk)
+        told = self._turn.read()
+        return told is not None and bool(told.state)
+
     def _validated(self) -> End:
         """The end where one host writes, whatever other processes have done, and crashes."""
-        synced = self._sync.read()
-        told = self._turn.read() if self._turn is not None else None
+        assert self._turn is not None
+        synced, told = self._sync.read(), self._turn.read()
         if (
             synced is not None
             and synced.state != FAILED
             and told is not None
             and told.number == synced.number
-            and self._turn is not None
-            and self._turn.is_current()
             and self._file is not None
             and self._file.number == told.number
             and self._file.ends_at(told.position)
@@ -202,8 +215,7 @@ class LogTail(Newest):
     def _load(self) -> End:
         """Find the end again where one host writes, and make it durable, or seal it."""
         self._forget()
-        self._leave_turn()
-        self._turn = turns.shared(self._disk)
+        assert self._turn is not None
         told = self._turn.read() if self._told_is_known else None
         synced = self._sync.read()
         file, free = newest(self._disk, self._log, synced)
@@ -212,11 +224,12 @@ class LogTail(Newest):
         ):
             self._seal(file, free)
         else:
-            end = end_of(file, synced, told)
+            with close_on_error(file):
+                end, growing = end_of(file, synced, told), Growing(file)
             if synced is not None and synced.offset > end.offset:
-                self._seal(file, free)  # what was there is lost; its offsets stay used
+                self._seal(growing, free)  # what was there is lost; its offsets stay used
             else:
-                self._file, self._end = Growing(file), end
+                self._file, self._end = growing, end
                 if (
                     synced is None
                     or synced.number != end.number

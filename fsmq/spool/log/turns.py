@@ -15,6 +15,7 @@ from ..errors import Unavailable
 from .disk import Disk
 from .hints import UNDER_WAY, End, Hint, read_hint
 from .record import FIRST
+from .segments import close_on_error
 
 _name = re.compile(r"\.turn\.([0-9]{20})")
 _TRIES = 20
@@ -82,16 +83,17 @@ def take(disk: Disk) -> tuple[Turn, End | None]:
             turn = Turn(disk, before + 1, os.O_EXCL)
         except FileExistsError:
             continue
-        disk.tree.refresh(disk.segments)
-        if before and not _has(disk, before):
-            # This number was used, and gone: the listing was older than that.
-            disk.tree.unlink(_path(disk, turn.number))
-        else:
-            told = last_end(disk)
-            turn.write((told or NOWHERE)._replace(state=UNDER_WAY))
-            _unlink_before(disk, turn.number)
-            if turn.is_last():
-                return turn, told
+        with close_on_error(turn):
+            disk.tree.refresh(disk.segments)
+            if before and not _has(disk, before):
+                # This number was used, and gone: the listing was older than that.
+                disk.tree.unlink(_path(disk, turn.number))
+            else:
+                told = last_end(disk)
+                turn.write((told or NOWHERE)._replace(state=UNDER_WAY))
+                _unlink_before(disk, turn.number)
+                if turn.is_last():
+                    return turn, told
         turn.close()
     raise Unavailable(f"log {disk.name!r} is taken by other hosts again and again", 1)
 

@@ -19,7 +19,6 @@ from ..layout.names import UUID7
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from .channel import Channel
-from .channels import ChannelStore
 from .log import Log
 from .logs import Logs
 from .ranges import Range
@@ -68,7 +67,9 @@ class Upkeep:
         self._remove_left(store.disk.channels)
         log = Log(self._logs.spool, self._logs, store.disk.name)
         self._tend_channels(log)
-        retention = Retention(store, lambda: self._channels(log))
+        retention = Retention(
+            store, lambda: [self._logs.channel_of(store, name) for name in log.channels()]
+        )
         outcome = retention.step()
         metrics = self._logs.context.metrics
         metrics.count(("log_removed", log.name), len(outcome.removed))
@@ -89,19 +90,12 @@ class Upkeep:
             if found is not None and now - found.st_ctime > LEFT_AFTER_S:
                 tree.rename(f"{folder}/{name}", tree.folder(REMOVE, f".{uuid7()}"))
 
-    def _channels(self, log: Log) -> list[ChannelStore]:
-        return [self._logs.channel(log.name, name) for name in log.channels()]
-
     def _tend_channels(self, log: Log) -> None:
         for name in log.channels():
             channel = Channel(log, name)
             try:
-                settings = channel.settings()
-                store = self._logs.channel(log.name, name)
-                store.remove_left()
-                age = self._logs.context.clock() - store.changed_at_ns() / 1e9
-                if settings.expires is not None and not settings.paused and age > settings.expires:
-                    channel.delete()
+                self._logs.channel(log.name, name).remove_left()
+                if channel.delete_if_unused():
                     self._note("expired", log.name, name, [(0, 0)])
                 else:
                     channel.end_poison()

@@ -47,7 +47,7 @@ from ..views.look import look
 from ..views.reading import UNLIMITED, read
 from .claim import Claim, claim_one, deadline_of, renew
 from .deliver import deliver_one
-from .latch import is_delayed, latch_patiently
+from .latch import Latched, is_delayed, latch_patiently
 from .receive import claimed_message
 from .release import release, release_uncounted
 from .removal import remove_from, remove_one, work_of
@@ -129,6 +129,7 @@ def claim_id(
             take = partial(_take, context, queue, given_id, deadline_ms, work)
             taken = context.gates.one(queue, settings, take)
             if taken is None:
+                work.close()
                 return Pending(Work(), lambda: None)
             known = facts(taken.claim.message_id)
             content = finish(read(context, taken.claim.fd, taken.claim.size, known, UNLIMITED))
@@ -159,54 +160,43 @@ def _take(
         found = standing(context, queue, given_id)
         if found is None:
             return None
-        taken = _claim(context, queue, found, deadline_ms, work)
-        if taken is not None or _is_claimed(context, queue, found):
-            return taken
+        if found.state is State.NEW:
+            deliver_one(context, queue, found.name)
+        elif found.state is State.READY:
+            with suppress(BlockingIOError):  # another process acts on it
+                claim = claim_one(context, queue, found.name, deadline_ms)
+                if claim is not None:
+                    work.files.append(claim.fd)
+                    return _Taken(claim)
+        else:
+            path = context.tree.path(State.DELAY, queue, found.name)
+            latched = latch_patiently(context, path)
+            if latched is not None:
+                work.files.append(latched.fd)
+                try:
+                    if not is_delayed(context, found.name, latched):
+                        return None  # it is claimed
+                    taken = _claim_delayed(context, path, found.name, latched, deadline_ms)
+                finally:
+                    latched.unlatch()
+                if taken is not None:
+                    return taken
     raise Unavailable(f"the message of the id {given_id!r} keeps moving")
 
 
-def _claim(
-    context: Context, queue: str, found: Standing, deadline_ms: int, work: Work
+def _claim_delayed(
+    context: Context, path: str, name: str, latched: Latched, deadline_ms: int
 ) -> _Taken | None:
-    stamps = context.stamps
-    name = found.name
-    if found.state is State.NEW:
-        deliver_one(context, queue, name)
-        return None
-    if found.state is State.READY:
-        try:
-            claim = claim_one(context, queue, name, deadline_ms)
-        except BlockingIOError:
-            return None  # another process acts on it
-        if claim is None:
-            return None
-        work.files.append(claim.fd)
-        return _Taken(claim)
-    path = context.tree.path(State.DELAY, queue, name)
-    latched = latch_patiently(context, path)
-    if latched is None:
-        return None
-    before = latched.found.st_mtime_ns
+    """Claim a message where it waits; None if it has gone."""
+    stamps, before = context.stamps, latched.found.st_mtime_ns
     stamp = stamps.decode(name, before)
     deliveries = min((stamp.deliveries or 0 if stamp is not None else 0) + 1, MAX_COUNT)
     deadline_ms = of_next_claim(stamp, deliveries, deadline_ms)
     mtime = stamps.encode(name, deadline_ms, deliveries)
-    if not is_delayed(context, name, latched) or not latched.stamp(context, path, mtime):
-        latched.close()
+    if not latched.stamp(context, path, mtime):
         return None
-    latched.unlatch()
-    work.files.append(latched.fd)
     claim = Claim(name, latched.fd, latched.found.st_size, deliveries, deadline_ms, mtime)
     return _Taken(claim, before)
-
-
-def _is_claimed(context: Context, queue: str, found: Standing) -> bool:
-    """Whether a message was not claimed because it is in flight."""
-    if found.state is not State.DELAY:
-        return False
-    here = context.tree.look(context.tree.path(State.DELAY, queue, found.name))
-    stamp = here and context.stamps.decode(found.name, here.st_mtime_ns)
-    return bool(stamp and stamp.deliveries and stamp.is_claim)
 
 
 def _release(context: Context, queue: str, taken: _Taken) -> None:

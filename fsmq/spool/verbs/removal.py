@@ -184,29 +184,25 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     """Delete a queue, its settings and all its messages, wherever they are.
 
     All of it under the lock of its name: one that is stopped in the middle meets no later queue
-    when it goes on. Where there is none, what a deletion that died has left of it is removed.
+    when it goes on. Where there is none, a deletion that died is finished.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
     """
     check_queue(queue)
     tree = context.tree
-    work = removal_work(tree)
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
-    work.folders.add(tree.folder(TOPICS))
+    work = Work(folders={tree.folder(name) for name in (QUEUES, REMOVE, TOPICS)})
     try:
-        with (
-            as_unavailable(f"cannot delete queue {queue!r}"),
-            settings_held(tree, queue),
-            no_sends(tree, queue, context.settings),
-        ):
+        with as_unavailable(f"cannot delete queue {queue!r}"), settings_held(tree, queue):
             work.folders.update(context.topics.folders())
             was_there = tree.has_queue(queue)
             if was_there:
-                _delete(context, queue, work)
+                with no_sends(tree, queue, context.settings):
+                    _delete(context, queue)
             else:
                 tree.sync_folder(tree.folder(QUEUES))  # who deleted it may not have done so yet
-            forget(context, queue)
+            forget(context, queue, leaves=was_there)
             if not was_there:
                 raise NoSuchQueue(queue)
     except BaseException:
@@ -215,17 +211,28 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     return Pending(work, partial(context.metrics.count, ("delete_queue",)))
 
 
-def forget(context: Context, queue: str) -> None:
-    """Remove, durably, what tells what a queue was like that is gone; the caller has its lock.
+def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
+    """Remove, durably, what is left of a queue that is gone; the caller has its lock.
 
-    Raises OSError.
+    leaves: it was there until now. Raises OSError.
     """
-    tree, settings = context.tree, context.settings.path(queue)
-    if tree.look(settings) is None and tree.look(tree.folder(IDS, queue)) is None:
+    tree, settings, left = context.tree, context.settings.path(queue), leaving(context.tree, queue)
+    leaves = leaves or tree.look(left) is not None
+    if not leaves and not any(map(tree.look, (settings, tree.folder(IDS, queue)))):
         return
-    # Before all else: who renamed the folder may have died, and a power cut bring that back.
-    for folder in (QUEUES, REMOVE):
-        tree.sync_folder(tree.folder(folder))
+    # Now no put and no delivery finds the queue, so one pass sees all that is left.
+    if leaves:
+        await_claims(tree, left)
+        purge_folder(context, queue, NEW, is_gone=True)
+        purge_folder(context, queue, DELAY, is_gone=True)
+        for path in context.topics.entries_of(queue):
+            if not tree.has_queue(queue):
+                tree.unlink(path)
+                tree.sync_folder(path.rpartition("/")[0])
+    # Before it is forgotten: a power cut may bring back what nobody has synced, the queue, too,
+    # or a message in new/ that a mover had brought to its folder.
+    for folder in (left, *map(tree.folder, MESSAGE_FOLDERS)):
+        tree.sync_folder(folder)
     forget_records(tree, queue, context.now_ms())
     if tree.rename(tree.folder(IDS, queue), tree.folder(REMOVE, INDEX_TRASH + uuid7())):
         tree.sync_folder(tree.folder(IDS))
@@ -236,40 +243,39 @@ def forget(context: Context, queue: str) -> None:
             tree.unlink(tree.folder(CONFIG, name))  # another user's, or there are no locks
     tree.unlink(settings)
     tree.sync_folder(tree.folder(CONFIG))
+    _let_go(tree, queue)
 
 
-def _delete(context: Context, queue: str, work: Work) -> None:
-    """Remove the messages of a queue, and let its folder go."""
-    tree = context.tree
+def leaving(tree: Tree, queue: str) -> str:
+    """Where a queue's folder is while the rest of the queue is removed."""
+    return tree.folder(QUEUES, f".{queue}")
+
+
+def _let_go(tree: Tree, queue: str) -> None:
+    """Let the folder of a deleted queue go to ``remove/``, or empty it where that has no room."""
+    left = leaving(tree, queue)
+    try:
+        tree.rename(left, tree.folder(REMOVE, entry(queue, uuid7())))
+    except OSError as error:
+        if not is_full(error):
+            raise
+        for name in tree.names(left):
+            tree.unlink(f"{left}/{name}")
+        if not tree.remove_folder(left):
+            raise
+
+
+def _delete(context: Context, queue: str) -> None:
+    """Remove the messages of a queue, and let its folder leave."""
+    tree, folder = context.tree, context.tree.folder(QUEUES, queue)
     # The folder goes behind the messages: after a crash in between a retry finds it.
     purge_folder(context, queue, NEW)
     purge_folder(context, queue, DELAY)
     if has_few(tree, queue):
         purge_ready(context, queue)
-    trash = tree.folder(REMOVE, entry(queue, uuid7()))
-    sync_afterwards(tree, queue, work)
-    if not _discard_folder(context, queue, trash):
-        raise NoSuchQueue(queue)
-    # Now no put and no delivery finds the queue, so one pass sees all that is left.
-    await_claims(tree, trash)
-    context.ready.forget(queue)
-    purge_folder(context, queue, NEW, is_gone=True)
-    purge_folder(context, queue, DELAY, is_gone=True)
-    for path in context.topics.entries_of(queue):
-        if not tree.has_queue(queue):
-            tree.unlink(path)
-            tree.sync_folder(path.rpartition("/")[0])
-
-
-def _discard_folder(context: Context, queue: str, trash: str) -> bool:
-    """Let a queue's folder go to ``remove/``; False if there is no such queue. Raises OSError.
-
-    Where that has no room for its name the folder is emptied and removed where it is.
-    """
-    tree = context.tree
-    folder = tree.folder(QUEUES, queue)
+    _let_go(tree, queue)  # who deleted another one died, and this one was made by hand
     try:
-        return tree.rename(folder, trash)
+        is_gone = tree.rename(folder, leaving(tree, queue))
     except OSError as error:
         if not is_full(error):
             raise
@@ -277,7 +283,9 @@ def _discard_folder(context: Context, queue: str, trash: str) -> bool:
         is_gone = tree.remove_folder(folder)
         if not is_gone and tree.has_queue(queue):
             raise  # it has got a message since
-        return is_gone
+    if not is_gone:
+        raise NoSuchQueue(queue)
+    context.ready.forget(queue)
 
 
 def has_few(tree: Tree, queue: str) -> bool:

@@ -157,6 +157,7 @@ class Staging:
         self._taken_out: str | None = None
 
     def write_all(self, given_ids: list[str], drafts: list[Draft]) -> None:
+        tree = self._tree
         links = [link_name(given_id) for given_id in given_ids]
         # Of an id that comes twice the last one is put, or the first, if none is to be replaced.
         numbers = range(len(links))
@@ -173,8 +174,9 @@ class Staging:
             if self._refused:
                 had = self.standing([written.link for written in self._refused])
                 for written in self._refused:
-                    written.replaced = had.get(written.link)
-                    self._link(written)
+                    written.replaced = other = had.get(written.link)
+                    path = link_path(tree, self.queue, written.link, coming=other is not None)
+                    tree.link(written.path, path)
         except FileNotFoundError:
             for queue in self.queues:
                 self._context.settings_of(queue)  # raises NoSuchQueue if it was deleted just now
@@ -203,14 +205,9 @@ class Staging:
                 os.close(fd)
         # Behind the last byte: what has a link is whole, unless the power was cut.
         try:
-            self._link(written)
+            tree.link(path, link_path(tree, self.queue, link, coming=replaced is not None))
         except FileExistsError:
             self._refused.append(written)
-
-    def _link(self, written: _Written) -> None:
-        has_other = written.replaced is not None
-        at = link_path(self._tree, self.queue, written.link, coming=has_other)
-        self._tree.link(written.path, at)
 
     def take_out(self, path: str, staged: str) -> bool:
         """Bring what is to be replaced where nobody claims it; False if it is not there."""
