@@ -11,7 +11,7 @@ from fsmq.spool.errors import NoSuchChannel, NotInFlight
 from fsmq.spool.layout.dead_letter import check_reason
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.handed import Given, generation_of, offset_of
+from fsmq.spool.log.handed import Given, claims_of, generation_of, offset_of
 from fsmq.spool.log.log import From
 from fsmq.spool.log.log_settings import ChannelSettings
 from fsmq.spool.log.ranges import Range, ranges_of
@@ -141,7 +141,7 @@ class ChannelVerbs:
                 "PATCH",
                 f"{self._path}/messages/{offset_of(one)}",
                 # 0 would be a release.
-                {"visibility": 0.001 if visibility == 0 else visibility, **_generation(one)},
+                {"visibility": 0.001 if visibility == 0 else visibility, **_claim(one)},
                 retry_for=retry_for,
             )
             told = answer.headers.get("x-message-deadline")
@@ -172,13 +172,14 @@ class ChannelVerbs:
         for one in messages:
             path = f"{self._path}/messages/{offset_of(one)}"
             outcome = yield from self._verbs.outcome(
-                "PATCH", path, {**what, **_generation(one)}, retry_for=retry_for
+                "PATCH", path, {**what, **_claim(one)}, retry_for=retry_for
             )
             unless_gone(outcome, NotInFlight)
 
 
-def _generation(given: Given) -> dict[str, Any]:
-    return {"generation": generation_of([given])}
+def _claim(given: Given) -> dict[str, Any]:
+    [deliveries] = claims_of([given]).values()
+    return {"generation": generation_of([given]), "deliveries": deliveries or None}
 
 
 def _claims(answer: Answer) -> list[Claim]:

@@ -184,6 +184,20 @@ async def test_a_channel_from_its_making_to_its_end(log: Any) -> None:
     assert not_there.value.offset == 2
 
 
+async def test_a_claim_that_is_over_does_not_touch_the_next_one(place: Any, log: Any) -> None:
+    channel = await done(log.channel("c", create=True))
+    await done(channel.configure(dead_letter_queue="dead"))
+    await done(log.publish(b"x"))
+    [late] = await done(channel.claim(visibility=0.01))
+    [own] = await done(channel.claim(visibility=600, wait=WAIT_S))
+    for act in (late.renew, late.release, late.bury):
+        with pytest.raises(NotInFlight):
+            await done(act())
+    assert (await done(channel.state())).in_flight == 1
+    await done(own.renew(600))
+    assert await done(late.done()) is True
+
+
 async def test_a_with_finishes_and_releases(place: Any, log: Any) -> None:
     channel = await done(log.channel("c", create=True))
     await done(log.publish(b"x"))

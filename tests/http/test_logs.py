@@ -267,6 +267,21 @@ async def test_why_there_is_nothing(log: Log) -> None:
     assert await waiting == [0]
 
 
+async def test_a_claim_that_is_over_does_not_touch_the_next_one(log: Log) -> None:
+    await log.publish(b"x")
+    channel = await log.channel(order="none", dead_letter_queue="dead")
+    late = (await log.ask("GET", f"{channel}/messages?visibility=0.05")).headers
+    own = (await log.ask("GET", f"{channel}/messages?visibility=60&wait={WAIT_S}")).headers
+    claims = [f"deliveries={one['X-Message-Deliveries']}" for one in (late, own)]
+    assert claims == ["deliveries=1", "deliveries=2"]
+    for what in ("visibility=1", "release=0", "bury=true"):
+        told = await log.ask("PATCH", f"{channel}/messages/0?{what}&{claims[0]}")
+        assert (told.status, kind(told), told.json["offset"]) == (404, "not-in-flight", 0)
+    assert (await log.ask("GET", channel)).json["in_flight"] == 1
+    told = await log.ask("PATCH", f"{channel}/messages/0?visibility=90&{claims[1]}")
+    assert (told.status, "X-Message-Deadline" in told.headers) == (204, True)
+
+
 async def test_what_was_claimed_before_a_seek_is_void(log: Log) -> None:
     await log.publish_many({"body": "x"}, {"body": "y"}, {"body": "z"})
     channel = await log.channel(order="none")

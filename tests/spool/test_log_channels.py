@@ -457,6 +457,27 @@ def test_a_with_settles(log: Log) -> None:
     assert [(m.offset, m.deliveries) for m in ch.claim(1)] == [(1, 2)]
 
 
+@pytest.mark.parametrize("act", ["renew", "release", "bury"])
+def test_a_late_holder_changes_nothing_for_the_next_one(log: Log, clock: Clock, act: str) -> None:
+    fill(log, 2)
+    ch = channel(log, order="none", dead_letter_queue="dead")
+    late, other = ch.claim(2, visibility=5)
+    clock.advance(6)
+    [own] = ch.claim(1, visibility=5)
+    for messages in ([late], [other, late]):
+        with pytest.raises(NotInFlight) as caught:
+            getattr(ch, act)(*messages)
+        assert caught.value.offset == 0
+    with pytest.raises(ZeroDivisionError), late:
+        _ = 1 / 0
+    assert offsets(ch.claim(9, visibility=5)) == [1]
+    own.renew(20)
+    clock.advance(6)
+    assert offsets(ch.claim(9)) == [1]
+    getattr(ch, act)(0)  # an offset names whoever's claim it is
+    assert late.done() is (act != "bury")
+
+
 def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
     fill(log)
     ch = channel(log)

@@ -58,6 +58,7 @@ from .log_forms import (
     CHANNEL_MESSAGE,
     CLAIM_HEADERS,
     COUNT,
+    DELIVERIES,
     GENERATION,
     LOG,
     OFFSET,
@@ -309,7 +310,7 @@ class Channels(Handlers):
         tag="Logs",
         summary="Renew a claim, release it, or bury its message",
         description="Give at most one of the first three; without one the claim is renewed.",
-        parameters=(LOG, CHANNEL, OFFSET, RENEWAL, RELEASE, BURY, REASON, GENERATION),
+        parameters=(LOG, CHANNEL, OFFSET, RENEWAL, RELEASE, BURY, REASON, GENERATION, DELIVERIES),
         answers={
             204: Answer(
                 "Done",
@@ -332,7 +333,7 @@ class Channels(Handlers):
             raise InvalidValue("reason", "goes with bury=true")
 
         def verb(channel: Channel) -> float | None:
-            message = _given(channel, offset, given[GENERATION])
+            message = _given(channel, offset, given[GENERATION], given[DELIVERIES])
             if bury:
                 channel.bury(message, reason=reason)
             elif delay is not None or visibility == 0:
@@ -373,11 +374,12 @@ def _changes_in(call: Call, body: bytes) -> dict[str, Any]:
     return changes
 
 
-def _given(channel: Channel, offset: int, generation: int | None) -> Given:
+def _given(
+    channel: Channel, offset: int, generation: int | None, deliveries: int | None = None
+) -> Given:
     """A message that a request names, as the verbs take it."""
-    if generation is None:
-        return offset
-    return ChannelMessage(channel, LogMessage(offset, 0, b"", b""), 1, 0.0, generation)
+    message = LogMessage(offset, 0, b"", b"")
+    return ChannelMessage(channel, message, deliveries or 0, 0.0, generation or 0)
 
 
 def _reason(state: ChannelState) -> str:

@@ -118,6 +118,11 @@ GENERATION = query(
     "that of the claim, as its answer had it; default: whatever it is now",
     whole(1, MAX_OFFSET),
 )
+DELIVERIES = query(
+    "deliveries",
+    "those of the claim, as its answer had them; default: whatever they are now",
+    whole(1, MAX_OFFSET),
+)
 
 SETTINGS_OF_LOG = {
     name: setting_schema(setting, getattr(LogSettings(), name))

@@ -24,7 +24,7 @@ from ..verbs import creation
 from .burial import bury
 from .channel_files import CHANNEL_FILE, Channels, check_channel
 from .channels import ChannelStore
-from .handed import ChannelMessage, Given, Handed, generation_of, offset_of
+from .handed import ChannelMessage, Given, Handed, claims_of, generation_of, offset_of
 from .handing import Asked
 from .log_settings import ChannelSettings
 from .progress import Hold
@@ -250,9 +250,7 @@ class Channel:
             store = self._store
             seconds = store.settings().visibility_timeout if visibility is None else visibility
             check_seconds("visibility", seconds, MAX_VISIBILITY_S)
-            return store.renew(
-                [offset_of(one) for one in messages], seconds, generation_of(messages)
-            )
+            return store.renew(claims_of(messages), seconds, generation_of(messages))
 
     def release(self, *messages: Given, delay: float = 0.0) -> None:
         """Let messages be handed out again, after ``delay`` seconds; durably.
@@ -261,9 +259,7 @@ class Channel:
         """
         check_seconds("delay", delay, MAX_DELAY_S)
         with self._doing("release messages of"):
-            self._store.release(
-                [offset_of(one) for one in messages], delay, generation_of(messages)
-            )
+            self._store.release(claims_of(messages), delay, generation_of(messages))
 
     def bury(self, *messages: Given, reason: str | None = None) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
@@ -276,8 +272,7 @@ class Channel:
             raise InvalidValue("dead_letter_queue", "is not set: nothing can be buried")
         reason = check_reason(reason)
         with self._doing("bury messages of"):
-            offsets = [offset_of(one) for one in messages]
-            self._store.bury(offsets, generation_of(messages), reason, self._bury)
+            self._store.bury(claims_of(messages), generation_of(messages), reason, self._bury)
 
     def end_poison(self) -> None:
         """Bury or skip messages whose deliveries are used up, though nobody claims."""

@@ -10,7 +10,7 @@ it is answered, and nothing can be done that is not durable in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ..durability.sync import Work
@@ -225,51 +225,53 @@ class ChannelStore(OpenChannel):
 
     # -- claims in hand --------------------------------------------------------------------------
 
-    def renew(self, offsets: list[int], visibility: float, generation: int | None) -> float:
+    def renew(self, claims: Mapping[int, int], visibility: float, generation: int | None) -> float:
         """Move the deadline of claimed messages; the new one in Unix seconds."""
         deadline = self.store.disk.clock() + visibility
         with self.locked() as progress:
-            held = self._claimed(progress, offsets, generation)
+            held = self._claimed(progress, claims, generation)
             lines = [Line(kind, some, n, int(deadline * 1e9)) for (kind, n), some in held.items()]
             self._write(progress, lines)
-        self._note("renewed", ranges_of(sorted(set(offsets))))
+        self._note("renewed", ranges_of(sorted(claims)))
         return deadline
 
-    def release(self, offsets: list[int], delay: float, generation: int | None) -> None:
+    def release(self, claims: Mapping[int, int], delay: float, generation: int | None) -> None:
         """Give messages up, until ``delay`` seconds are over; durably."""
         work = Work()
         with self.locked() as progress:
             until_ns = int((self.store.disk.clock() + delay) * 1e9)
-            held = self._claimed(progress, offsets, generation)
+            held = self._claimed(progress, claims, generation)
             lines = [Line(RELEASED, some, n, until_ns) for (_, n), some in held.items()]
             self._write(progress, lines, work=work)
         self._sync(work)
-        self._note(RELEASED, ranges_of(sorted(set(offsets))))
+        self._note(RELEASED, ranges_of(sorted(claims)))
 
     def bury(
         self,
-        offsets: list[int],
+        claims: Mapping[int, int],
         generation: int | None,
         reason: str | None,
         bury: Bury,
     ) -> None:
         """Store messages in the dead-letter queue, and finish them here; durably."""
         with self.locked() as progress:
-            claimed = self._claimed(progress, offsets, generation)
+            claimed = self._claimed(progress, claims, generation)
             self._bury(progress, [(some, n) for (_, n), some in claimed.items()], reason, bury)
 
     def _claimed(
-        self, progress: Progress, offsets: list[int], generation: int | None
+        self, progress: Progress, claims: Mapping[int, int], generation: int | None
     ) -> dict[tuple[str, int], list[Range]]:
         """Offsets that are held, by what holds them and their deliveries.
+
+        claims: offsets, each with the deliveries of its claim; 0: whatever they are now.
 
         Raises NotInFlight, ClaimVoid.
         """
         self._check(progress, generation)
         found: dict[tuple[str, int], list[int]] = {}
-        for offset in sorted(set(offsets)):
+        for offset, deliveries in sorted(claims.items()):
             hold = progress.owner.get(offset)
-            if hold is None:
+            if hold is None or deliveries not in (0, hold.deliveries):
                 raise NotInFlight(self.store.disk.name, self.name, offset)
             found.setdefault((hold.kind, hold.deliveries), []).append(offset)
         return {held: ranges_of(some) for held, some in found.items()}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
+from ..errors import FsmqError
 from ..layout.settings import check_number
 from .record import LogMessage
 
@@ -36,6 +38,7 @@ class Handed:
 
     deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
     channel: settles it; None where something else does. generation: one more with each seek of it.
+    With its deliveries it names the claim; 0, of either: whatever it is now.
     """
 
     __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation", "message")
@@ -128,7 +131,8 @@ class ChannelMessage(Handed):
         if error is None:
             self.done()
         else:
-            self.release()
+            with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
+                self.release()
 
 
 class AsyncChannelMessage(Handed):
@@ -169,7 +173,8 @@ class AsyncChannelMessage(Handed):
         if error is None:
             await self.done()
         else:
-            await self.release()
+            with suppress(FsmqError):
+                await self.release()
 
 
 Given = int | Handed
@@ -184,5 +189,10 @@ def offset_of(given: Given) -> int:
 
 def generation_of(messages: Iterable[Given]) -> int | None:
     """The generation that messages were handed out in; offsets are of whatever it is now."""
-    found = {one.generation for one in messages if isinstance(one, Handed)}
+    found = {one.generation for one in messages if isinstance(one, Handed) and one.generation}
     return min(found, default=None)
+
+
+def claims_of(messages: Iterable[Given]) -> dict[int, int]:
+    """Offsets, each with the deliveries of its claim; 0: whatever they are now."""
+    return {offset_of(one): one.deliveries if isinstance(one, Handed) else 0 for one in messages}
