@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -23,7 +24,7 @@ from fsmq.spool.layout.transitions import MOVE_READY
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper, reap
 from fsmq.spool.verbs.links_of_move import linked
-from fsmq.spool.verbs.move import move_one
+from fsmq.spool.verbs.move import move_messages, move_one
 from tests.spool.helpers import Clock
 
 HOLD_S = 60.0
@@ -669,3 +670,30 @@ def test_what_a_stopped_process_holds_keeps_nothing_else_in_the_trash(tmp_path: 
             assert os.listdir(root / "remove") == [f"jobs:{name}"]
         assert Reaper(spool.tree).run() == 1
         assert links(jobs) == []
+
+
+def test_what_a_stopped_consumer_holds_keeps_no_other_dot_name_back(tmp_path: Path) -> None:
+    """Its message has moved; a dead upsert of the id, in the queue where it was, has to wait."""
+    root = tmp_path / "mq"
+    with Spool(root, sync="none", delivers=False) as spool:
+        for queue in ("jobs", "other"):
+            spool.create_queue(queue, index=True)
+        spool.create_queue("plain")
+        spool.indexed("jobs").upsert([NewMessage(b"old", id="a")])
+        pendings = []
+        for number in range(5):
+            with Spool(root, sync="none", delivers=False) as dead:
+                if number == 2:
+                    dead.unsynced.upsert("jobs", [NewMessage(b"new", id="a")])
+                message = NewMessage(str(number).encode())
+                pendings.append(dead.unsynced.put("plain", [message]))
+        assert move_messages(spool.context, "jobs", "other").moved == 1
+    [moved] = (root / "new").glob("other:*")
+    fd = os.open(moved, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with Spool(root, sync="none") as again:
+            again.deliver()
+            assert again.counts("plain").ready == 5
+    finally:
+        os.close(fd)

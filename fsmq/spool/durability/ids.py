@@ -9,6 +9,7 @@ docs/decisions/0018-one-lock-an-id.md.
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from collections.abc import Iterable, Mapping
@@ -122,7 +123,11 @@ def state_of(
 
 
 def _state_now(tree: Tree, queue: str, at: str, name: str, inode: int) -> State | None:
-    """The same of what a link leads to, for sure. Raises Unavailable, OSError."""
+    """The same of what a link leads to, for sure.
+
+    Raises OSError, BlockingIOError among them where another process acts on the message for long:
+    for those who recover or reap that is a fault of one name among many.
+    """
     state = state_of(tree, queue, name, inode, (*_STATES, State.REMOVE))
     if state is None:
         # It may be claimed and released in such a way that each look came too early or late.
@@ -131,7 +136,8 @@ def _state_now(tree: Tree, queue: str, at: str, name: str, inode: int) -> State 
         except FileNotFoundError:
             return None  # the link has gone, and with it the question
         if held is None:
-            raise Unavailable("another process is acting on the message of this id right now")
+            told = "another process is acting on the message of this id right now"
+            raise BlockingIOError(errno.EAGAIN, told, at)
         try:
             state = state_of(tree, queue, name, inode)
         finally:
