@@ -6,9 +6,11 @@ import errno
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -779,3 +781,41 @@ def test_large_messages_are_read_where_nothing_is_kept(spool: Spool, writers: st
     for offset in range(4):
         assert [message.body for message in log.page(offset).messages] == large[offset:]
     assert bodies(log, 2) == large[2:]
+
+
+def test_who_is_interrupted_while_others_publish_keeps_nobody_waiting(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal's handler raises in the main thread, which waits for its turn to lead."""
+    log = spool.log("users", create=True)
+    syncing, go_on = threading.Event(), threading.Event()
+    real = os.pwrite
+
+    def slow(fd: int, data: bytes, at: int) -> int:
+        if threading.current_thread() is first and not syncing.is_set():
+            syncing.set()
+            go_on.wait(60)
+        return real(fd, data, at)
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr(os, "pwrite", slow)
+    first = threading.Thread(target=log.publish, args=(b"1",))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        first.start()
+        assert syncing.wait(60)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Interrupted):
+            log.publish(b"2")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        go_on.set()
+        first.join(60)
+    with ThreadPoolExecutor(3) as threads:
+        done = [threads.submit(log.publish, b"3") for _ in range(3)]
+        assert sorted(one.result(60) for one in done) == [1, 2, 3]

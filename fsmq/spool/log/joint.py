@@ -37,7 +37,7 @@ class Joint:
         self._run = run
         self._joining = threading.Lock()
         self._open: list[Batch] = []
-        self._is_led = False
+        self._leader: Batch | None = None  # the first one of the thread that leads, or is to
         self._callers = 0  # that have joined
         self._last = 1  # callers of the last group
 
@@ -57,11 +57,17 @@ class Joint:
         with self._joining:
             self._open += own
             self._callers += 1
-            leads, self._is_led = not self._is_led, True
-        if not leads:
-            first.woken.acquire()  # they are done, or it is this thread's turn to lead
-        if not first.done:
-            self._lead()
+            leads = self._leader is None
+            if leads:
+                self._leader = first
+        try:
+            if not leads:
+                first.woken.acquire()  # they are done, or it is this thread's turn to lead
+            if not first.done:
+                self._lead()
+        except BaseException:  # of a signal's handler, too: the others must not wait for this one
+            self._leave(own)
+            raise
         return own
 
     def _lead(self) -> None:
@@ -75,13 +81,24 @@ class Joint:
                     self._last, self._callers = self._callers, 0
                 self._run_all(group)
         finally:
-            with self._joining:
-                following = self._open[0] if self._open else None
-                self._is_led = following is not None
             for batch in group:
                 batch.woken.release()
-            if following is not None:
-                following.woken.release()
+            self._give_lead()
+
+    def _leave(self, own: list[Batch]) -> None:
+        with self._joining:
+            if own[0] in self._open:  # nobody has taken them
+                self._open = [batch for batch in self._open if batch not in own]
+                self._callers -= 1
+            leads = self._leader is own[0]
+        if leads:
+            self._give_lead()
+
+    def _give_lead(self) -> None:
+        with self._joining:
+            self._leader = following = self._open[0] if self._open else None
+        if following is not None:
+            following.woken.release()
 
     def _gather(self) -> None:
         """Wait until there are as many as the last time, but not for long."""
