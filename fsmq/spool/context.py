@@ -192,4 +192,4 @@ def complete(context: Context, syncer: Syncer, pending: Pending[T]) -> T:
     except BaseException:  # of a signal's handler, too: nobody will finish it
         pending.abandon()
         raise
-    return pending.finish()
+    return pending.end()

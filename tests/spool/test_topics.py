@@ -21,6 +21,7 @@ from fsmq.spool import (
     Unavailable,
 )
 from fsmq.spool.durability import settings_lock
+from fsmq.spool.durability.send_lines import lock_sends
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
@@ -266,6 +267,37 @@ def test_a_publish_that_failed_in_one_fifo_queue_is_tried_again(
     for queue in queues:
         [message] = spool.queue(queue).claim(9)
         assert message.id == told[queue]
+
+
+def test_a_publish_whose_group_failed_reaches_no_log_and_no_other_queue(
+    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Someone else sends into its fifo queue for too long; then a sync fails."""
+    monkeypatch.setattr("fsmq.spool.limits.sends.PATIENCE_S", 0.01)
+    spool.create_queue("f", fifo=True)
+    spool.create_queue("plain")
+    spool.log("l").create()
+    news = spool.topic("news", create=True)
+    for subscriber in ("f", "plain", subscriber_of("l")):
+        news.subscribe(subscriber)
+    held = lock_sends(spool.tree, "f")
+    assert held is not None
+    with pytest.raises(Unavailable):
+        news.publish(b"1", group="g")
+    held.unlock()
+
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Spool(root, sync="fsync") as other, monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        with pytest.raises(Unavailable):
+            other.topic("news").publish(b"2", group="g")
+    assert spool.log("l").end() == 0
+    assert spool.counts("plain").total == 0
+    told = news.publish(b"3", group="g")
+    assert [message.body for message in spool.queue("f").claim(9)] == [b"3"]
+    assert [message.id for message in spool.queue("plain").claim(9)] == [told["plain"]]
 
 
 def test_what_a_log_refuses_reaches_no_fifo_queue(spool: Spool) -> None:

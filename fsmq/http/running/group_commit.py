@@ -197,4 +197,4 @@ def _finished(pending: Pending[T], group: Group | None) -> T:
         except Unavailable:
             pending.abandon()
             raise
-    return pending.finish()
+    return pending.end()

@@ -108,4 +108,4 @@ class Runner:
 
     def _send(self, pending: Pending[T]) -> T:
         self._sends.send(pending, self._syncer)
-        return pending.finish()
+        return pending.end()

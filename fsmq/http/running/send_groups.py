@@ -43,7 +43,7 @@ class SendGroups:
         over = asyncio.Event()
         self._join(pending, over.set)
         await over.wait()
-        return pending.finish()
+        return pending.end()
 
     def then(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from ..errors import FsmqError, Unavailable
+from ..errors import FsmqError, NoSuchQueue, Unavailable
 from .sync import Work
 
 T = TypeVar("T")
@@ -78,6 +78,22 @@ class Pending(Generic[T]):
     abandon: Callable[[], None] = _nothing
     sends: Sequence[Send] = ()
     before: Callable[[], None] = _nothing
+
+    def end(self) -> T:
+        """Its result, when it is durable and its sends are over.
+
+        If one of these has failed, all that it did is taken back, since it was not synced, and may
+        go to some of those alone that it is for. Raises what that failed for.
+        """
+        for send in self.sends:
+            try:
+                send.check()
+            except NoSuchQueue:
+                continue  # whoever finishes it knows what that means
+            except FsmqError:
+                self.abandon()
+                raise
+        return self.finish()
 
 
 def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
