@@ -39,11 +39,15 @@ class ByteLocks:
         self._inode = os.fstat(self._fd).st_ino
         self._opened.add(self)
 
-    def take(self, offset: int) -> bool:
-        """Lock a byte, also one of ours; False if it is held by another file of this path."""
+    def take(self, offset: int, size: int = 1) -> bool:
+        """Lock bytes, also those of ours; False if one is held by another file of this path.
+
+        size: how many; 0 for all from there on.
+        """
         try:
             if HAS_BYTES:
-                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock.pack(self._kind, 0, offset, 1, 0))
+                wanted = _flock.pack(self._kind, 0, offset, size, 0)
+                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, wanted)
             else:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

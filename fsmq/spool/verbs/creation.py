@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from ..context import Context
+from ..durability.ids import no_ids
 from ..durability.settings_lock import settings_held
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable, understood
 from ..layout.names import check_queue
@@ -51,7 +52,7 @@ def create(
             tree.sync_folder(tree.folder(QUEUES))  # its creator may not have done so yet
             if tree.has_queue(queue):
                 return False
-        with settings_held(tree, queue, patience_s):
+        with settings_held(tree, queue, patience_s), no_ids(tree, queue):
             is_new = not tree.has_queue(queue)
             if is_new:
                 forget(context, queue)  # what one that died while it created or deleted it has left

@@ -13,6 +13,7 @@ from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.dedup_records import forget_records
+from ..durability.ids import no_ids
 from ..durability.locks import free_lock
 from ..durability.send_lines import no_sends
 from ..durability.settings_lock import settings_held
@@ -194,7 +195,11 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
     work = Work(folders={tree.folder(name) for name in (QUEUES, REMOVE, TOPICS)})
     try:
-        with as_unavailable(f"cannot delete queue {queue!r}"), settings_held(tree, queue):
+        with (
+            as_unavailable(f"cannot delete queue {queue!r}"),
+            settings_held(tree, queue),
+            no_ids(tree, queue),
+        ):
             work.folders.update(context.topics.folders())
             was_there = tree.has_queue(queue)
             if was_there:
@@ -212,7 +217,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
 
 
 def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
-    """Remove, durably, what is left of a queue that is gone; the caller has its lock.
+    """Remove, durably, what is left of a queue that is gone; the caller has its lock and its ids'.
 
     leaves: it was there until now. Raises OSError.
     """
