@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool, Unavailable
+from fsmq.spool.durability import ids
 from fsmq.spool.durability.ids import LOCK, NEXT, hold
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
@@ -314,13 +315,16 @@ def test_so_many_are_moved_those_that_would_come_last(jobs: Indexed) -> None:
     assert [_state(spool.indexed("more"), one) for one in "abcdef"] == [None] * 4 + ["ready"] * 2
 
 
-def test_a_message_that_moves_to_a_queue_made_anew_meanwhile_has_its_id(jobs: Indexed) -> None:
+def test_no_queue_is_deleted_while_a_message_comes_to_it_with_its_id(
+    jobs: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids, "_PATIENCE_S", 0.0)
     spool = jobs.spool
     spool.create_queue("more", index=True)
     [name] = put(jobs, "a")
     with linked(spool.context, "jobs", "more", [name]):
-        spool.delete_queue("more")
-        spool.create_queue("more", index=True)
+        with pytest.raises(Unavailable, match="holds an id of queue 'more'"):
+            spool.delete_queue("more")
         assert move_one(spool.context, MOVE_READY, "jobs", name, "more")
     assert _state(spool.indexed("more"), "a") == "ready"
     reap(spool.tree)

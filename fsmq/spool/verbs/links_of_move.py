@@ -7,7 +7,7 @@ stale from then on. So it is found by its id wherever a crash leaves it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ..context import Context
 from ..durability.ids import given_of, hold_patiently, link_path, settle
@@ -36,7 +36,7 @@ def linked(context: Context, source: str, target: str, names: Sequence[str]) -> 
     if not links:
         yield stay
         return
-    with hold_patiently(tree, {target: links.values()}) as held:
+    with hold_patiently(tree, {target: links.values()}):
         had = settle(tree, target, links.values())
         stay |= {
             name
@@ -45,11 +45,6 @@ def linked(context: Context, source: str, target: str, names: Sequence[str]) -> 
         }
         tree.sync_folder(tree.folder(IDS, target))
         yield stay
-        is_same = held.stands(target)
-    if not is_same:
-        # It was deleted, and made anew: what has come to it meanwhile has its id there, too.
-        with suppress(FileNotFoundError), linked(context, target, target, names):
-            pass
 
 
 def _link(tree: Tree, source: str, target: str, name: str) -> bool:
