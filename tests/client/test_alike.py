@@ -202,7 +202,15 @@ ALIKE = [
 # They have more than clients: what the programs of fsmq need.
 FOR_PROGRAMS = {
     Log: {"publish_each"},
-    Channel: {"change", "claim_each", "ready_in", "done_each", "changed_at", "end_poison"},
+    Channel: {
+        "change",
+        "claim_each",
+        "ready_in",
+        "done_each",
+        "changed_at",
+        "end_poison",
+        "delete_if_unused",
+    },
     Schedule: {"change"},
 }
 

@@ -27,6 +27,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "dedup_id": (),
     "delay": (),
     "delayed": (),
+    "deliveries": (),
     "ensure": (),
     "fifo": (),
     "from": (),

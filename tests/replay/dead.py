@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fsmq.spool import NoSuchMessage, Queue, Spool
+from fsmq.spool import FsmqError, NoSuchMessage, Queue, Spool
 
 HOME, GRAVE = "home", "grave"  # a queue, and its dead-letter queue
 WHY = "it cannot be read"
@@ -120,7 +120,10 @@ DEAD_VERBS += ("set_priority",)
 
 def problem(spool: Spool, promised: DeadPromise) -> str | None:
     """What is wrong with the dead letters after a crash; None if nothing is."""
-    spool.make_moves()
+    try:
+        spool.make_moves()
+    except FsmqError as error:
+        return f"no move goes on: {error}"
     found: dict[str, list[tuple[str, bytes, str | None, int | None]]] = {}
     for queue in (HOME, GRAVE):
         for state in ("ready", "in_flight"):

@@ -35,6 +35,8 @@ NOT_ITS_OWN = {
     # A second name takes the first one along here, which is more than is promised of filesystems.
     # What it removes has no link any more: a claim, or fsck, removes it if it is back.
     "upsert": ("new", "queue", "delay", "remove"),
+    # Settings that are left of a queue are removed by whoever creates it again.
+    "delete a queue": ("config",),
     "claim by id": ("new",),
     "renew by id": ("queue", "delay"),
 }
