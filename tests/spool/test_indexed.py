@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool, Unavailable
-from fsmq.spool.durability import ids
+from fsmq.spool.durability import settings_lock
 from fsmq.spool.durability.ids import LOCK, NEXT, hold
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
@@ -318,7 +318,7 @@ def test_so_many_are_moved_those_that_would_come_last(jobs: Indexed) -> None:
 def test_no_queue_is_deleted_while_a_message_comes_to_it_with_its_id(
     jobs: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ids, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.0)
     spool = jobs.spool
     spool.create_queue("more", index=True)
     [name] = put(jobs, "a")

@@ -12,8 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..errors import Unavailable, is_full
@@ -22,7 +21,7 @@ from ..layout.names import is_id, seal_of, staged_entry
 from ..layout.transitions import DELAY, IDS, NEW, QUEUES, REMOVE, State
 from ..layout.tree import STRAY, Tree
 from .byte_locks import ByteLocks
-from .locks import NO_LOCKS, lock, patiently
+from .locks import lock, patiently
 from .unfinished import Recovered, is_complete, message_of, promote
 
 LOCK = ".lock"
@@ -112,25 +111,6 @@ def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
     if held is None:
         raise Unavailable("another process is changing which message has this id right now")
     return held
-
-
-@contextmanager
-def no_ids(tree: Tree, queue: str) -> Iterator[None]:
-    """Let nobody change meanwhile which message has an id of a queue, if it has an index.
-
-    So whoever is stopped with an id meets no later index of that name when it goes on. Where there
-    are no locks, or no room for one, it goes on without. Raises Unavailable, OSError.
-    """
-    with Held(tree) as held:
-        try:
-            is_ours = patiently(lambda: held.take_all(queue), _PATIENCE_S)
-        except OSError as error:
-            if not is_full(error) and error.errno not in (errno.ENOENT, *NO_LOCKS):
-                raise
-            is_ours = True
-        if not is_ours:
-            raise Unavailable(f"another process holds an id of queue {queue!r}: it may be stopped")
-        yield
 
 
 def link_path(tree: Tree, queue: str, link: str, *, coming: bool = False) -> str:

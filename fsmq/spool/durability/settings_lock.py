@@ -2,16 +2,20 @@
 
 It is held from the look to the last change. It ends with its process; what is read under it, nobody
 can change meanwhile. No message needs it. Who plans moves by what he counts has such a lock, too.
+Who removes an index has all of its ids besides.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from ..errors import Unavailable, is_full
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
-from .locks import hold
+from .ids import Held
+from .locks import NO_LOCKS, hold, patiently
 
 # Before the name of a log, whose channels it has, too, of a topic, or of the queue that stands for
 # those between which messages are moved. No queue's name begins so.
@@ -36,3 +40,22 @@ def settings_held(tree: Tree, name: str, patience_s: float | None = None) -> Ite
                 held.free()
             else:
                 tree.unlink(path)
+
+
+@contextmanager
+def no_ids(tree: Tree, queue: str) -> Iterator[None]:
+    """Let nobody change meanwhile which message has an id of a queue, if it has an index.
+
+    So whoever is stopped with an id meets no later index of that name when it goes on. Where there
+    are no locks, or no room for one, it goes on without. Raises Unavailable, OSError.
+    """
+    with Held(tree) as held:
+        try:
+            is_ours = patiently(lambda: held.take_all(queue), _PATIENCE_S)
+        except OSError as error:
+            if not is_full(error) and error.errno not in (errno.ENOENT, *NO_LOCKS):
+                raise
+            is_ours = True
+        if not is_ours:
+            raise Unavailable(f"another process holds an id of queue {queue!r}: it may be stopped")
+        yield

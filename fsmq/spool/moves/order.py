@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..context import Context
-from ..errors import InvalidValue, as_unavailable
+from ..errors import InvalidValue, as_unavailable, understood
 from ..layout import documents
 from ..layout.names import UUID7, check_id, check_queue, is_id
 from ..layout.settings import check_number
@@ -251,9 +251,13 @@ def write_found(tree: Tree, ref: str, found: Mapping[str, float | None]) -> None
 
 
 def read_found(tree: Tree, ref: str) -> dict[str, float | None]:
-    """What a redrive found when it began. Raises OSError."""
-    with open(tree.open(tree.folder(MOVES, ref + FOUND)), "rb") as file:
-        return {name: at for name, at in json.load(file).items() if is_id(name)}
+    """What a redrive found when it began. Raises Unavailable, OSError."""
+    path = tree.folder(MOVES, ref + FOUND)
+    with understood(path), open(tree.open(path), "rb") as file:
+        found = json.load(file)
+        if not isinstance(found, dict):
+            raise ValueError("it is no JSON object")
+        return {name: at for name, at in found.items() if is_id(name)}
 
 
 def load(tree: Tree, ref: str, suffix: str) -> Move | None:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from ..context import Context
-from ..durability.ids import no_ids
-from ..durability.settings_lock import settings_held
+from ..durability.settings_lock import no_ids, settings_held
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable, understood
 from ..layout.names import check_queue
 from ..layout.settings import DEFAULTS, SETTINGS, QueueSettings

@@ -13,10 +13,9 @@ from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.dedup_records import forget_records
-from ..durability.ids import no_ids
 from ..durability.locks import free_lock
 from ..durability.send_lines import no_sends
-from ..durability.settings_lock import settings_held
+from ..durability.settings_lock import no_ids, settings_held
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
