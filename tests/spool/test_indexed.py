@@ -17,7 +17,7 @@ import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool, Unavailable
 from fsmq.spool.durability import settings_lock
-from fsmq.spool.durability.ids import LOCK, NEXT, hold
+from fsmq.spool.durability.ids import LOCK, NEXT, hold, settle
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import link_name
@@ -498,6 +498,26 @@ def test_a_file_that_lost_its_bytes_with_the_power_leaves_no_link(jobs: Indexed)
         other.deliver()
     assert (links(jobs), os.listdir(root / "new")) == ([], [])
     assert jobs.ensure(NewMessage(b"y", id="a"))
+
+
+@pytest.mark.parametrize("verb", ["find", "claim", "remove"])
+def test_a_verb_by_id_waits_for_the_recovery_of_what_was_acknowledged(
+    jobs: Indexed, verb: str
+) -> None:
+    """It does not say that there is none while a program that starts brings it out."""
+    # Its rename was not synced when the power was cut; all before that was.
+    _die(jobs, lambda spool: spool.unsynced.upsert("jobs", [NewMessage(b"x", id="a")]))
+    recovering = hold(jobs.spool.tree, {"jobs": ["a"]})
+    assert recovering is not None
+    answers: SimpleQueue[object] = SimpleQueue()
+    asking = threading.Thread(target=lambda: answers.put(getattr(jobs, verb)("a")))
+    with recovering:
+        asking.start()
+        with pytest.raises(Empty):
+            answers.get(timeout=0.1)
+        settle(jobs.spool.tree, "jobs", ["a"])
+    assert answers.get(timeout=60) not in (None, [False])
+    asking.join()
 
 
 def test_an_ensure_waits_for_the_put_that_is_under_way(jobs: Indexed) -> None:

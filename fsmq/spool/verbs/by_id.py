@@ -16,7 +16,6 @@ from ..context import Context, Pending
 from ..durability.ids import (
     Standing,
     has,
-    hold,
     hold_patiently,
     leads_to,
     link_path,
@@ -63,7 +62,7 @@ def standing(
 ) -> Standing | None:
     """The message of an id, in whatever state; None if there is none.
 
-    Where an upsert is under way, or has died, the answer waits for its end, or makes it.
+    Where a put is under way, or has died, the answer waits for its end, or makes it.
     to_remove: also if there is a message: what an upsert that died has left of it goes first.
 
     Raises OSError, Unavailable.
@@ -85,11 +84,7 @@ def standing(
             continue  # an upsert has just ended
         if not is_coming and is_removed:
             return None
-        # A put whose id is free has stored nothing yet: only one that replaces is waited for.
-        held = hold(tree, {queue: [link]})
-        if held is None and not is_coming:
-            return None
-        with held or hold_patiently(tree, {queue: [link]}):
+        with hold_patiently(tree, {queue: [link]}):
             return settle(tree, queue, [link], only_looks=True).get(link)
     raise Unavailable(f"the message of the id {given_id!r} keeps being replaced")
 
