@@ -6,10 +6,11 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
-from .durability.ids import Held, forget_links, given_of
+from .durability.ids import Held, forget_links
 from .index.apart import Apart
+from .layout.given_ids import read_given
 from .layout.names import facts, is_queue
 from .layout.transitions import IDS, INDEX_TRASH, REMOVE
 from .layout.tree import Tree
@@ -153,28 +154,31 @@ class Reaper:
         return self._tree.remove_folder(path)
 
     def _unlink(self, path: str, queue: str, message_id: str) -> bool:
-        if self._indexed and facts(message_id).headed:
-            self._forget_links(path, queue, message_id)
-        if not self._tree.unlink(path):
-            return False
+        with ExitStack() as opened:
+            if self._indexed and facts(message_id).headed:
+                self._forget_links(opened, path, queue, message_id)
+            if not self._tree.unlink(path):
+                return False
         self._on_reaped(queue, message_id)
         self._reaped += 1
         if self._reaped % self._step == 0:
             self._is_stopped = self._stop()
         return True
 
-    def _forget_links(self, path: str, queue: str, message_id: str) -> None:
+    def _forget_links(self, opened: ExitStack, path: str, queue: str, message_id: str) -> None:
         """Unlink the other names of a file, first: one that is left would lead to nothing.
 
         Most have one, in the index of their queue. Those that have moved may have others.
+        opened: keeps the file open until it is unlinked, so that no other gets its inode number.
         """
         try:
-            found = given_of(self._tree, path, message_id)
+            fd = self._tree.open(path)
+            opened.callback(os.close, fd)
+            given, file = read_given(fd), os.fstat(fd)
         except OSError:
-            return  # it has gone, is no file, or is another user's
-        if found is None:
+            return  # it has gone, is no file, cannot be read, or is another user's
+        if given is None or given.name != message_id:
             return
-        given, file = found
         left = file.st_nlink - 1
         for index in (queue, *(self._indexed - {queue})):
             if not left or index not in self._indexed:

@@ -10,14 +10,16 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool, Unavailable
 from fsmq.spool.durability import settings_lock
-from fsmq.spool.durability.ids import LOCK, NEXT, hold, settle
+from fsmq.spool.durability.ids import LOCK, NEXT, forget_links, hold, settle
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import link_name
@@ -672,6 +674,28 @@ def test_of_eight_processes_that_ensure_an_id_one_puts_it(tmp_path: Path) -> Non
         assert {(m.given_id, int(m.body)) for m in claimed} == set(won)
         assert len(claimed) == len(ids)
     assert not [f for f in check(root, offline=True).findings if f.severity is Severity.ERROR]
+
+
+def test_while_a_reaper_unlinks_links_no_later_message_gets_the_inode_number(
+    jobs: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would unlink that message's link, if it was stopped and another one went on."""
+    put(jobs, "a")
+    inode = (jobs.spool.tree.root / "ids" / "jobs" / "a").stat().st_ino
+    jobs.remove("a")
+    kept = []
+
+    def meanwhile(*arguments: Any) -> int | None:
+        monkeypatch.setattr("fsmq.spool.reaper.forget_links", forget_links)
+        assert reap(jobs.spool.tree) == 1  # another one
+        for fd in map(int, os.listdir("/dev/fd")):
+            with suppress(OSError):  # that of the listing
+                kept.append(os.fstat(fd).st_ino)
+        return forget_links(*arguments)
+
+    monkeypatch.setattr("fsmq.spool.reaper.forget_links", meanwhile)
+    assert reap(jobs.spool.tree) == 0
+    assert inode in kept
 
 
 def test_what_a_stopped_process_holds_keeps_nothing_else_in_the_trash(tmp_path: Path) -> None:
