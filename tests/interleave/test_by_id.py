@@ -26,7 +26,7 @@ ID = "x"
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is stopped does not go on while others wait."""
-    monkeypatch.setattr("fsmq.spool.durability.ids._PATIENCE_S", 0.0)
+    monkeypatch.setattr("fsmq.spool.durability.ids.PATIENCE_S", 0.0)
     monkeypatch.setattr("fsmq.spool.durability.ids._LATCH_PATIENCE_S", 0.0)
 
 

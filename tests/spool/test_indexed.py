@@ -407,7 +407,7 @@ def test_nobody_takes_part_in_an_upsert_that_is_stopped(
     jobs: Indexed, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mover starts, others put the id, an hour goes by: it ends as if nothing had been."""
-    monkeypatch.setattr("fsmq.spool.durability.ids._PATIENCE_S", 0.0)
+    monkeypatch.setattr("fsmq.spool.durability.ids.PATIENCE_S", 0.0)
     root, clock = jobs.spool.tree.root, jobs.spool.context.clock
     put(jobs, "a", body=b"old")
     stored = jobs.spool.unsynced.upsert("jobs", [NewMessage(b"new", id="a")])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool.durability.ids import PATIENCE_S
 from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import MAX_GIVEN_BYTES
@@ -16,6 +20,7 @@ from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.records import peers
+from fsmq.spool.verbs.by_id import IdHeld, check_free
 from fsmq.spool.verbs.put import MAX_BATCH
 
 from ...wire import MAX_BATCH_BYTES, as_json, unquote_id
@@ -52,6 +57,8 @@ AMONG = query(
     "with ensure: other queues with an index, separated by commas, in which none has it either",
     as_it_is(text()),
 )
+# All that wait for ids look one after the other, so often.
+_PAUSE_S = 0.002
 _zone = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _GIVEN_ID = text(minLength=1, maxLength=MAX_GIVEN_BYTES)
 _VERBS = ("find", "claim", "ack", "remove", "renew", "postpone")
@@ -71,6 +78,8 @@ _REQUEST = record(
 
 class ById(Handlers):
     """What is done with messages by the ids that producers give."""
+
+    _waiting = 0  # how many requests wait for ids
 
     def add_routes(self, router: Router) -> None:
         router.add("POST", "/{queue}/ids", self.put, self.PUT)
@@ -111,10 +120,11 @@ class ById(Handlers):
         indexed = self._spool.indexed(queue)
         try:
             if given[ENSURE] is not None:
-                put = await self._service.listing(_ensure, indexed, messages, among)
+                verb = partial(_ensure, indexed, messages, among)
             else:
-                await self._service.listing(indexed.upsert, messages)
-                put = [True] * len(messages)
+                verb = partial(_upsert, indexed, messages)
+            ids = [message.id or "" for message in messages]
+            put = await self._patiently([queue, *among], ids, verb, to_put=True)
         except (InvalidValue, MessageTooLarge) as error:
             if len(messages) == 1:
                 error.index = 0
@@ -148,8 +158,31 @@ class ById(Handlers):
         asked = _request(body)
         if asked["do"] != "find":
             call.queue("receive")
-        results = await self._service.listing(_act, self._spool.indexed(queue), asked)
+        verb = partial(_act, self._spool.indexed(queue), asked)
+        results = await self._patiently([queue], asked["ids"], verb, to_put=False)
         return json_answer(200, {"results": results})
+
+    async def _patiently(
+        self, queues: list[str], ids: list[str], verb: Callable[[], list[Any]], *, to_put: bool
+    ) -> list[Any]:
+        """Run a verb in a thread once nobody else has its ids: the wait itself keeps no thread."""
+
+        def run() -> list[Any]:
+            check_free(self._spool.context, queues, ids, to_put=to_put)
+            return verb()
+
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return await self._service.listing(run)
+            except IdHeld as error:
+                if time.monotonic() >= until:
+                    raise Unavailable(str(error)) from None
+            self._waiting += 1
+            try:
+                await asyncio.sleep(_PAUSE_S * self._waiting)
+            finally:
+                self._waiting -= 1
 
     ZONES = Operation(
         id="zones",
@@ -187,6 +220,11 @@ class ById(Handlers):
         await call.discard_body(self._service.read_timeout)
         await self._service.in_thread(peers.beat_zone, self._spool.tree, zone)
         return Response(status=204)
+
+
+def _upsert(indexed: Indexed, messages: list[NewMessage]) -> list[bool]:
+    indexed.upsert(messages)
+    return [True] * len(messages)
 
 
 def _ensure(indexed: Indexed, messages: list[NewMessage], among: list[str]) -> list[bool]:

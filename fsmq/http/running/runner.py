@@ -38,10 +38,8 @@ class Runner:
     def __init__(self, syncer: Syncer, sends: Sends, workers: int) -> None:
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
-        self._syncer = syncer
-        self._sends = sends
         self._commits = Commits(syncer)
-        self._groups = SendGroups(sends, self._commits, self.listings)
+        self._groups = SendGroups(sends, syncer, self._commits, self.listings)
 
     def close(self) -> None:
         """Wait for what runs."""
@@ -86,9 +84,7 @@ class Runner:
         Raises Unavailable.
         """
         if pending.sends:
-            if light:
-                return await self._groups.complete(pending)
-            return await self.listing(self._send, pending)
+            return await self._groups.complete(pending, light=light)
         if light:
             return await self._commits.complete(pending)
         await self._commits.sync(pending)
@@ -105,7 +101,3 @@ class Runner:
             self._groups.then(pending, done, failed)
         else:
             self._commits.then(pending, done, failed)
-
-    def _send(self, pending: Pending[T]) -> T:
-        self._sends.send(pending, self._syncer)
-        return pending.end()

@@ -1,22 +1,25 @@
 """Puts into fifo queues on the event loop: those that wait for the same queues are one group.
 
 A group locks, writes and shows on the loop, in calls of microseconds, as other puts do; its sync
-goes with the others' (`group_commit`). What would have to wait for another process, or to list a
-folder, locks in a thread.
+goes with the others' (`group_commit`). What lists a folder or takes long is done in a thread. Where
+another process has a lock, the group tries again later: the wait takes no thread from others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fsmq.spool.context import Pending
 from fsmq.spool.durability.pending import Key, end_all, key_of
-from fsmq.spool.errors import FsmqError
-from fsmq.spool.limits.sends import Group, Sends, Unsent
+from fsmq.spool.durability.send_lines import PATIENCE_S
+from fsmq.spool.durability.sync import Syncer
+from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.limits.sends import Group, Sends, Unrecovered, Unsent
 
 from ..problems import InternalError
 from .group_commit import Commits, end_of
@@ -25,25 +28,36 @@ from .threads import Threads
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _End = Callable[[], None]
+# All that wait for locks try one after the other, so often; and so long after a try in a thread.
+_PAUSE_S, _LONG_PAUSE_S = 0.001, 0.1
+
+
+class _Waiting(NamedTuple):
+    """A verb that is to be sent, and how its caller goes on. light: whether it is soon written."""
+
+    pending: Pending[Any]
+    end: _End
+    light: bool
 
 
 class SendGroups:
     """Completes verbs that send into fifo queues. threads: for what takes long."""
 
-    def __init__(self, sends: Sends, commits: Commits, threads: Threads) -> None:
+    def __init__(self, sends: Sends, syncer: Syncer, commits: Commits, threads: Threads) -> None:
         self._sends = sends
+        self._syncer = syncer
         self._commits = commits
         self._threads = threads
-        # By the queues of a group that is under way: those of the next one, and how they go on.
-        self._waiting: dict[Key, list[tuple[Pending[Any], _End]]] = {}
-        self._locking: set[asyncio.Task[None]] = set()
+        # By the queues of a group that is under way: those of the next one.
+        self._waiting: dict[Key, list[_Waiting]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def complete(self, pending: Pending[T]) -> T:
+    async def complete(self, pending: Pending[T], *, light: bool) -> T:
         """Send what a verb has for fifo queues, and give its result. Raises as its finish."""
         over = asyncio.Event()
-        self._join(pending, over.set)
+        self._join(pending, over.set, light)
         await over.wait()
-        return pending.end()
+        return pending.end() if light else await self._threads.run(pending.end)
 
     def then(
         self,
@@ -52,68 +66,99 @@ class SendGroups:
         failed: Callable[[FsmqError], None],
     ) -> None:
         """The same with callbacks, as `Commits.then`."""
-        self._join(pending, end_of(pending, done, failed))
+        self._join(pending, end_of(pending, done, failed), light=True)
 
-    def _join(self, pending: Pending[Any], end: _End) -> None:
+    def _join(self, pending: Pending[Any], end: _End, light: bool) -> None:
         key = key_of(pending)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = []
             # Not at once: other handlers that are ready in this turn of the loop join first.
             asyncio.get_running_loop().call_soon(self._begin, key)
-        waiting.append((pending, end))
+        waiting.append(_Waiting(pending, end, light))
 
     def _begin(self, key: Key) -> None:
         group = self._sends.group(key)
         try:
             group.enter()
-        except Unsent:
-            locking = asyncio.ensure_future(self._wait(key, group))
-            self._locking.add(locking)
-            locking.add_done_callback(self._locking.discard)
+        except (Unsent, Unrecovered):
+            self._spawn(self._wait(key, group))
         except Exception as error:
-            self._end(key, self._taken(key), _as_ours(error))
+            self._end(key, self._taken(key), error)
         else:
             self._write(key, group)
 
     async def _wait(self, key: Key, group: Group) -> None:
         try:
-            await self._threads.run(group.wait)
+            await self._enter(group)
         except Exception as error:
-            self._end(key, self._taken(key), _as_ours(error))
+            self._end(key, self._taken(key), error)
         else:
             self._write(key, group)
 
+    async def _enter(self, group: Group) -> None:
+        """Lock its queues when others let it. Raises Unavailable."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            pause = _PAUSE_S * len(self._tasks)
+            try:
+                try:
+                    return group.enter()
+                except Unrecovered:
+                    pause = _LONG_PAUSE_S
+                    return await self._threads.run(group.enter)
+            except Unsent as error:
+                if time.monotonic() >= until:
+                    raise Unavailable(str(error)) from None
+            await asyncio.sleep(pause)
+
     def _write(self, key: Key, group: Group) -> None:
         some = self._taken(key)
+        pendings = [one.pending for one in some]
         end = partial(self._end, key, some)
+        if not all(one.light for one in some):
+            self._spawn(self._run(group, pendings, end))
+            return
         try:
-            sent = group.write([pending for pending, _ in some])
+            sent = group.write(pendings)
         except Exception as error:
-            end(_as_ours(error))
+            end(error)
         else:
-            self._commits.then(sent, lambda _: end(None), end)
+            self._commits.then(sent, end, end)
 
-    def _taken(self, key: Key) -> list[tuple[Pending[Any], _End]]:
+    async def _run(
+        self, group: Group, pendings: list[Pending[Any]], end: Callable[[Exception | None], None]
+    ) -> None:
+        try:
+            await self._threads.run(group.run, pendings, self._syncer)
+        except Exception as error:
+            end(error)
+        else:
+            end(None)
+
+    def _spawn(self, going: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(going)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _taken(self, key: Key) -> list[_Waiting]:
         some, self._waiting[key] = self._waiting[key], []
         return some
 
-    def _end(
-        self, key: Key, some: list[tuple[Pending[Any], _End]], error: FsmqError | None
-    ) -> None:
+    def _end(self, key: Key, some: list[_Waiting], error: Exception | None) -> None:
         """Let those of a group go on, and begin the next one."""
         if error is not None:
-            end_all([pending for pending, _ in some], error)
+            end_all([one.pending for one in some], _as_ours(error))
         if self._waiting[key]:
             asyncio.get_running_loop().call_soon(self._begin, key)
         else:
             del self._waiting[key]
-        for _, end in some:
-            end()
+        for one in some:
+            one.end()
 
 
 def _as_ours(error: Exception) -> FsmqError:
     if isinstance(error, FsmqError):
         return error
-    log.exception("a group of sends failed")
+    log.error("a group of sends failed", exc_info=error)
     return InternalError()

@@ -56,6 +56,14 @@ class ByteLocks:
             raise
         return True
 
+    def is_held(self, offset: int) -> bool:
+        """Whether another file of this path has locked a byte; it locks no byte itself."""
+        if HAS_BYTES:
+            wanted = _flock.pack(self._kind, 0, offset, 1, 0)
+            found = _flock.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, wanted))
+            return bool(found[0] != fcntl.F_UNLCK)
+        return not self.take(offset)
+
     def give(self, offset: int) -> None:
         """Unlock a byte; all of them, where the whole file is locked."""
         if HAS_BYTES:

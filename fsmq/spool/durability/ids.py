@@ -26,7 +26,8 @@ from .unfinished import Recovered, is_complete, message_of, promote
 
 LOCK = ".lock"
 NEXT = ".next-"
-_PATIENCE_S = 5.0
+PATIENCE_S = 5.0
+IS_HELD = "another process is changing which message has this id right now"
 # In the direction in which messages move, and again where they can move back.
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY, State.DELAY)
 _LATCH_PATIENCE_S = 2.0
@@ -107,9 +108,9 @@ def hold(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held | None:
 
 def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
     """The same; raises Unavailable if one is held for too long."""
-    held = patiently(lambda: hold(tree, wanted), _PATIENCE_S)
+    held = patiently(lambda: hold(tree, wanted), PATIENCE_S)
     if held is None:
-        raise Unavailable("another process is changing which message has this id right now")
+        raise Unavailable(IS_HELD)
     return held
 
 

@@ -46,10 +46,17 @@ _LOOK_EVERY_S = 30.0
 
 
 class Unsent(Unavailable):
-    """Others send into the queue, or left something: this has to wait, in a thread that may."""
+    """Others send into the queue, or claim while it has to be recovered: this has to wait."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"another put into queue {queue!r} is under way", 1)
+
+
+class Unrecovered(Unavailable):
+    """Others may have left something in the queue: a thread that may list folders has to look."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the puts into queue {queue!r} have to be recovered", 1)
 
 
 class Sends:
@@ -139,7 +146,8 @@ class Group:
         """Lock the queues, all or none, until the end of the group.
 
         Raises:
-            Unsent: someone has one of them; or it takes a listing, which this thread may not do.
+            Unsent: someone has one of them.
+            Unrecovered: it takes a listing, which this thread may not do.
             Unavailable
         """
         try:
@@ -151,9 +159,9 @@ class Group:
             raise
 
     def wait(self) -> None:
-        """The same, with patience, in a thread that may list."""
+        """The same, with patience, in a thread that may list. Raises Unavailable."""
         if not patiently(self._is_entered, PATIENCE_S, _PAUSE_S):
-            raise Unsent(self._turns[0].queue.name)
+            raise Unavailable(str(Unsent(self._turns[0].queue.name)))
 
     def _is_entered(self) -> bool:
         try:
@@ -258,9 +266,12 @@ class _Turn:
         if self._is_fresh or is_late or not self._line.is_over:
             queue.is_known = False
             if not listings.are_allowed():
-                raise Unsent(queue.name)
+                raise Unrecovered(queue.name)
             queue.records.forget()
-            recover_held(scene.tree, scene.stamps, queue.name, scene.clock(), fd)
+            try:
+                recover_held(scene.tree, scene.stamps, queue.name, scene.clock(), fd)
+            except BlockingIOError:
+                raise Unsent(queue.name) from None
             queue.records.learn(int(scene.clock() * 1000))  # here, where it may take long
             queue.is_known = True
             queue.looks_at = time.monotonic() + _LOOK_EVERY_S
@@ -269,7 +280,7 @@ class _Turn:
         if queue.has_ids:
             most = None if listings.are_allowed() else _MOST_BYTES
             if not queue.records.learn(int(scene.clock() * 1000), most):
-                raise Unsent(queue.name)
+                raise Unrecovered(queue.name)
 
     def write(self, sends: Sequence[Send], work: Work) -> None:
         """Give places, and write what is not known yet, for ``work`` to sync. Raises OSError."""

@@ -13,12 +13,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..context import Context, Pending
+from ..durability.byte_locks import ByteLocks
 from ..durability.ids import (
+    IS_HELD,
+    LOCK,
     Standing,
     has,
     hold_patiently,
     leads_to,
     link_path,
+    number_of_id,
     open_link,
     settle,
 )
@@ -55,6 +59,30 @@ from .upsert import check_index
 # Where a message that is acknowledged is, comes first.
 _STATES = (State.DELAY, State.NEW, State.READY, State.DELAY, State.READY)
 ROUNDS = 20
+
+
+class IdHeld(Unavailable):
+    """Another one is changing which message has an id: a verb by this id would have to wait."""
+
+
+def check_free(
+    context: Context, queues: Sequence[str], given_ids: Sequence[str], *, to_put: bool
+) -> None:
+    """Raise IdHeld if a verb by these ids would have to wait for others; InvalidValue.
+
+    For callers that can try again later, without keeping a thread.
+    to_put: whether it puts; else only those are waited for who replace a message.
+    """
+    tree, links = context.tree, [link_name(check_given(given_id)) for given_id in given_ids]
+    for queue in queues:
+        with (
+            suppress(OSError),  # the verb itself tells of it
+            closing(ByteLocks(tree, f"{tree.folder(IDS, queue)}/{LOCK}")) as file,
+        ):
+            for link in links:
+                is_asked_for = to_put or has(tree, link_path(tree, queue, link, coming=True))
+                if is_asked_for and file.is_held(number_of_id(link)):
+                    raise IdHeld(IS_HELD)
 
 
 def standing(

@@ -1,0 +1,152 @@
+"""Locks that another process has for long: who needs them waits, and nobody else does."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from fsmq.client.client import Client
+from fsmq.spool import Spool
+from fsmq.spool.durability import ids
+from fsmq.spool.durability.locks import lock
+from fsmq.spool.durability.send_lines import PATIENCE_S, lock_sends
+from fsmq.spool.layout.given_ids import link_name
+from fsmq.spool.layout.names import claims_name
+from fsmq.spool.layout.transitions import CONFIG
+from tests.harness.suite import Suite
+from tests.http.helpers import Answer, Wire
+
+# More than there are threads for what takes long.
+NAMES = [f"held-{number}" for number in range(6)]
+PROMPT_S = 2.0
+MANY = json.dumps([{"body": "x", "group": "g"}] * 300).encode()
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with Suite(tmp_path_factory.mktemp("held") / "mq", mover=False, reaper=False) as suite:
+        with Client(suite.url) as client:
+            client.create_queue("free", index=True)
+        yield suite
+
+
+class Asked:
+    """Requests that are under way, each on a connection of its own."""
+
+    def __init__(self, url: str, stack: ExitStack) -> None:
+        self._url = url
+        self._pool = stack.enter_context(ThreadPoolExecutor(32))
+
+    def ask(self, method: str, path: str, body: bytes = b"") -> Future[Answer]:
+        return self._pool.submit(self._ask, method, path, body)
+
+    def _ask(self, method: str, path: str, body: bytes) -> Answer:
+        with Wire(self._url, 60) as wire:
+            return wire.ask(method, path, body=body)
+
+
+def others_are_prompt(suite: Suite) -> None:
+    """What lists, and what goes by ids, is done at once in a queue that nobody holds."""
+    with Wire(suite.url, 60) as wire:
+        put = json.dumps([{"body": "x", "id": "mine"}]).encode()
+        find = json.dumps({"do": "find", "ids": ["mine"]}).encode()
+        for method, path, body in (
+            ("GET", "/free", b""),
+            ("POST", "/free/ids", put),
+            ("POST", "/free/by-id", find),
+            ("DELETE", "/free/messages", b""),
+        ):
+            since = time.monotonic()
+            answer = wire.ask(method, path, body=body)
+            assert answer.status < 300, answer
+            assert time.monotonic() - since < PROMPT_S, (method, path)
+
+
+def are_told_to_wait(waiting: list[Future[Answer]]) -> None:
+    for one in waiting:
+        answer = one.result(60)
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1"), answer
+
+
+def test_sends_that_wait_keep_nobody_else(suite: Suite) -> None:
+    """One message and many, into more fifo queues than there are threads, until they give up."""
+    with (
+        ExitStack() as stack,
+        Client(suite.url) as client,
+        Spool(suite.root, delivers=False) as stopped,
+    ):
+        for name in NAMES:
+            client.create_queue(name, fifo=True)
+            client.queue(name).put("0", group="g")
+            held = lock_sends(stopped.tree, name)
+            assert held is not None
+            stack.callback(held.unlock)
+        asked, since = Asked(suite.url, stack), time.monotonic()
+        # Of some queues one message alone waits.
+        waiting = [asked.ask("POST", f"/{name}/messages?group=g", b"x") for name in NAMES]
+        waiting += [asked.ask("POST", f"/{name}/batch", MANY) for name in NAMES[::2]]
+        time.sleep(0.2)
+        others_are_prompt(suite)
+        assert not any(one.done() for one in waiting)
+        are_told_to_wait(waiting)
+        assert PATIENCE_S <= time.monotonic() - since < 1.5 * PATIENCE_S
+
+
+def test_a_recovery_that_waits_for_claims_keeps_nobody_else(suite: Suite) -> None:
+    """Senders died, and one who claims is stopped: who sends next waits for both."""
+    names = [f"dead-{number}" for number in range(6)]
+    with (
+        ExitStack() as requests,
+        ExitStack() as stack,
+        Client(suite.url) as client,
+        Spool(suite.root, delivers=False) as stopped,
+    ):
+        for name in names:
+            client.create_queue(name, fifo=True)
+            path = stopped.tree.folder(CONFIG, claims_name(name))
+            held = lock(stopped.tree, path, os.O_CREAT)
+            assert held is not None
+            stack.callback(held.unlock)
+        asked = Asked(suite.url, stack)
+        asked = Asked(suite.url, requests)
+        waiting = [asked.ask("POST", f"/{name}/messages?group=g", b"x") for name in names]
+        time.sleep(0.2)
+        others_are_prompt(suite)
+        assert not any(one.done() for one in waiting)
+        stack.close()
+        assert [one.result(60).status for one in waiting] == [201] * len(names)
+
+
+def test_ids_that_are_waited_for_keep_nobody_else(suite: Suite) -> None:
+    """Puts by ids that another process has locked, and verbs by ids that it is replacing."""
+    with (
+        ExitStack() as stack,
+        Client(suite.url) as client,
+        Spool(suite.root, delivers=False) as stopped,
+    ):
+        client.create_queue("ids", index=True)
+        put = json.dumps([{"body": "x", "id": "one"}]).encode()
+        asked = Asked(suite.url, stack)
+        assert asked.ask("POST", "/ids/ids", put).result().status == 201
+        held = ids.hold(stopped.tree, {"ids": [link_name("one")]})
+        assert held is not None
+        stack.callback(held.free)
+        at = suite.root / ids.link_path(stopped.tree, "ids", link_name("one"))
+        coming = suite.root / ids.link_path(stopped.tree, "ids", link_name("one"), coming=True)
+        coming.hardlink_to(at)
+        remove = json.dumps({"do": "remove", "ids": ["other", "one"]}).encode()
+        since = time.monotonic()
+        waiting = [asked.ask("POST", "/ids/ids", put) for _ in range(6)]
+        waiting += [asked.ask("POST", "/ids/ids?ensure=true", put) for _ in range(6)]
+        waiting += [asked.ask("POST", "/ids/by-id", remove) for _ in range(6)]
+        time.sleep(0.2)
+        others_are_prompt(suite)
+        assert not any(one.done() for one in waiting)
+        are_told_to_wait(waiting)
+        assert time.monotonic() - since < 10.0
