@@ -12,11 +12,11 @@ import pytest
 
 from fsmq.spool.consumers.claims import Claimed
 from fsmq.spool.context import Context
+from fsmq.spool.durability.drafts import Draft, Staged
 from fsmq.spool.layout.transitions import State, Transition
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.verbs import claim, purge, put, receive, release
 from fsmq.spool.verbs import move as moving
-from fsmq.spool.verbs.draft import Draft
 from fsmq.spool.verbs.latch import Latched
 from fsmq.spool.views.census import _Folder
 from tests.interleave import gate
@@ -97,7 +97,7 @@ def stamp_what_was_written(patch: Patch) -> None:
         path = staging._staged_path(draft)
         fd = staging._create(draft, path)
         staging.work.files.append(fd)
-        staging._written.append(put._Written(draft, path, os.fstat(fd).st_ino))
+        staging._written.append(Staged(draft, path, os.fstat(fd).st_ino))
         draft.write(fd)
         if draft.delay_ms is not None:
             context = staging._context

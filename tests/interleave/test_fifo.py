@@ -41,7 +41,7 @@ def release(spool: Spool) -> None:
 
 def recover(spool: Spool) -> None:
     """As a mover does that starts now."""
-    send_lines.recover_sends(spool.tree, spool.context.stamps, QUEUE, spool.context.clock())
+    send_lines.Recovery(spool.tree, spool.context.stamps, QUEUE, spool.context.clock()).try_it()
 
 
 def start(spool: Spool) -> None:

@@ -411,13 +411,13 @@ def test_what_a_put_of_another_user_has_left_is_passed_over(shared: Path) -> Non
     def put() -> str:
         with Spool(shared, sync="none") as spool:
             reported: list[str] = []
-            send_lines.recover_sends(
+            send_lines.Recovery(
                 spool.tree,
                 spool.context.stamps,
                 QUEUE,
                 time.time(),
                 lambda p, _: reported.append(p),
-            )
+            ).try_it()
             spool.queue(QUEUE).put("3", group="g")
             return " ".join([str(len(reported)), *drained(spool.queue(QUEUE))])
 

@@ -18,7 +18,7 @@ from fsmq.spool.index import listings
 from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
 from fsmq.spool.limits.sends import Sends
 
-from .group_commit import Commits
+from .group_commit import Commits, end_of
 from .send_groups import SendGroups
 from .threads import Threads
 
@@ -98,6 +98,6 @@ class Runner:
     ) -> None:
         """The same with callbacks, for verbs whose end is short; it need not be awaited."""
         if pending.sends:
-            self._groups.then(pending, done, failed)
+            self._groups.join(pending, end_of(pending, done, failed))
         else:
             self._commits.then(pending, done, failed)

@@ -22,7 +22,7 @@ from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.limits.sends import Group, Sends, Unrecovered, Unsent
 
 from ..problems import InternalError
-from .group_commit import Commits, end_of
+from .group_commit import Commits
 from .threads import Threads
 
 T = TypeVar("T")
@@ -55,20 +55,12 @@ class SendGroups:
     async def complete(self, pending: Pending[T], *, light: bool) -> T:
         """Send what a verb has for fifo queues, and give its result. Raises as its finish."""
         over = asyncio.Event()
-        self._join(pending, over.set, light)
+        self.join(pending, over.set, light=light)
         await over.wait()
         return pending.end() if light else await self._threads.run(pending.end)
 
-    def then(
-        self,
-        pending: Pending[T],
-        done: Callable[[T], None],
-        failed: Callable[[FsmqError], None],
-    ) -> None:
-        """The same with callbacks, as `Commits.then`."""
-        self._join(pending, end_of(pending, done, failed), light=True)
-
-    def _join(self, pending: Pending[Any], end: _End, light: bool) -> None:
+    def join(self, pending: Pending[Any], end: _End, *, light: bool = True) -> None:
+        """Send what a verb has for fifo queues, and call ``end``, which finishes the verb."""
         key = key_of(pending)
         waiting = self._waiting.get(key)
         if waiting is None:

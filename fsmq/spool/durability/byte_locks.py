@@ -11,7 +11,6 @@ import fcntl
 import os
 import struct
 import sys
-import weakref
 from typing import ClassVar
 
 from ..layout.tree import Tree
@@ -29,15 +28,20 @@ class ByteLocks:
         raise OSError.
     """
 
-    _opened: ClassVar[weakref.WeakSet[ByteLocks]] = weakref.WeakSet()
+    # The descriptors of those that are open, by the ids of these objects.
+    _opened: ClassVar[dict[int, int]] = {}
 
     def __init__(self, tree: Tree, path: str, *, shared: bool = False) -> None:
         self._tree = tree
         self._path = path
         self._kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
-        self._fd = tree.create_with(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CREAT)
-        self._inode = os.fstat(self._fd).st_ino
-        self._opened.add(self)
+        fd = tree.create_with(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CREAT)
+        self._opened[id(self)] = fd
+        self._inode = os.fstat(fd).st_ino
+
+    @property
+    def _fd(self) -> int:
+        return self._opened.get(id(self), -1)  # it is closed, or our parent's
 
     def take(self, offset: int, size: int = 1) -> bool:
         """Lock bytes, also those of ours; False if one is held by another file of this path.
@@ -73,29 +77,23 @@ class ByteLocks:
 
     def stands(self) -> bool:
         """Whether the file is still the one at its path."""
-        if self._fd < 0:
-            return False  # it is our parent's
         here = self._tree.look(self._path)
-        return here is not None and here.st_ino == self._inode
+        return here is not None and here.st_ino == self._inode and self._fd >= 0
 
     def close(self) -> None:
         """Unlock all."""
-        fd, self._fd = self._fd, -1
-        self._opened.discard(self)
-        if fd >= 0:
+        fd = self._opened.pop(id(self), None)
+        if fd is not None:
             os.close(fd)
 
-    def __del__(self) -> None:
-        # What an exception of the caller (Ctrl-C) has left unfinished locks nobody out.
-        if getattr(self, "_fd", -1) >= 0:
-            os.close(self._fd)
+    # What an exception of the caller (Ctrl-C) has left unfinished locks nobody out.
+    __del__ = close
 
     @classmethod
     def _leave_to_parent(cls) -> None:
         """Close a child's copies: they would keep the locks of a parent that is killed."""
-        for one in list(cls._opened):
-            os.close(one._fd)
-            one._fd = -1
+        for fd in cls._opened.values():
+            os.close(fd)
         cls._opened.clear()
 
 

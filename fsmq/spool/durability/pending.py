@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import FsmqError, NoSuchQueue, Unavailable
+from .drafts import Draft, Staged
 from .sync import Work
 
 T = TypeVar("T")
 # Names of fifo queues, sorted.
 Key = tuple[str, ...]
-
-
-class Draft(Protocol):
-    """A checked message that is to be written. key: what stands for its deduplication id."""
-
-    @property
-    def message_id(self) -> str: ...
-    @property
-    def delay_ms(self) -> int | None: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def size(self) -> int: ...
-    def placed(self, queue: str, tick: int) -> Self: ...
-    def staged(self, queue: str) -> str: ...
-    def write(self, fd: int) -> None: ...
 
 
 class Send:
@@ -41,7 +26,7 @@ class Send:
         self.queue = queue
         self.drafts = drafts
         self.ids: list[str] = []
-        self.stored: list[Draft] = []
+        self.stored: list[Staged] = []
         self.error: FsmqError | None = None
         self.is_over = False
 

@@ -13,6 +13,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from ..layout.names import claims_name, is_id, sends_name, sequence_of, split_entry, split_staged
@@ -85,99 +86,95 @@ def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
             held.unlock()
 
 
-def recover_sends(
-    tree: Tree,
-    stamps: Stamps,
-    queue: str,
-    now: float,
-    on_fault: OnFault = lambda path, why: None,
-    *,
-    claims: bool = False,
-) -> Recovered:
-    """Show what senders that died left, unless someone sends right now. Raises OSError.
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Shows what senders that died left in a queue: complete dot-names in their order.
 
     on_fault: called for what belongs to another user, and is left to him (path, reason). claims:
     the caller has the lock of the claims.
     """
-    held = lock_sends(tree, queue)
-    if held is None:
-        return Recovered()
-    try:
-        done = recover_held(tree, stamps, queue, now, held.fd, on_fault, claims=claims)
-        write_line(held.fd, read_line(held.fd)._replace(is_over=True))
-    finally:
-        held.unlock()
-    return done
 
+    tree: Tree
+    stamps: Stamps
+    queue: str
+    now: float
+    on_fault: OnFault = lambda path, why: None
+    claims: bool = False
 
-def recover_held(
-    tree: Tree,
-    stamps: Stamps,
-    queue: str,
-    now: float,
-    fd: int,
-    on_fault: OnFault = lambda path, why: None,
-    *,
-    claims: bool = False,
-) -> Recovered:
-    """The same for who has the lock: complete dot-names in their order; torn ones go.
-
-    fd: the locked file. All that is left has places up to its last one then, and is settled.
-    """
-    line = read_line(fd)
-    complete, removed = _unfinished(tree, queue, on_fault)
-    if complete or removed or not line.is_over:
-        # Whoever ended early may have synced nothing: neither what it wrote nor what it unlinked.
-        tree.sync_folder(tree.folder(NEW))
-    now_ms = int(now * 1000)
-    with _Standing(tree, queue, claims) as standing:
-        settled = settle(tree, queue, now_ms, line.settled, complete, standing.has)
-        for message_id in settled.void & complete.keys():
-            # It was nowhere when that was decided: a power cut has brought it back.
-            removed += tree.unlink(tree.folder(NEW, complete.pop(message_id)))
-        lacking = complete.keys() - settled.known
-        paths = {one: tree.folder(NEW, complete[one]) for one in sorted(lacking)}
-        restore_records(tree, queue, paths, now_ms)
-        places = [line.last, *(sequence_of(one) or 0 for one in complete)]
-        if not line.last:  # the file is new, or lost
-            places.append(standing.last_place())
-        elif not complete and is_ahead(line.last, now) and standing.last_place() < now_ticks(now):
-            # Go by the clock again. What these places say of records would not be true any more.
-            confirm(tree, queue, now_ms)
-            places = [now_ticks(now)]
-    last = max(places)
-    if complete or not line.is_over or last != line.last:
-        # Before they are shown, and may be acknowledged: then they would seem not to be stored.
-        write_line(fd, Line(last, settled=last))
-        os.fsync(fd)
-        tree.sync_folder(tree.folder(CONFIG))
-    for message_id, name in complete.items():
-        path = tree.folder(NEW, name)
+    def try_it(self) -> Recovered:
+        """Recover, unless someone sends right now. Raises OSError."""
+        held = lock_sends(self.tree, self.queue)
+        if held is None:
+            return Recovered()
         try:
-            show(tree, stamps, queue, message_id, path, now)
-        except FileExistsError:
-            removed += tree.unlink(path)
-        except PermissionError as error:
-            on_fault(path, str(error))
-    return Recovered(len(complete), removed)
+            done = self.run(held.fd)
+            write_line(held.fd, read_line(held.fd)._replace(is_over=True))
+        finally:
+            held.unlock()
+        return done
 
+    def run(self, fd: int) -> Recovered:
+        """The same for who has the lock.
 
-def _unfinished(tree: Tree, queue: str, on_fault: OnFault) -> tuple[dict[str, str], int]:
-    """The complete dot-names of a queue by their ids, in order; how many torn ones were removed."""
-    names = [n for n in tree.names(tree.folder(NEW)) if n.startswith(f".{queue}:")]
-    left = [(own, name) for name in names if (own := _id_of(name, queue)) is not None]
-    complete: dict[str, str] = {}
-    removed = 0
-    for message_id, name in sorted(left):
-        path = tree.folder(NEW, name)
-        try:
-            if is_complete(tree, name, durably=True):
-                complete[message_id] = name
-            else:
+        fd: the locked file. All that is left has places up to its last one then, and is settled.
+        """
+        tree, queue, now = self.tree, self.queue, self.now
+        line = read_line(fd)
+        complete, removed = self._unfinished()
+        if complete or removed or not line.is_over:
+            # Whoever ended early may have synced nothing: neither what it wrote nor what it
+            # unlinked.
+            tree.sync_folder(tree.folder(NEW))
+        now_ms = int(now * 1000)
+        with _Standing(tree, queue, self.claims) as standing:
+            settled = settle(tree, queue, now_ms, line.settled, complete, standing.has)
+            for message_id in settled.void & complete.keys():
+                # It was nowhere when that was decided: a power cut has brought it back.
+                removed += tree.unlink(complete.pop(message_id))
+            lacking = complete.keys() - settled.known
+            restore_records(tree, queue, {one: complete[one] for one in sorted(lacking)}, now_ms)
+            places = [line.last, *(sequence_of(one) or 0 for one in complete)]
+            if not line.last:  # the file is new, or lost
+                places.append(standing.last_place())
+            elif (
+                not complete and is_ahead(line.last, now) and standing.last_place() < now_ticks(now)
+            ):
+                # Go by the clock again. What these places say of records would not be true any
+                # more.
+                confirm(tree, queue, now_ms)
+                places = [now_ticks(now)]
+        last = max(places)
+        if complete or not line.is_over or last != line.last:
+            # Before they are shown, and may be acknowledged: then they would seem not to be stored.
+            write_line(fd, Line(last, settled=last))
+            os.fsync(fd)
+            tree.sync_folder(tree.folder(CONFIG))
+        for message_id, path in complete.items():
+            try:
+                show(tree, self.stamps, queue, message_id, path, now)
+            except FileExistsError:
                 removed += tree.unlink(path)
-        except PermissionError as error:
-            on_fault(path, str(error))
-    return complete, removed
+            except PermissionError as error:
+                self.on_fault(path, str(error))
+        return Recovered(len(complete), removed)
+
+    def _unfinished(self) -> tuple[dict[str, str], int]:
+        """The paths of complete dot-names by their ids, in order; how many torn ones went."""
+        tree, queue = self.tree, self.queue
+        names = [n for n in tree.names(tree.folder(NEW)) if n.startswith(f".{queue}:")]
+        left = [(own, name) for name in names if (own := _id_of(name, queue)) is not None]
+        complete: dict[str, str] = {}
+        removed = 0
+        for message_id, name in sorted(left):
+            path = tree.folder(NEW, name)
+            try:
+                if is_complete(tree, name, durably=True):
+                    complete[message_id] = path
+                else:
+                    removed += tree.unlink(path)
+            except PermissionError as error:
+                self.on_fault(path, str(error))
+        return complete, removed
 
 
 def is_ahead(place: int, now: float) -> bool:

@@ -17,7 +17,7 @@ from math import inf
 
 from ..durability.dotnames import LATE_AFTER_S, is_being_written, recover_one
 from ..durability.locks import is_reservation, is_stale
-from ..durability.send_lines import recover_sends
+from ..durability.send_lines import Recovery
 from ..durability.settings_lock import settings_held
 from ..durability.unfinished import is_complete
 from ..errors import Unavailable
@@ -275,7 +275,7 @@ def _recover_fifo(scene: Scene, queue: str) -> bool | None:
     tree = scene.tree
     if not tree.has_queue(queue) or not SettingsStore(tree).get(queue).fifo:
         return None
-    return any(recover_sends(tree, scene.stamps, queue, scene.clock()))
+    return any(Recovery(tree, scene.stamps, queue, scene.clock()).try_it())
 
 
 def _problem_of_body(fd: int, known: Facts) -> str | None:

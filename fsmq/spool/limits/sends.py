@@ -8,32 +8,32 @@ before his own messages are shown.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from ..durability.dedup_records import DedupRecords, Record
+from ..durability.drafts import Staged, was_removed
 from ..durability.locks import Lock, patiently
-from ..durability.pending import Draft, Key, Pending, Send, end_all, key_of
+from ..durability.pending import Key, Pending, Send, end_all, key_of
 from ..durability.send_lines import (
     PATIENCE_S,
     Line,
+    Recovery,
     is_ahead,
     lock_sends,
     read_line,
-    recover_held,
     show,
     write_line,
 )
 from ..durability.sync import Syncer, Work
-from ..errors import FsmqError, NoSuchQueue, Unavailable, as_unavailable
+from ..errors import FsmqError, NoSuchQueue, Unavailable, unavailable
 from ..index import listings
 from ..layout.names import sends_name
 from ..layout.of_queues import OfQueues
-from ..layout.transitions import CONFIG, NEW
+from ..layout.transitions import CONFIG, NEW, State
 from ..layout.tree import Tree
 from ..layout.uuids import now_ticks
 from .gate import Scene
@@ -150,13 +150,13 @@ class Group:
             Unrecovered: it takes a listing, which this thread may not do.
             Unavailable
         """
+        turn = self._turns[0]
         try:
             for turn in self._turns:
-                with as_unavailable(f"cannot send into queue {turn.queue.name!r}"):
-                    turn.enter()
-        except BaseException:
+                turn.enter()
+        except BaseException as error:
             self._leave()
-            raise
+            _raise_ours(error, f"cannot send into queue {turn.queue.name!r}")
 
     def wait(self) -> None:
         """The same, with patience, in a thread that may list. Raises Unavailable."""
@@ -186,30 +186,28 @@ class Group:
         work = Work()
         sends = [send for pending in pendings for send in pending.sends]
         try:
-            with as_unavailable("cannot store a message for a fifo queue"):
-                for turn in self._turns:
-                    turn.write([send for send in sends if send.queue == turn.queue.name], work)
-                for pending in pendings:
-                    work.take(pending.work)
-        except BaseException:
+            for turn in self._turns:
+                turn.write([send for send in sends if send.queue == turn.queue.name], work)
+            for pending in pendings:
+                work.take(pending.work)
+        except BaseException as error:
             work.close()
             self.end()
-            raise
+            _raise_ours(error, "cannot store a message for a fifo queue")
         return Pending(work, self._finish, self.end)
 
     def _finish(self) -> None:
         try:
-            with as_unavailable("cannot publish to a fifo queue"):
-                for pending in self._pendings:
-                    self._prepare(pending)
-                for turn in self._turns:
-                    turn.settle()
-                for turn in self._turns:
-                    turn.show()
+            for pending in self._pendings:
+                self._prepare(pending)
+            for turn in self._turns:
+                turn.settle()
+            for turn in self._turns:
+                turn.show()
             self._leave()
-        except BaseException:
+        except BaseException as error:
             self.end()
-            raise
+            _raise_ours(error, "cannot publish to a fifo queue")
         for pending in self._pendings:
             for send in pending.sends:
                 send.end(NoSuchQueue(send.queue))  # all others are over
@@ -235,6 +233,12 @@ class Group:
             turn.leave()
 
 
+def _raise_ours(error: BaseException, doing: str) -> NoReturn:
+    if isinstance(error, OSError):
+        raise unavailable(error, doing) from error
+    raise error
+
+
 class _Turn:
     """The turn of a group in one of its queues."""
 
@@ -242,12 +246,12 @@ class _Turn:
         self.queue = queue
         self._scene = scene
         self._held: Lock | None = None
-        self._line = Line()
+        # What is to be over at the end; None where there is nothing, or the next one recovers.
+        self._line: Line | None = None
         self._is_fresh = False
         self._sends: Sequence[Send] = ()
-        self._paths: list[str] = []  # of dot-names
+        self._has_records = False
         self._is_settled = False
-        self._is_good = False  # it may say that all is over
 
     def enter(self) -> None:
         """Lock the queue, and recover what was left there; nothing if there is none any more."""
@@ -260,40 +264,44 @@ class _Turn:
             self._held.free()
             self._held = None
             return
-        fd = self._held.fd
-        self._line, self._is_fresh = read_line(fd), not queue.is_known
-        is_late = is_ahead(self._line.last, scene.clock()) and time.monotonic() >= queue.looks_at
-        if self._is_fresh or is_late or not self._line.is_over:
-            queue.is_known = False
-            if not listings.are_allowed():
-                raise Unrecovered(queue.name)
-            queue.records.forget()
-            try:
-                recover_held(scene.tree, scene.stamps, queue.name, scene.clock(), fd)
-            except BlockingIOError:
-                raise Unsent(queue.name) from None
-            queue.records.learn(int(scene.clock() * 1000))  # here, where it may take long
-            queue.is_known = True
-            queue.looks_at = time.monotonic() + _LOOK_EVERY_S
-            self._line = read_line(fd)
-        self._is_good = True
+        now = scene.clock()
+        line, self._is_fresh = read_line(self._held.fd), not queue.is_known
+        is_late = is_ahead(line.last, now) and time.monotonic() >= queue.looks_at
+        if self._is_fresh or is_late or not line.is_over:
+            line = self._recover(self._held.fd, now)
         if queue.has_ids:
             most = None if listings.are_allowed() else _MOST_BYTES
-            if not queue.records.learn(int(scene.clock() * 1000), most):
+            if not queue.records.learn(int(now * 1000), most):
                 raise Unrecovered(queue.name)
+        self._line = line
+
+    def _recover(self, fd: int, now: float) -> Line:
+        scene, queue = self._scene, self.queue
+        queue.is_known = False
+        if not listings.are_allowed():
+            raise Unrecovered(queue.name)
+        queue.records.forget()
+        try:
+            Recovery(scene.tree, scene.stamps, queue.name, now).run(fd)
+        except BlockingIOError:
+            raise Unsent(queue.name) from None
+        queue.records.learn(int(now * 1000))  # here, where it may take long
+        queue.is_known = True
+        queue.looks_at = time.monotonic() + _LOOK_EVERY_S
+        return read_line(fd)
 
     def write(self, sends: Sequence[Send], work: Work) -> None:
         """Give places, and write what is not known yet, for ``work`` to sync. Raises OSError."""
-        if self._held is None:
+        if self._held is None or self._line is None:
             return
-        now = self._scene.clock()
+        scene, now = self._scene, self._scene.clock()
         first = max(self._line.last + 1, now_ticks(now))
         self._sends = sends
         records = self._place(sends, first, int(now * 1000))
         number = sum(len(send.stored) for send in sends)
         if not number:
             return
-        tree = self._scene.tree
+        tree = scene.tree
         # Open before it is written: so the sync is told of errors, whoever else syncs it.
         work.files.append(tree.open(tree.folder(CONFIG, sends_name(self.queue.name))))
         work.folders.add(tree.folder(NEW))
@@ -302,10 +310,11 @@ class _Turn:
         self._line = Line(first + number - 1, settled=self._line.settled)
         write_line(self._held.fd, self._line)
         if records:
+            self._has_records = True
             self.queue.records.append(records, int(now * 1000), work)
         for send in sends:
-            for draft in send.stored:
-                self._write_one(draft, work)
+            for staged in send.stored:
+                staged.fill(tree.create(staged.path), tree, scene.stamps, work, scene.clock)
 
     def _place(self, sends: Sequence[Send], place: int, now_ms: int) -> list[Record]:
         """Give each message its place or the id that is known; the records of those with ids."""
@@ -319,7 +328,8 @@ class _Turn:
                     draft = draft.placed(self.queue.name, place)
                     place += 1
                     found = draft.message_id
-                    send.stored.append(draft)
+                    path = self._scene.tree.folder(NEW, draft.staged(self.queue.name))
+                    send.stored.append(Staged(draft, path))
                     if key is not None:
                         records.append(Record(key, now_ms, found))
                         known[key] = found
@@ -332,41 +342,31 @@ class _Turn:
             self.queue.has_ids = True
         return self.queue.records.find(key, now_ms)
 
-    def _write_one(self, draft: Draft, work: Work) -> None:
-        tree = self._scene.tree
-        path = tree.folder(NEW, draft.staged(self.queue.name))
-        self._paths.append(path)
-        fd = tree.create(path)
-        is_kept = work.keep(fd, path)
-        try:
-            draft.write(fd)
-            if draft.delay_ms is not None:
-                deadline_ms = int(self._scene.clock() * 1000) + draft.delay_ms
-                tree.stamp(path, self._scene.stamps.encode(draft.message_id, deadline_ms, 0))
-        finally:
-            if not is_kept:
-                os.close(fd)
-
     def settle(self) -> None:
-        """Say that all of it is stored: it is durable, and nobody has seen it yet."""
-        if self._held is not None and self._paths:
+        """Say that all of it is stored: it is durable, and nobody has seen it yet.
+
+        The line has to say so where there are records, which must hold though their messages are
+        done and gone. Messages without them are shown by recovery, whatever it says.
+        """
+        if self._held is not None and self._line is not None and not self._line.is_over:
             # Set first: in doubt nothing is taken back.
             self._is_settled = True
             self._line = Line(self._line.last, settled=self._line.last)
-            write_line(self._held.fd, self._line)
+            if self._has_records:
+                write_line(self._held.fd, self._line)
 
     def show(self) -> None:
         """Show the messages in their order. Raises FsmqError, OSError."""
         scene, name = self._scene, self.queue.name
-        paths = iter(self._paths)
         for send in self._sends:
-            for draft, path in zip(send.stored, paths, strict=False):
-                now = scene.clock()
-                if not show(scene.tree, scene.stamps, name, draft.message_id, path, now):
-                    raise Unavailable(
-                        f"the message {draft.message_id!r} was removed by someone else"
-                        " before it was finished"
-                    )
+            for staged in send.stored:
+                draft, path, own = staged.draft, staged.path, staged.draft.message_id
+                if draft.delay_ms is None:  # nobody has to look
+                    is_shown = scene.tree.rename(path, scene.tree.path(State.READY, name, own))
+                else:
+                    is_shown = show(scene.tree, scene.stamps, name, own, path, scene.clock())
+                if not is_shown:
+                    raise was_removed(draft)
             send.end(None)
 
     def undo(self) -> None:
@@ -374,19 +374,21 @@ class _Turn:
         if self._held is None:
             return
         # Let the next one recover, who may be this process.
-        self._is_good = self.queue.is_known = False
+        self._line, self.queue.is_known = None, False
         self.queue.records.forget()
+        if self._is_settled:
+            return
+        written = [staged for send in self._sends for staged in send.stored]
         with suppress(OSError):
-            for path in () if self._is_settled else reversed(self._paths):
-                self._scene.tree.unlink(path)
+            for staged in reversed(written):
+                self._scene.tree.unlink(staged.path)
 
     def leave(self) -> None:
         """Let others send; say that all is over if it is."""
         if self._held is None:
             return
         try:
-            if self._is_good and not self._line.is_over:
-                self._is_good = False
+            if self._line is not None and not self._line.is_over:
                 write_line(self._held.fd, Line(self._line.last, True, self._line.last))
         except OSError:
             self.queue.is_known = False

@@ -11,7 +11,7 @@ from ..consumers.batches import finish_abandoned
 from ..context import Context
 from ..durability.dedup_records import KEPT_MS, remove_old_records
 from ..durability.dotnames import RECOVER_EVERY_S, recover
-from ..durability.send_lines import recover_sends
+from ..durability.send_lines import Recovery
 from ..durability.unfinished import Recovered
 from ..index.apart import Apart
 from ..layout.names import entry, facts, is_made, split_entry
@@ -142,7 +142,7 @@ class FromNew:
         if not self._tree.has_queue(queue) or not context.settings.get(queue).fifo:
             return None
         report = self._undeliverable.report
-        return recover_sends(self._tree, context.stamps, queue, context.clock(), report)
+        return Recovery(self._tree, context.stamps, queue, context.clock(), report).try_it()
 
     def _forget_ids(self, now: float) -> float:
         """Remove the deduplication ids of fifo queues that are over."""

@@ -21,11 +21,12 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from ..context import Context
+from ..durability.drafts import Draft
 from ..durability.unfinished import exists
 from ..layout.names import siblings, split_staged
 from ..layout.transitions import ACCEPTED, NEW, REMOVE_NEW, State
 from ..records.journal import Details
-from ..verbs.draft import Draft, draft
+from ..verbs.draft import draft
 from ..views.counts import Depths
 from .schedule_files import Marker, ScheduleFiles
 from .schedule_settings import ScheduleSettings

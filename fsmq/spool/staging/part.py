@@ -24,6 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..context import Context
+from ..durability.drafts import Draft
 from ..durability.locks import Lock, lock
 from ..durability.sync import Work
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable, unavailable
@@ -34,7 +35,7 @@ from ..layout.settings import DEFAULTS, QueueSettings
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
-from ..verbs.draft import Draft, draft, restored
+from ..verbs.draft import draft, restored
 
 # How many files share a sync; settings are read again for each such group.
 _GROUP = 10_000

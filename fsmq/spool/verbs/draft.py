@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from ..context import Context
 from ..durability.dedup_records import key_of
+from ..durability.drafts import Draft
 from ..errors import InvalidValue, MessageTooLarge
 from ..layout.compression import compress
 from ..layout.digests import sha256
-from ..layout.files import write_all
 from ..layout.given_ids import check_given, given_lines
 from ..layout.message import (
     ARRIVED,
@@ -31,48 +30,12 @@ from ..layout.names import (
     facts,
     new_id,
     seal_of,
-    staged_entry,
     with_group,
 )
 from ..layout.settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
-from ..layout.uuids import group_bits, sequenced_uuid7
 
 # An id that is given may be older, without a line that says so: such is one of a client's own.
 _LATE_MS = 1000
-
-
-class Draft(NamedTuple):
-    """A checked message. ``own``: its id was given. ``delay_ms``: None for one without a delay.
-
-    key: what stands for its deduplication id, in its scope; None if it has none.
-    """
-
-    message_id: str
-    header: bytes
-    body: bytes
-    delay_ms: int | None
-    own: bool
-    seal: int
-    group: str | None = None
-    key: bytes | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return len(self.header) + len(self.body)
-
-    def placed(self, queue: str, tick: int) -> Draft:
-        """The same message with the id of its place in the order of a fifo queue."""
-        uuid = sequenced_uuid7(tick, group_bits(queue, self.group or ""))
-        return self._replace(message_id=uuid + self.message_id[len(uuid) :])
-
-    def staged(self, queue: str, number: int | None = None) -> str:
-        """The dot-name under which it is written, by a put of this number."""
-        return staged_entry(queue, self.message_id, self.seal, number)
-
-    def write(self, fd: int) -> None:
-        """Write the file's bytes. Raises OSError."""
-        write_all(fd, self.header + self.body if self.header else self.body)
 
 
 def drafts(

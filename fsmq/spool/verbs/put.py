@@ -6,12 +6,11 @@ checksum of the file, and the mover promotes what is complete.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from ..context import Context, Pending
+from ..durability.drafts import Draft, Staged, was_removed
 from ..durability.locks import Reservations
 from ..durability.pending import Send
 from ..durability.sync import Work
@@ -25,7 +24,7 @@ from ..layout.transitions import ACCEPTED, DEFERRED, DELIVERED, NEW, State
 from ..layout.tree import Tree
 from ..records.journal import Details
 from ..views.counts import Depths
-from .draft import Draft, drafts
+from .draft import drafts
 from .removal import remove_known
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
@@ -53,7 +52,8 @@ def put(
 ) -> Pending[list[str]]:
     """Write messages, all or none; their ids come from ``finish``, in the order given.
 
-    settings: the queue's, if they have just been read. (That it exists is looked up at the end.)
+    settings: the queue's, if they have just been read. (That it exists is looked up at the end, of
+        a fifo queue only there.)
     collapse: leave out messages whose own id stands in the spool, instead of raising
         DuplicateMessage; and raise Reserved for one that is being put right now.
     batch: that of other puts, to share a sync with them. Abandon all of them, or none.
@@ -66,7 +66,9 @@ def put(
         raise InvalidValue("messages", f"are {len(messages)}; one batch takes {_MAX_PUT}")
     try:
         if settings is None:
-            settings = context.settings_of(queue)
+            settings = context.settings.get(queue)
+            if not settings.fifo and not context.tree.has_queue(queue):
+                raise NoSuchQueue(queue)
         checked = drafts(context, messages, settings)
         depths.admit(queue, settings.max_depth, len(checked))
         batch = batch or Batch(context.tree)
@@ -87,21 +89,31 @@ def put(
 def _sent(context: Context, send: Send) -> list[str]:
     """Tell of messages that a group has sent; the ids of all of the put. Raises its error."""
     send.check()
-    stored: list[tuple[str, Details]] = [(d.message_id, {"size": d.size}) for d in send.stored]
+    stored: list[tuple[str, Details]] = []
+    shown: list[tuple[str, Details]] = []
+    hidden: list[tuple[str, Details]] = []
+    for one in send.stored:
+        told: tuple[str, Details] = (one.draft.message_id, {"size": one.draft.size})
+        stored.append(told)
+        (shown if one.draft.delay_ms is None else hidden).append(told)
     context.record_all(ACCEPTED, send.queue, stored)
-    for step, has_delay in ((DELIVERED, False), (DEFERRED, True)):
-        pairs = zip(stored, send.stored, strict=True)
-        some = [told for told, draft in pairs if (draft.delay_ms is not None) == has_delay]
-        context.record_all(step, send.queue, some)
+    context.record_all(DELIVERED, send.queue, shown)
+    context.record_all(DEFERRED, send.queue, hidden)
     return send.ids
 
 
-class _Written(NamedTuple):
-    """A draft: its dot-name, relative to the root, and the file's inode once it is there."""
-
-    draft: Draft
-    path: str
-    inode: int | None
+def tell_stored(context: Context, queue: str, staged: Sequence[Staged]) -> list[str]:
+    """Tell of messages that are shown, and those who wait for what a mover delivers; their ids."""
+    stored: list[tuple[str, Details]] = [
+        (one.draft.message_id, {"size": one.draft.size}) for one in staged
+    ]
+    context.record_all(ACCEPTED, queue, stored)
+    if context.coming is not None:
+        for one in reversed(staged):
+            if one.draft.delay_ms is None:
+                context.coming.note(queue, one.draft.message_id)
+                break
+    return [message_id for message_id, _ in stored]
 
 
 class Staging:
@@ -118,7 +130,7 @@ class Staging:
         self._context = context
         self._tree = context.tree
         self._queue = queue
-        self._written: list[_Written] = []
+        self._written: list[Staged] = []
         self._reserved: set[str] = set()
         self._number: int | None = None
 
@@ -140,28 +152,16 @@ class Staging:
                 raise
 
     def _write(self, draft: Draft) -> None:
-        path = self._staged_path(draft)
-        self._written.append(_Written(draft, path, None))
-        fd = self._create(draft, path)
-        is_kept = self.work.keep(fd, path)
-        try:
-            self._written[-1] = _Written(draft, path, os.fstat(fd).st_ino)
-            draft.write(fd)
-            if draft.delay_ms is not None:
-                deadline_ms = self._context.now_ms() + draft.delay_ms
-                mtime = self._context.stamps.encode(draft.message_id, deadline_ms, 0)
-                # By its name: a mover may have thought that we crashed, and delivered it already.
-                if not self._tree.stamp(path, mtime):
-                    raise _was_removed(draft)
-        finally:
-            if not is_kept:
-                os.close(fd)
+        context, staged = self._context, Staged(draft, self._staged_path(draft))
+        self._written.append(staged)
+        fd = self._create(draft, staged.path)
+        staged.fill(fd, self._tree, context.stamps, self.work, context.clock)
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover."""
         try:
-            for written in self._written:
-                self._show_or_collapse(written)
+            for staged in self._written:
+                self._show_or_collapse(staged)
             if not self._tree.has_queue(self._queue):
                 # It was deleted while we synced, and may have purged new/ before this came there.
                 raise NoSuchQueue(self._queue)
@@ -173,31 +173,19 @@ class Staging:
             raise
         self._free()
         self._end_number(is_over=True)
-        accepted: list[tuple[str, Details]] = [
-            (draft.message_id, {"size": draft.size}) for draft, _, _ in self._written
-        ]
-        self._context.record_all(ACCEPTED, self._queue, accepted)
-        self._report(accepted)
-        return [message_id for message_id, _ in accepted]
-
-    def _report(self, accepted: list[tuple[str, Details]]) -> None:
-        """Tell those who wait for what a mover is about to deliver."""
-        if self._context.coming is not None:
-            for draft, _, _ in reversed(self._written):
-                if draft.delay_ms is None:
-                    self._context.coming.note(self._queue, draft.message_id)
-                    break
+        return tell_stored(self._context, self._queue, self._written)
 
     def abandon(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""
         self.work.close()
         unfinished = set()
-        for draft, path, inode in self._written:
+        for staged in self._written:
+            draft = staged.draft
             try:
-                if inode is None and draft.own and self._tree.look(path) is not None:
+                if not staged.inode and draft.own and self._tree.look(staged.path) is not None:
                     unfinished.add(_bare(draft))  # it may be what a crash has left
-                elif not self._tree.unlink(path) and inode is not None:
-                    self._undo(draft, inode)
+                elif not self._tree.unlink(staged.path) and staged.inode:
+                    self._undo(draft, staged.inode)
             except OSError:
                 unfinished.add(_bare(draft))
         self._free(unfinished)
@@ -216,20 +204,20 @@ class Staging:
             self._context, self._queue, draft.message_id, lambda _, fd, found: found.st_ino == inode
         )
 
-    def _show_or_collapse(self, written: _Written) -> None:
+    def _show_or_collapse(self, staged: Staged) -> None:
         try:
-            self._show(written)
+            self._show(staged)
         except DuplicateMessage:
             # A move, which needs no reservation, has brought an equal message here.
             if not self._collapse:
                 raise
-            self._tree.unlink(written.path)
+            self._tree.unlink(staged.path)
 
-    def _show(self, written: _Written) -> None:
-        draft, path, _ = written
+    def _show(self, staged: Staged) -> None:
+        draft = staged.draft
         target = self._tree.path(State.NEW, self._queue, draft.message_id)
         try:
-            if self._tree.rename(path, target):
+            if self._tree.rename(staged.path, target):
                 return
         except FileExistsError:
             raise DuplicateMessage(self._queue, draft.message_id) from None
@@ -238,7 +226,7 @@ class Staging:
         if not exists(self._tree, self._queue, draft.message_id, gone_too=True):
             if not self._tree.has_queue(self._queue):
                 raise NoSuchQueue(self._queue)  # deleted just now, with its unfinished puts
-            raise _was_removed(draft)
+            raise was_removed(draft)
 
     def _create(self, draft: Draft, path: str) -> int:
         try:
@@ -281,12 +269,6 @@ class Staging:
     def _staged_path(self, draft: Draft) -> str:
         number = None if draft.own else self._number
         return self._tree.folder(NEW, draft.staged(self._queue, number))
-
-
-def _was_removed(draft: Draft) -> Unavailable:
-    return Unavailable(
-        f"the message {draft.message_id!r} was removed by someone else before it was finished"
-    )
 
 
 def _bare(draft: Draft) -> str:

@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 
 from ..context import Context, Pending
-from ..durability.send_lines import Line, read_line, recover_sends
+from ..durability.send_lines import Line, Recovery, read_line
 from ..durability.sync import Work
 from ..errors import FsmqError, NoRoom, is_full, unavailable
 from ..layout.claim_names import claim_name
@@ -138,7 +138,8 @@ class Claims:
         place = sequence_of(message_id) or 0
         if self._line.settled < min(place, self._line.last):
             try:
-                recover_sends(context.tree, context.stamps, queue, context.clock(), claims=True)
+                now = context.clock()
+                Recovery(context.tree, context.stamps, queue, now, claims=True).try_it()
             except OSError as error:
                 if not is_full(error):  # then only what is removed makes room
                     raise

@@ -8,13 +8,13 @@ the id has neither of the two, or both are shown.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..context import Context, Pending
+from ..durability.drafts import Draft, Staged, was_removed
 from ..durability.ids import (
     Held,
     Standing,
@@ -27,16 +27,15 @@ from ..durability.ids import (
     state_of,
 )
 from ..durability.sync import Work
-from ..errors import FsmqError, InvalidValue, NoSuchQueue, Unavailable, unavailable
+from ..errors import FsmqError, InvalidValue, NoSuchQueue, unavailable
 from ..layout.given_ids import link_name
 from ..layout.message import NewMessage
 from ..layout.names import check_queue
 from ..layout.settings import QueueSettings
-from ..layout.transitions import ACCEPTED, DELAY, IDS, NEW, QUEUES, State
-from ..records.journal import Details
+from ..layout.transitions import DELAY, IDS, NEW, QUEUES, State
 from ..views.counts import Depths
-from .draft import Draft, draft
-from .put import MAX_BATCH
+from .draft import draft
+from .put import MAX_BATCH, tell_stored
 from .removal import remove_one, work_of
 
 
@@ -103,8 +102,9 @@ def _write(
     try:
         for queue in reversed(staging.queues):
             check_queue(queue)
-            settings = context.settings_of(queue)
-            check_index(queue, settings)
+            settings = context.settings.get(queue)
+            if not settings.index:
+                check_index(queue, context.settings_of(queue))
         checked = [draft(context, message, settings, is_indexed=True) for message in messages]
         depths.admit(queue, settings.max_depth, len(checked))
         try:
@@ -122,13 +122,12 @@ def check_index(queue: str, settings: QueueSettings) -> None:
         raise InvalidValue("queue", f"{queue!r} was created without an index of ids")
 
 
-@dataclass(slots=True)
-class _Written:
-    draft: Draft
-    link: str
-    path: str  # its dot-name, relative to the root
-    inode: int
-    replaced: Standing | None  # the message that has the id
+@dataclass(slots=True, eq=False)
+class _Written(Staged):
+    """A message with its link. replaced: the message that has the id, as far as is known."""
+
+    link: str = ""
+    replaced: Standing | None = None
 
 
 class Staging:
@@ -188,21 +187,12 @@ class Staging:
 
     def write(self, link: str, draft: Draft, replaced: Standing | None) -> None:
         """Write one message. replaced: that which has the id, as far as is known."""
-        tree = self._tree
+        tree, context = self._tree, self._context
         path = tree.folder(NEW, draft.staged(self.queue, number_of_id(link)))
+        written = _Written(draft, path, link=link, replaced=replaced)
         fd = tree.create(path)
-        is_kept = self.work.keep(fd, path)
-        try:
-            written = _Written(draft, link, path, os.fstat(fd).st_ino, replaced)
-            self._written.append(written)
-            draft.write(fd)
-            if draft.delay_ms is not None:
-                deadline_ms = self._context.now_ms() + draft.delay_ms
-                mtime = self._context.stamps.encode(draft.message_id, deadline_ms, 0)
-                os.utime(fd, ns=(mtime, mtime))
-        finally:
-            if not is_kept:
-                os.close(fd)
+        self._written.append(written)
+        written.fill(fd, tree, context.stamps, self.work, context.clock)
         # Behind the last byte: what has a link is whole, unless the power was cut.
         try:
             tree.link(path, link_path(tree, self.queue, link, coming=replaced is not None))
@@ -252,9 +242,10 @@ class Staging:
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""
         try:
-            if self._held is not None and self._held.stands(self.queue):
-                for written in self._written:
-                    self._show(written)
+            # Nobody deletes the index of an id that is held. Where the lock was lost with a
+            # network, or the index with `rm`, the look behind the renames takes them back.
+            for written in self._written:
+                self._show(written)
             self._check_current()
         except BaseException as error:
             self.abandon()
@@ -262,16 +253,7 @@ class Staging:
                 raise unavailable(error, f"cannot publish to queue {self.queue!r}") from error
             raise
         self._free()
-        accepted: list[tuple[str, Details]] = [
-            (written.draft.message_id, {"size": written.draft.size}) for written in self._written
-        ]
-        context = self._context
-        context.record_all(ACCEPTED, self.queue, accepted)
-        if context.coming is not None:
-            ready = [w.draft.message_id for w in self._written if w.draft.delay_ms is None]
-            if ready:
-                context.coming.note(self.queue, ready[-1])
-        return [message_id for message_id, _ in accepted]
+        return tell_stored(self._context, self.queue, self._written)
 
     def _is_current(self) -> bool:
         """Whether the queue is there, and the same as at the beginning."""
@@ -286,7 +268,7 @@ class Staging:
         tree, name = self._tree, written.draft.message_id
         if not tree.rename(written.path, tree.path(State.NEW, self.queue, name)):
             self._check_current()
-            raise Unavailable(f"the message {name!r} was removed before it was finished")
+            raise was_removed(written.draft)
         if written.replaced is not None:
             at, coming = (
                 link_path(tree, self.queue, written.link, coming=after) for after in (False, True)
