@@ -42,6 +42,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 
 class FsmqError(Exception):
@@ -305,6 +306,13 @@ def unavailable(error: OSError, doing: str) -> Unavailable:
     code = error.errno or 0
     advice, retry_after = ADVICE.get(code, (error.strerror or str(error), 2))
     return Unavailable(f"{doing}: {advice} ({errno.errorcode.get(code, code)})", retry_after)
+
+
+def reraise(error: BaseException, doing: str) -> NoReturn:
+    """Raise an error again, an OSError as `as_unavailable` does, for code in which that is dear."""
+    if isinstance(error, OSError):
+        raise unavailable(error, doing) from error
+    raise error
 
 
 @contextmanager

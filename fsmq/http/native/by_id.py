@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -57,8 +55,6 @@ AMONG = query(
     "with ensure: other queues with an index, separated by commas, in which none has it either",
     as_it_is(text()),
 )
-# All that wait for ids look one after the other, so often.
-_PAUSE_S = 0.002
 _zone = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _GIVEN_ID = text(minLength=1, maxLength=MAX_GIVEN_BYTES)
 _VERBS = ("find", "claim", "ack", "remove", "renew", "postpone")
@@ -78,8 +74,6 @@ _REQUEST = record(
 
 class ById(Handlers):
     """What is done with messages by the ids that producers give."""
-
-    _waiting = 0  # how many requests wait for ids
 
     def add_routes(self, router: Router) -> None:
         router.add("POST", "/{queue}/ids", self.put, self.PUT)
@@ -171,18 +165,8 @@ class ById(Handlers):
             check_free(self._spool.context, queues, ids, to_put=to_put)
             return verb()
 
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return await self._service.listing(run)
-            except IdHeld as error:
-                if time.monotonic() >= until:
-                    raise Unavailable(str(error)) from None
-            self._waiting += 1
-            try:
-                await asyncio.sleep(_PAUSE_S * self._waiting)
-            finally:
-                self._waiting -= 1
+        attempt = partial(self._service.listing, run)
+        return await self._service.patience.until_free(attempt, IdHeld, PATIENCE_S)
 
     ZONES = Operation(
         id="zones",

@@ -19,6 +19,7 @@ from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
 from fsmq.spool.limits.sends import Sends
 
 from .group_commit import Commits, end_of
+from .patience import Patience
 from .send_groups import SendGroups
 from .threads import Threads
 
@@ -39,7 +40,8 @@ class Runner:
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
         self._commits = Commits(syncer)
-        self._groups = SendGroups(sends, syncer, self._commits, self.listings)
+        self.patience = Patience()
+        self._groups = SendGroups(sends, syncer, self._commits, self.listings, self.patience)
 
     def close(self) -> None:
         """Wait for what runs."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -18,18 +17,18 @@ from fsmq.spool.context import Pending
 from fsmq.spool.durability.pending import Key, end_all, key_of
 from fsmq.spool.durability.send_lines import PATIENCE_S
 from fsmq.spool.durability.sync import Syncer
-from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.errors import FsmqError
 from fsmq.spool.limits.sends import Group, Sends, Unrecovered, Unsent
 
 from ..problems import InternalError
 from .group_commit import Commits
+from .patience import Patience
 from .threads import Threads
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _End = Callable[[], None]
-# All that wait for locks try one after the other, so often; and so long after a try in a thread.
-_PAUSE_S, _LONG_PAUSE_S = 0.001, 0.1
+_LONG_PAUSE_S = 0.1
 
 
 class _Waiting(NamedTuple):
@@ -43,7 +42,15 @@ class _Waiting(NamedTuple):
 class SendGroups:
     """Completes verbs that send into fifo queues. threads: for what takes long."""
 
-    def __init__(self, sends: Sends, syncer: Syncer, commits: Commits, threads: Threads) -> None:
+    def __init__(
+        self,
+        sends: Sends,
+        syncer: Syncer,
+        commits: Commits,
+        threads: Threads,
+        patience: Patience,
+    ) -> None:
+        self._patience = patience
         self._sends = sends
         self._syncer = syncer
         self._commits = commits
@@ -82,27 +89,21 @@ class SendGroups:
 
     async def _wait(self, key: Key, group: Group) -> None:
         try:
-            await self._enter(group)
+            await self._patience.until_free(partial(self._enter, group), Unsent, PATIENCE_S)
         except Exception as error:
             self._end(key, self._taken(key), error)
         else:
             self._write(key, group)
 
     async def _enter(self, group: Group) -> None:
-        """Lock its queues when others let it. Raises Unavailable."""
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            pause = _PAUSE_S * len(self._tasks)
+        try:
+            group.enter()
+        except Unrecovered:
             try:
-                try:
-                    return group.enter()
-                except Unrecovered:
-                    pause = _LONG_PAUSE_S
-                    return await self._threads.run(group.enter)
-            except Unsent as error:
-                if time.monotonic() >= until:
-                    raise Unavailable(str(error)) from None
-            await asyncio.sleep(pause)
+                await self._threads.run(group.enter)
+            except Unsent:
+                await asyncio.sleep(_LONG_PAUSE_S)  # it is not cheap to try again
+                raise
 
     def _write(self, key: Key, group: Group) -> None:
         some = self._taken(key)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from ..durability.dedup_records import DedupRecords, Record
 from ..durability.drafts import Staged, was_removed
@@ -29,7 +29,7 @@ from ..durability.send_lines import (
     write_line,
 )
 from ..durability.sync import Syncer, Work
-from ..errors import FsmqError, NoSuchQueue, Unavailable, unavailable
+from ..errors import FsmqError, NoSuchQueue, Unavailable, reraise
 from ..index import listings
 from ..layout.names import sends_name
 from ..layout.of_queues import OfQueues
@@ -156,7 +156,7 @@ class Group:
                 turn.enter()
         except BaseException as error:
             self._leave()
-            _raise_ours(error, f"cannot send into queue {turn.queue.name!r}")
+            reraise(error, f"cannot send into queue {turn.queue.name!r}")
 
     def wait(self) -> None:
         """The same, with patience, in a thread that may list. Raises Unavailable."""
@@ -193,7 +193,7 @@ class Group:
         except BaseException as error:
             work.close()
             self.end()
-            _raise_ours(error, "cannot store a message for a fifo queue")
+            reraise(error, "cannot store a message for a fifo queue")
         return Pending(work, self._finish, self.end)
 
     def _finish(self) -> None:
@@ -207,7 +207,7 @@ class Group:
             self._leave()
         except BaseException as error:
             self.end()
-            _raise_ours(error, "cannot publish to a fifo queue")
+            reraise(error, "cannot publish to a fifo queue")
         for pending in self._pendings:
             for send in pending.sends:
                 send.end(NoSuchQueue(send.queue))  # all others are over
@@ -231,12 +231,6 @@ class Group:
     def _leave(self) -> None:
         for turn in self._turns:
             turn.leave()
-
-
-def _raise_ours(error: BaseException, doing: str) -> NoReturn:
-    if isinstance(error, OSError):
-        raise unavailable(error, doing) from error
-    raise error
 
 
 class _Turn:

@@ -14,9 +14,16 @@ from ..durability.drafts import Draft, Staged, was_removed
 from ..durability.locks import Reservations
 from ..durability.pending import Send
 from ..durability.sync import Work
-from ..durability.sync import max_open as max_open
 from ..durability.unfinished import exists, finish
-from ..errors import DuplicateMessage, InvalidValue, NoSuchQueue, Reserved, Unavailable, unavailable
+from ..errors import (
+    DuplicateMessage,
+    InvalidValue,
+    NoSuchQueue,
+    Reserved,
+    Unavailable,
+    reraise,
+    unavailable,
+)
 from ..layout.message import NewMessage
 from ..layout.names import check_queue, siblings
 from ..layout.settings import QueueSettings
@@ -165,12 +172,9 @@ class Staging:
             if not self._tree.has_queue(self._queue):
                 # It was deleted while we synced, and may have purged new/ before this came there.
                 raise NoSuchQueue(self._queue)
-        except OSError as error:
+        except BaseException as error:
             self.abandon()
-            raise unavailable(error, f"cannot publish to queue {self._queue!r}") from error
-        except BaseException:
-            self.abandon()
-            raise
+            reraise(error, f"cannot publish to queue {self._queue!r}")
         self._free()
         self._end_number(is_over=True)
         return tell_stored(self._context, self._queue, self._written)

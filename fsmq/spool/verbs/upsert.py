@@ -27,7 +27,7 @@ from ..durability.ids import (
     state_of,
 )
 from ..durability.sync import Work
-from ..errors import FsmqError, InvalidValue, NoSuchQueue, unavailable
+from ..errors import FsmqError, InvalidValue, NoSuchQueue, reraise, unavailable
 from ..layout.given_ids import link_name
 from ..layout.message import NewMessage
 from ..layout.names import check_queue
@@ -234,9 +234,7 @@ class Staging:
                     remove_standing(tree, queue, at, written.replaced, self._taken_out)
         except BaseException as error:
             self.abandon()
-            if isinstance(error, OSError):
-                raise unavailable(error, f"cannot replace a message of queue {queue!r}") from error
-            raise
+            reraise(error, f"cannot replace a message of queue {queue!r}")
         return Stored([], Pending(work, lambda: Stored(self.publish()), self.abandon))
 
     def publish(self) -> list[str]:
@@ -249,9 +247,7 @@ class Staging:
             self._check_current()
         except BaseException as error:
             self.abandon()
-            if isinstance(error, OSError):
-                raise unavailable(error, f"cannot publish to queue {self.queue!r}") from error
-            raise
+            reraise(error, f"cannot publish to queue {self.queue!r}")
         self._free()
         return tell_stored(self._context, self.queue, self._written)
 
