@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +17,14 @@ from fsmq.spool import Spool
 from fsmq.spool.durability import ids
 from fsmq.spool.durability.locks import lock
 from fsmq.spool.durability.send_lines import PATIENCE_S, lock_sends
+from fsmq.spool.durability.sync import Group
+from fsmq.spool.errors import Unavailable
 from fsmq.spool.layout.given_ids import link_name
 from fsmq.spool.layout.names import claims_name
 from fsmq.spool.layout.transitions import CONFIG
 from tests.harness.suite import Suite
 from tests.http.helpers import Answer, Wire
+from tests.http.inside import Inside
 
 # More than there are threads for what takes long.
 NAMES = [f"held-{number}" for number in range(6)]
@@ -150,3 +154,19 @@ def test_ids_that_are_waited_for_keep_nobody_else(suite: Suite) -> None:
         assert not any(one.done() for one in waiting)
         are_told_to_wait(waiting)
         assert time.monotonic() - since < 10.0
+
+
+def test_many_whose_sync_fails_leave_the_queue_to_the_next(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(group: Group) -> None:
+        group.done, group.error = True, Unavailable("the disk refuses")
+
+    with Inside(root) as server, Wire(server.url) as wire:
+        server.spool.create_queue("q", fifo=True)
+        monkeypatch.setattr(server.spool.syncer, "run_only", fails)
+        assert wire.ask("POST", "/q/batch", body=MANY).status == 503
+        monkeypatch.undo()
+        assert wire.ask("POST", "/q/messages?group=g", body=b"x").status == 201
+        assert len(os.listdir(root / "queues" / "q")) == 1
+        assert os.listdir(root / "new") == []

@@ -66,24 +66,26 @@ class Held:
 
     def take(self, queue: str, links: Iterable[str]) -> bool:
         """Lock ids of a queue; False if one is held, or the index has just gone."""
-        file = self._files.get(queue)
-        if file is None:
-            path = f"{self._tree.folder(IDS, queue)}/{LOCK}"
-            file = self._files[queue] = ByteLocks(self._tree, path)
+        file = self._file(queue)
         # From the last one: the kernel keeps them sorted, and puts each in front of all others.
-        numbers = sorted({zlib.crc32(link.encode()) for link in links}, reverse=True)
+        numbers = sorted({number_of_id(link) for link in links}, reverse=True)
         return all(map(file.take, numbers)) and file.stands()
 
     def take_all(self, queue: str) -> bool:
         """Lock all ids of a queue; False if one is held. FileNotFoundError if it has no index."""
-        if queue not in self._files:
-            path = f"{self._tree.folder(IDS, queue)}/{LOCK}"
-            self._files[queue] = ByteLocks(self._tree, path)
-        return self._files[queue].take(0, size=0)
+        return self._file(queue).take(0, size=0)
 
     def give(self, queue: str, link: str) -> None:
         """Unlock an id."""
         self._files[queue].give(number_of_id(link))
+
+    def _file(self, queue: str) -> ByteLocks:
+        file = self._files.get(queue)
+        if file is None:
+            file = self._files[queue] = ByteLocks(
+                self._tree, f"{self._tree.folder(IDS, queue)}/{LOCK}"
+            )
+        return file
 
 
 def number_of_id(link: str) -> int:

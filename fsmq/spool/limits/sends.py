@@ -171,11 +171,14 @@ class Group:
         return True
 
     def run(self, pendings: Sequence[Pending[Any]], syncer: Syncer) -> None:
-        """Send all of it. Raises Unavailable."""
-        sent = self.write(pendings)
-        if sent.work.files or sent.work.folders:
-            syncer.sync(sent.work)
-        sent.finish()
+        """Send all of it, and end. Raises Unavailable."""
+        try:
+            sent = self.write(pendings)
+            if sent.work.files or sent.work.folders:
+                syncer.sync(sent.work)
+            sent.finish()
+        finally:
+            self.end()
 
     def write(self, pendings: Sequence[Pending[Any]]) -> Pending[None]:
         """Write the messages of puts under dot-names: a verb that shows them. Raises Unavailable.
