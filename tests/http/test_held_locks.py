@@ -138,19 +138,30 @@ def test_ids_that_are_waited_for_keep_nobody_else(suite: Suite) -> None:
         put = json.dumps([{"body": "x", "id": "one"}]).encode()
         asked = Asked(suite.url, stack)
         assert asked.ask("POST", "/ids/ids", put).result().status == 201
-        held = ids.hold(stopped.tree, {"ids": [link_name("one")]})
+        links = [link_name("one"), link_name("two")]
+        held = ids.hold(stopped.tree, {"ids": links})
         assert held is not None
         stack.callback(held.free)
-        at = suite.root / ids.link_path(stopped.tree, "ids", link_name("one"))
-        coming = suite.root / ids.link_path(stopped.tree, "ids", link_name("one"), coming=True)
-        coming.hardlink_to(at)
+        # The one is being replaced, the other was not there.
+        one, coming, two = (
+            suite.root / ids.link_path(stopped.tree, "ids", link, coming=coming)
+            for link, coming in ((links[0], False), (links[0], True), (links[1], False))
+        )
+        coming.hardlink_to(one)
+        two.write_bytes(b"")
         remove = json.dumps({"do": "remove", "ids": ["other", "one"]}).encode()
+        find = json.dumps({"do": "find", "ids": ["two"]}).encode()
         since = time.monotonic()
         waiting = [asked.ask("POST", "/ids/ids", put) for _ in range(6)]
         waiting += [asked.ask("POST", "/ids/ids?ensure=true", put) for _ in range(6)]
         waiting += [asked.ask("POST", "/ids/by-id", remove) for _ in range(6)]
+        waiting += [asked.ask("POST", "/ids/by-id", find) for _ in range(6)]
         time.sleep(0.2)
         others_are_prompt(suite)
+        [found] = (
+            asked.ask("POST", "/ids/by-id", find.replace(b"two", b"one")).result().json["results"]
+        )
+        assert found["given_id"] == "one"
         assert not any(one.done() for one in waiting)
         are_told_to_wait(waiting)
         assert time.monotonic() - since < 10.0

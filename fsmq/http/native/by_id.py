@@ -118,7 +118,8 @@ class ById(Handlers):
             else:
                 verb = partial(_upsert, indexed, messages)
             ids = [message.id or "" for message in messages]
-            put = await self._patiently([queue, *among], ids, verb, to_put=True)
+            check = partial(check_free, self._spool.context, [queue, *among], ids, to_put=True)
+            put = await self._patiently(check, verb)
         except (InvalidValue, MessageTooLarge) as error:
             if len(messages) == 1:
                 error.index = 0
@@ -153,16 +154,24 @@ class ById(Handlers):
         if asked["do"] != "find":
             call.queue("receive")
         verb = partial(_act, self._spool.indexed(queue), asked)
-        results = await self._patiently([queue], asked["ids"], verb, to_put=False)
+        check = partial(
+            check_free,
+            self._spool.context,
+            [queue],
+            asked["ids"],
+            to_put=asked["do"] == "postpone",
+            to_remove=asked["do"] == "remove",
+        )
+        results = await self._patiently(check, verb)
         return json_answer(200, {"results": results})
 
     async def _patiently(
-        self, queues: list[str], ids: list[str], verb: Callable[[], list[Any]], *, to_put: bool
+        self, check: Callable[[], None], verb: Callable[[], list[Any]]
     ) -> list[Any]:
         """Run a verb in a thread once nobody else has its ids: the wait itself keeps no thread."""
 
         def run() -> list[Any]:
-            check_free(self._spool.context, queues, ids, to_put=to_put)
+            check()
             return verb()
 
         attempt = partial(self._service.listing, run)

@@ -45,6 +45,7 @@ from ..layout.transitions import (
     REMOVED,
     State,
 )
+from ..layout.tree import Tree
 from ..records.journal import Details
 from ..views.look import look
 from ..views.reading import UNLIMITED, read
@@ -66,12 +67,17 @@ class IdHeld(Unavailable):
 
 
 def check_free(
-    context: Context, queues: Sequence[str], given_ids: Sequence[str], *, to_put: bool
+    context: Context,
+    queues: Sequence[str],
+    given_ids: Sequence[str],
+    *,
+    to_put: bool = False,
+    to_remove: bool = False,
 ) -> None:
     """Raise IdHeld if a verb by these ids would have to wait for others; InvalidValue.
 
     For callers that can try again later, without keeping a thread.
-    to_put: whether it puts; else only those are waited for who replace a message.
+    to_put: it has the locks of the ids in any case. to_remove: as of `standing`.
     """
     tree, links = context.tree, [link_name(check_given(given_id)) for given_id in given_ids]
     for queue in queues:
@@ -80,8 +86,9 @@ def check_free(
             closing(ByteLocks(tree, f"{tree.folder(IDS, queue)}/{LOCK}")) as file,
         ):
             for link in links:
-                is_asked_for = to_put or has(tree, link_path(tree, queue, link, coming=True))
-                if is_asked_for and file.is_held(number_of_id(link)):
+                if file.is_held(number_of_id(link)) and (
+                    to_put or _look(tree, queue, link, to_remove=to_remove)[1]
+                ):
                     raise IdHeld(IS_HELD)
 
 
@@ -96,25 +103,32 @@ def standing(
     Raises OSError, Unavailable.
     """
     tree, link = context.tree, link_name(given_id)
+    found, is_open = _look(tree, queue, link, to_remove=to_remove)
+    if not is_open:
+        return found
+    with hold_patiently(tree, {queue: [link]}):
+        return settle(tree, queue, [link], only_looks=True).get(link)
+
+
+def _look(tree: Tree, queue: str, link: str, *, to_remove: bool) -> tuple[Standing | None, bool]:
+    """The same as far as it is seen without the lock; and whether only who has that can tell."""
     at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
     for _ in range(ROUNDS):
         tree.refresh(tree.folder(IDS, queue))
         opened = open_link(tree, queue, at)
         if opened is None:
-            return None
+            return None, False
         with opened:
             found = opened.look((*_STATES, State.REMOVE))
-        is_removed = found is not None and found.state is State.REMOVE
-        is_coming = (is_removed or found is None or to_remove) and has(tree, coming)
-        if found is not None and not is_removed and not is_coming:
-            return found
-        if not is_coming and not leads_to(tree, at, opened.inode):
-            continue  # an upsert has just ended
-        if not is_coming and is_removed:
-            return None
-        with hold_patiently(tree, {queue: [link]}):
-            return settle(tree, queue, [link], only_looks=True).get(link)
-    raise Unavailable(f"the message of the id {given_id!r} keeps being replaced")
+        is_there = found is not None and found.state is not State.REMOVE
+        if (to_remove or not is_there) and has(tree, coming):
+            return None, True
+        if is_there:
+            return found, False
+        if leads_to(tree, at, opened.inode):
+            return None, found is None
+        # A put has just ended.
+    raise Unavailable("the message of this id keeps being replaced")
 
 
 def find_id(context: Context, queue: str, given_id: str) -> Message | None:
