@@ -301,7 +301,6 @@ def look_at_all(
         with Spool(root, sync="fsync", clock=clock, delivers=False) as spool:
             first = prepare(spool, writers, verb)
             spool.open_logs.close()
-            spool.open_logs._channels.clear()
             if goes_on:
                 assert spool.log(LOG).publish(b"warm") == BEGIN
                 first.messages[BEGIN] = b"warm"

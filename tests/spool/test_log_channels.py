@@ -57,7 +57,6 @@ def folder(made: Channel, *parts: str) -> Path:
 def reopened(made: Channel) -> Channel:
     """As a new process finds it."""
     made.log.spool.open_logs.close()  # type: ignore[attr-defined]
-    made.log.spool.open_logs._channels.clear()  # type: ignore[attr-defined]
     return made
 
 

@@ -257,8 +257,10 @@ def test_a_stopped_writer_keeps_others_out_for_seconds_only(
 ) -> None:
     monkeypatch.setattr(tail, "_PATIENCE_WITH_TURNS_S", (0.01, 0.02))
     log.publish(b"first")
-    with Spool(spool.tree.root, sync="none") as stopped:
-        its = stopped.log("users")._store._tail()
+    with (
+        Spool(spool.tree.root, sync="none") as stopped,
+        stopped.log("users")._store.tail() as its,
+    ):
 
         def publish() -> None:
             with its.locked():
@@ -331,16 +333,16 @@ def test_an_append_that_was_cut_off_is_not_answered_when_the_log_has_grown_past_
         log, other = one.log("users"), two.log("users")
         log.create(writers="host", segment_bytes=4096)
         assert [log.publish(b"0"), other.publish(b"1")] == [0, 1]
-        stopped = other._store._tail()
-        with stopped.locked():
-            _, end = stopped.append([[entry(b"stopped")]], 4096)
-        syncs.left = 1
-        with pytest.raises(Unavailable):
-            log.publish(b"refused")
-        for number in range(10):
-            assert log.publish(bytes(4096)) == 2 + number
-        with pytest.raises(Unavailable):
-            stopped.sync(end)
+        with other._store.tail() as stopped:
+            with stopped.locked():
+                _, end = stopped.append([[entry(b"stopped")]], 4096)
+            syncs.left = 1
+            with pytest.raises(Unavailable):
+                log.publish(b"refused")
+            for number in range(10):
+                assert log.publish(bytes(4096)) == 2 + number
+            with pytest.raises(Unavailable):
+                stopped.sync(end)
         assert other.publish(b"again") == 12
 
 
@@ -351,12 +353,12 @@ def test_an_append_that_others_have_synced_is_answered_when_the_log_has_grown_pa
         log, other = one.log("users"), two.log("users")
         log.create(writers="host", segment_bytes=4096)
         assert [log.publish(b"0"), other.publish(b"1")] == [0, 1]
-        stopped = other._store._tail()
-        with stopped.locked():
-            _, end = stopped.append([[entry(b"stopped")]], 4096)
-        for number in range(10):
-            assert log.publish(bytes(4096)) == 3 + number
-        stopped.sync(end)
+        with other._store.tail() as stopped:
+            with stopped.locked():
+                _, end = stopped.append([[entry(b"stopped")]], 4096)
+            for number in range(10):
+                assert log.publish(bytes(4096)) == 3 + number
+            stopped.sync(end)
         assert bodies(log)[2] == b"stopped"
 
 
@@ -393,7 +395,8 @@ def test_what_a_late_note_of_a_stopped_writer_hides_the_mover_shows(log: Log, sp
     path.write_bytes(late)
     with Spool(spool.tree.root, sync="none", delivers=False) as other:
         there = other.log("users")
-        there._store._tail()._sync_is_known = True  # it has read the log before
+        with there._store.tail() as tail:
+            tail._sync_is_known = True  # it has read the log before
         assert bodies(there) == [b"first"]
         spool.tend_logs()
         assert bodies(there) == [b"first", bytes(5000), b"in the next segment"]
@@ -440,11 +443,10 @@ def test_who_is_at_work_on_a_log_that_is_made_anew_changes_nothing_of_it(
         for number in range(5):
             log.publish(bytes(5000) + b"%d" % number)
         other.publish(b"old")
-        tail = other._store._tail()
         before: list[str] = []
 
         def go_on() -> None:
-            with tail.locked():
+            with other._store.tail() as tail, tail.locked():
                 log.delete()
                 log.create(writers=writers)
                 assert log.publish(b"new") == 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ..context import OpenSpool
 from ..durability.settings_lock import LOG, settings_held
@@ -47,16 +48,19 @@ class Logs:
         # Makes a worker on a channel: it stands on a higher floor.
         self.worker: Callable[..., Any] | None = None
         self._lock = threading.Lock()
-        self._open: dict[str, Store] = {}
-        self._gone: list[Store] = []  # their logs were deleted while a thread was at work on them
+        # One of each log, as long as somebody has it; and those that were used of late.
+        self._stores: WeakValueDictionary[str, Store] = WeakValueDictionary()
+        self._recent: set[Store] = set()
         self._swept_at = time.monotonic()
         self._channels: dict[tuple[str, str], ChannelStore] = {}
 
     def close(self) -> None:
         with self._lock:
-            for store in self._open.values():
+            for store in self._recent:
                 store.close()
-            self._open.clear()
+            self._recent.clear()
+            self._stores.clear()
+            self._channels.clear()
 
     def disk(self, name: str) -> Disk:
         """The folder of a log, whether there is one or not."""
@@ -66,24 +70,34 @@ class Logs:
     def store(self, name: str) -> Store:
         """A log, opened. Raises NoSuchLog, Unavailable."""
         with as_unavailable(f"cannot open log {name!r}"), self._lock:
-            if time.monotonic() - self._swept_at > _IDLE_S:
-                self._close_idle(_IDLE_S)
-            found = self._open.get(name)
-            if found is not None:
-                if found.is_current():
-                    return found
-                self._gone.append(self._open.pop(name))
-                self._close_idle(_IDLE_S)
-            if len(self._open) >= _MOST_OPEN:
-                self._close_idle(0.0)
-            made = Store(self.disk(name), self.blocks)
-            self._open[name] = made
-            return made
+            found = self._stores.get(name)
+            if found is not None and not found.is_current():
+                self._drop(found)
+                found = None
+            if found is None:
+                found = self._stores[name] = Store(self.disk(name), self.blocks, self._opened)
+            self._keep(found)
+            return found
 
     def opened(self, name: str) -> Store:
         """A log as it was opened, which may have been deleted since; else as `store`."""
-        found = self._open.get(name)
+        found = self._stores.get(name)
         return self.store(name) if found is None else found
+
+    def _opened(self, store: Store) -> None:
+        """Note that the files of a log were opened."""
+        with self._lock:
+            self._keep(store)
+
+    def _keep(self, store: Store) -> None:
+        store.used_at = time.monotonic()
+        self._recent.add(store)
+        if store.used_at - self._swept_at > _IDLE_S:
+            self._close_idle()
+        if len(self._recent) > _MOST_OPEN:
+            for other in sorted(self._recent, key=lambda one: one.used_at):
+                if self._drop(other):
+                    break
 
     def channel(self, log: str, name: str) -> ChannelStore:
         """A channel of a log, whether there is one or not. Raises NoSuchLog, Unavailable."""
@@ -108,19 +122,21 @@ class Logs:
     def close_idle(self) -> None:
         """Close the files of logs that nobody uses."""
         with self._lock:
-            self._close_idle(_IDLE_S)
+            self._close_idle()
 
-    def _close_idle(self, age_s: float) -> None:
+    def _close_idle(self) -> None:
         self._swept_at = now = time.monotonic()
-        self._gone = [store for store in self._gone if not store.close_if_free()]
-        for name, store in sorted(self._open.items(), key=lambda item: item[1].used_at):
-            if now - store.used_at < age_s or not store.close_if_free():
-                continue
-            del self._open[name]
-            for key in [key for key in self._channels if key[0] == name]:
-                del self._channels[key]
-            if not age_s:
-                return
+        for store in [one for one in self._recent if now - one.used_at >= _IDLE_S]:
+            self._drop(store)
+
+    def _drop(self, store: Store) -> bool:
+        """Close the files of a log, unless a thread uses them, and forget what it has read."""
+        if not store.close_if_free():
+            return False
+        self._recent.discard(store)
+        for key in [key for key, one in self._channels.items() if one.store is store]:
+            del self._channels[key]
+        return True
 
     def names(self) -> list[str]:
         """The names of all logs, sorted. Raises Unavailable."""
@@ -240,12 +256,9 @@ class Logs:
             if not was_there:
                 raise NoSuchLog(name)
         with self._lock:
-            gone = self._open.pop(name, None)
+            gone = self._stores.pop(name, None)
             if gone is not None:
-                self._gone.append(gone)
-                self._close_idle(_IDLE_S)
-            for key in [key for key in self._channels if key[0] == name]:
-                del self._channels[key]
+                self._drop(gone)
 
 
 def problem_of(text: bytes) -> str | None:

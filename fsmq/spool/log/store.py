@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, unavailable
@@ -29,14 +29,18 @@ _SHORT_S = 1.0
 
 
 class Store:
-    """One log. Safe in threads; close it when the log is idle, and open another.
+    """One log. Safe in threads. Its files are opened for whoever uses them, and closed when the log
+    is idle.
 
-    Raises NoSuchLog, OSError.
+    opened: called when they were opened. Raises NoSuchLog, OSError.
     """
 
-    def __init__(self, disk: Disk, blocks: Blocks) -> None:
+    def __init__(
+        self, disk: Disk, blocks: Blocks, opened: Callable[[Store], None] = lambda store: None
+    ) -> None:
         self.disk = disk
         self.used_at = time.monotonic()
+        self._on_open = opened
         self._version: tuple[int, ...] = ()
         self._leading = threading.Lock()
         self._joint = Joint(self._leading, self._run)
@@ -47,27 +51,50 @@ class Store:
         self.uuid = self.document.uuid
         self.reader = Reader(disk, self.uuid, blocks, self._known_now)
         self._opened: LogTail | None = None
+        self._users = 0  # of what is opened
 
     def close(self) -> None:
+        """Close its files, and forget what was read."""
         self.reader.close()
         if self._opened is not None:
             self._opened.close()
             self._opened = None
 
     def close_if_free(self) -> bool:
-        """Close it unless a thread is at work on it; whether it was closed."""
-        if not self._leading.acquire(blocking=False):
+        """The same, unless a thread uses them; whether they are closed."""
+        if not self._opening.acquire(blocking=False):
             return False
         try:
-            if not self._looking.acquire(blocking=False):
-                return False
-            try:
+            if not self._users:
                 self.close()
-            finally:
-                self._looking.release()
+            return not self._users
         finally:
-            self._leading.release()
-        return True
+            self._opening.release()
+
+    @contextmanager
+    def tail(self) -> Iterator[LogTail]:
+        """The end of the log, whose files stay open meanwhile."""
+        self.used_at = time.monotonic()
+        with self._opening:
+            is_new = self._opened is None
+            tail = self._opened = self._opened or self._open()
+            self._users += 1
+        try:
+            if is_new:
+                self._on_open(self)
+            yield tail
+        finally:
+            with self._opening:
+                self._users -= 1
+
+    def _open(self) -> LogTail:
+        tail = LogTail(self.disk, self.uuid, self._check_writer)
+        try:
+            self.about_ours()  # its folder is that of the log that was opened
+        except BaseException:
+            tail.close()
+            raise
+        return tail
 
     def is_current(self) -> bool:
         """Whether the log of this name is still the one that was opened."""
@@ -137,8 +164,6 @@ class Store:
             self._publish(group)
         except OSError as error:
             raise unavailable(error, f"cannot publish to log {self.disk.name!r}") from error
-        finally:
-            self.used_at = time.monotonic()
 
     def check_open(self) -> Document:
         """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter. Raises OSError."""
@@ -151,26 +176,28 @@ class Store:
 
     def _publish(self, group: list[Batch]) -> None:
         settings = self.check_open().settings
-        tail = self._tail()
-        with tail.locked() as end:
-            new = self._new_ones(group, settings, end)
-            if new:
-                batches = [one.entries for one in new]
-                firsts, end = tail.append(batches, settings.segment_bytes)
-                for batch, first in zip(new, firsts, strict=True):
-                    batch.first = first
-        tail.sync(end)
+        with self.tail() as tail:
+            with tail.locked() as end:
+                new = self._new_ones(group, settings, tail, end)
+                if new:
+                    batches = [one.entries for one in new]
+                    firsts, end = tail.append(batches, settings.segment_bytes)
+                    for batch, first in zip(new, firsts, strict=True):
+                        batch.first = first
+            tail.sync(end)
         if self._ids is not None:
             for batch in new:
                 self._ids.add_own(batch.first, batch.entries, end.time_us)
 
-    def _new_ones(self, group: list[Batch], settings: LogSettings, end: End) -> list[Batch]:
+    def _new_ones(
+        self, group: list[Batch], settings: LogSettings, tail: LogTail, end: End
+    ) -> list[Batch]:
         """Those of a group that are not in the log already; the others get their offsets."""
         group = [batch for batch in group if batch.error is None]
         if not any(entry.id for batch in group for entry in batch.entries):
             return group
         ids = self._durable_ids(end, settings.dedupe_window)
-        unsynced = self._unsynced_ids(end) if (ids.seen or 0) < end.offset else {}
+        unsynced = self._unsynced_ids(tail, end) if (ids.seen or 0) < end.offset else {}
         new: list[Batch] = []
         given: set[str] = set()
         for batch in group:
@@ -206,9 +233,9 @@ class Store:
         ids.forget(now_us)
         return ids
 
-    def _unsynced_ids(self, end: End) -> dict[str, int]:
+    def _unsynced_ids(self, tail: LogTail, end: End) -> dict[str, int]:
         """The ids of what others have appended, and nobody has synced yet: it may never count."""
-        synced = self._tail().durable()
+        synced = tail.durable()
         if synced is None or synced.number != end.number or synced.position >= end.position:
             return {}
         file = open_file(self.disk, end.number, base=end.base)
@@ -219,19 +246,6 @@ class Store:
                 *(file, synced.position, synced.offset), *(end.position, end.position, end.offset)
             )
         return {own: message.offset for message in found.messages if (own := message.id)}
-
-    def _tail(self) -> LogTail:
-        self.used_at = time.monotonic()
-        with self._opening:
-            if self._opened is None:
-                tail = LogTail(self.disk, self.uuid, self._check_writer)
-                try:
-                    self.about_ours()  # its folder is that of the log that was opened
-                except BaseException:
-                    tail.close()
-                    raise
-                self._opened = tail
-            return self._opened
 
     def _check_writer(self) -> bool:
         """Whether other hosts may write, too. Raises NoSuchLog, OtherWriter."""
@@ -258,7 +272,6 @@ class Store:
         return self.known().end
 
     def _known_now(self, fresh: bool) -> Known:
-        self.used_at = time.monotonic()
         end = self._synced(self.about_ours())  # not under the lock: it may wait for a publisher
         with self._looking:
             before = self._pieces
@@ -275,19 +288,19 @@ class Store:
 
     def _synced(self, document: Document) -> End | None:
         """Up to where the log is durable; None where it is empty and nobody has written."""
-        tail = self._tail()
-        synced = tail.durable()
-        if not self._may_write(document):
-            return synced
-        if synced is None:
-            self.settle()
+        with self.tail() as tail:
             synced = tail.durable()
-        elif not tail.can_read():
-            # Not at any price: if a writer is stopped, what is known to be durable can be read.
-            with suppress(Unavailable):
-                self.settle(_SHORT_S)
-            synced = tail.durable()
-        return synced
+            if not self._may_write(document):
+                return synced
+            if synced is None:
+                self.settle()
+            elif not tail.can_read():
+                # Not at any price: if a writer is stopped, what is known to be durable can be read.
+                with suppress(Unavailable):
+                    self.settle(_SHORT_S)
+            else:
+                return synced
+            return tail.durable()
 
     def settle(self, patience_s: float = PATIENCE_S) -> None:
         """Make durable what writers have left that died. Raises Unavailable, OSError."""
@@ -296,21 +309,21 @@ class Store:
         if not self._leading.acquire(timeout=patience_s):
             raise Unavailable(f"log {self.disk.name!r} waits for another writer")
         try:
-            self._tail().settle(patience_s)
+            with self.tail() as tail:
+                tail.settle(patience_s)
         finally:
             self._leading.release()
 
     def is_settled(self) -> bool:
         """Whether all that was appended is durable."""
-        return not self._may_write(self.about_ours()) or self._tail().is_settled()
+        with self.tail() as tail:
+            return not self._may_write(self.about_ours()) or tail.is_settled()
 
     @contextmanager
     def writing(self) -> Iterator[LogTail]:
         """Keep out all who publish."""
-        with self._leading:
-            tail = self._tail()
-            with tail.locked(PATIENCE_S):
-                yield tail
+        with self._leading, self.tail() as tail, tail.locked(PATIENCE_S):
+            yield tail
 
     def page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
         """Messages from an offset on. Raises OffsetGone, NoSuchLog, Unavailable."""

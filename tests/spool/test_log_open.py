@@ -1,0 +1,130 @@
+"""How many logs a process has open, whatever it keeps of them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from fsmq.spool import Spool
+from fsmq.spool.errors import NoSuchLog
+from fsmq.spool.log.log import Log
+from fsmq.spool.log.record import LogMessage
+from fsmq.spool.log.store import Store
+
+MOST = 8
+NAMES = [f"log{number}" for number in range(30)]
+FILES_OF_ONE = 5  # its folder, .writer, .sync, the turn, and the newest segment
+
+
+@pytest.fixture
+def logs(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> list[Log]:
+    monkeypatch.setattr("fsmq.spool.log.logs._MOST_OPEN", MOST)
+    return [spool.log(name, create=True) for name in NAMES]
+
+
+def files_of(spool: Spool, folder: str = "logs") -> Counter[str]:
+    """How many descriptors there are of each log."""
+    within = f"{spool.tree.root}/{folder}/"
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:
+            continue  # that of this listing
+        if path.startswith(within):
+            found[path.removeprefix(within).partition("/")[0]] += 1
+    return found
+
+
+def stores(log: Log) -> int:
+    """How many this process has of a log."""
+    gc.collect()
+    root = log.spool.context.tree.root
+    return sum(
+        isinstance(one, Store) and one.disk.name == log.name and one.disk.tree.root == root
+        for one in gc.get_objects()
+    )
+
+
+def test_who_keeps_many_logs_keeps_few_files_open(spool: Spool, logs: list[Log]) -> None:
+    readers: list[Iterator[LogMessage]] = []
+    for log in logs:
+        log.publish(b"0")
+        log.publish(b"1")
+        log.channel("slow").create("first")
+    channels = [log.channel("slow") for log in logs]
+    for log in logs:
+        reader = log.read()
+        assert next(reader).body == b"0"
+        readers.append(reader)
+    kept = [log._store for log in logs]
+    for round_ in range(3):
+        for log, store in zip(logs, kept, strict=True):
+            log.publish(b"%d" % (round_ + 2))
+            assert store.end() == round_ + 3
+            assert store.page(round_, 1).messages[0].offset == round_
+        for channel in channels:
+            [message] = channel.claim()
+            channel.done(message)
+        found = files_of(spool)
+        assert len(found) <= MOST
+        assert max(found.values()) <= FILES_OF_ONE
+    assert [next(reader).body for reader in readers] == [b"1"] * len(logs)
+    assert [stores(log) for log in logs] == [1] * len(logs)
+
+
+def test_a_log_is_not_closed_under_who_is_at_work_on_it(spool: Spool, logs: list[Log]) -> None:
+    first = logs[0]
+    first.publish(b"first")
+    store = first._store
+    with store.writing():
+        for log in logs[1:]:
+            log.publish(b"x")
+        assert store.known().end == 1
+        assert len(files_of(spool)) <= MOST
+        assert files_of(spool)[first.name] > 1
+    assert first.publish(b"second") == 1
+
+
+def test_threads_publish_to_and_read_more_logs_than_are_open(spool: Spool, logs: list[Log]) -> None:
+    kept = [log._store for log in logs]
+    errors: list[Exception] = []
+
+    def work(number: int) -> None:
+        try:
+            for round_ in range(10):
+                for at, log in enumerate(logs):
+                    if (at + round_) % 4 == number:
+                        log.publish(b"x")
+                    kept[at].end()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert [log.end() for log in logs] == [10] * len(logs)
+    assert len(files_of(spool)) <= MOST + len(threads)
+
+
+def test_of_a_log_that_was_deleted_nothing_stays_open(spool: Spool, logs: list[Log]) -> None:
+    log = logs[0]
+    log.publish(b"old")
+    kept = log._store
+    with Spool(spool.tree.root, sync="none") as other:
+        other.log(log.name).delete()
+        other.log(log.name).create()
+    log.publish(b"new")
+    assert not files_of(spool, "remove")
+    with pytest.raises(NoSuchLog):
+        kept.end()
+    assert not files_of(spool, "remove")
+    assert [message.body for message in log.read()] == [b"new"]
