@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.channels import ChannelStore
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.logs import Logs
+from fsmq.spool.log.retention import Retention
 from fsmq.spool.log.upkeep import Upkeep
 from tests.harness.calls import seen
 from tests.spool.helpers import Clock
@@ -213,7 +214,8 @@ def test_what_goes_is_done_durably(root: Path, log: Log, clock: Clock) -> None:
 def test_a_mover_that_was_stopped_takes_nothing_from_a_log_that_was_made_anew(
     log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has seen what the channel of the old one loses, and counts that when it goes on."""
+    """It has seen what the channel of the old one loses, and counts that when it goes on. Nothing
+    kept others out: its filesystem has no locks, say."""
     log.configure(retain_for=0, max_bytes=2000, when_full="drop")
     fill(log, clock)
     log.channel("slow").create("first")
@@ -229,8 +231,10 @@ def test_a_mover_that_was_stopped_takes_nothing_from_a_log_that_was_made_anew(
             new.publish_many([b"new"] * 5)
         return lose(channel, first)
 
-    monkeypatch.setattr(ChannelStore, "lose_before", stopped)
-    tend(log)
+    with pytest.MonkeyPatch.context() as without_locks:
+        without_locks.setattr(Logs, "held", lambda logs, name: nullcontext())
+        monkeypatch.setattr(ChannelStore, "lose_before", stopped)
+        tend(log)
     assert len(log.channel("slow").claim(9)) == 5
     assert log.channel("slow").state().lost == 0
 
@@ -293,3 +297,64 @@ def test_who_makes_a_log_or_a_channel_for_an_hour_is_told_that_it_is_gone(
         log.channel("slow").create()
     monkeypatch.undo()
     assert log.channel("slow").create()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"retain_for": 0}, {"retain_for": DAY_S}),
+        ({"retain_for": 0}, {"retain_bytes": 1 << 30}),
+        ({"retain_for": DAY_S, "max_bytes": 1}, {"max_bytes": None}),
+        ({"retain_for": DAY_S, "max_bytes": 1}, {"when_full": "refuse"}),
+        ({"retain_for": 0, "max_bytes": 1}, {"when_full": "refuse"}),
+    ],
+)
+def test_settings_that_change_while_much_goes_keep_the_rest(
+    log: Log, spool: Spool, clock: Clock, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    log.configure(**before)
+    log.channel("slow").create("first", max_lag=0)
+    fill(log, clock, 20)
+    looks: list[float] = []
+    kept: list[int] = []
+    age = Retention._age
+
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+
+        def look(retention: Retention, *given: Any) -> float:
+            found = age(retention, *given)
+            looks.append(found)
+            if len(looks) == 3:
+                other.log("users").configure(**after)
+                kept.append(other.log("users").first())
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Retention, "_age", look)
+            tend(log)
+    assert kept[0] > 0
+    assert log.first() == kept[0]
+
+
+def test_a_mover_that_was_stopped_lets_no_log_refuse_that_was_made_anew(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen that the old one has too much for its channel."""
+    log.configure(when_full="refuse", max_bytes=2000)
+    log.channel("slow").create("first")
+    fill(log, clock)
+    clock.advance(2 * HOUR_S)
+    look = Retention._is_any_behind
+
+    def stopped(retention: Retention, *given: Any) -> bool | None:
+        monkeypatch.undo()
+        found = look(retention, *given)
+        assert found
+        with Spool(spool.tree.root, sync="none", clock=clock) as other:
+            other.log("users").delete()
+            other.log("users").create()
+        return found
+
+    monkeypatch.setattr(Retention, "_is_any_behind", stopped)
+    Upkeep(spool.open_logs).step(every_s=0.0)
+    assert log.publish(b"new") == 0

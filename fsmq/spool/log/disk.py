@@ -16,7 +16,6 @@ LOG_FILE = "log.json"
 SEGMENTS, CHANNELS = "log", "channels"
 # errno values of what is done with a file that another host may have removed meanwhile.
 GONE = (*STRAY, errno.ESTALE)
-REFUSES = "full"  # while it exists, publishes are refused
 
 
 def _fdatasync(fd: int) -> None:
@@ -50,6 +49,11 @@ class Disk:
     @property
     def channels(self) -> str:
         return f"{self.folder}/{CHANNELS}"
+
+    @property
+    def refuses(self) -> str:
+        """A file that makes the log refuse publishes while it exists."""
+        return f"{self.folder}/full"
 
     def open_segments(self) -> Disk:
         """The same with the folder of segments held open: it stays that of this log, whatever gets

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from itertools import zip_longest
 from typing import NamedTuple
 
 from ..errors import NoSuchChannel
 from .chain import Piece
 from .channels import ChannelStore
-from .disk import REFUSES
 from .ranges import Range
 from .reader import Known
 from .record import FIRST
@@ -32,49 +33,59 @@ class Outcome(NamedTuple):
 
 
 class Retention:
-    """Applies the retention of one log. channels: all of its channels."""
+    """Applies the retention of one log. channels: all of its channels. held: keeps others out who
+    change settings of the log or of a channel, or make one of them anew."""
 
-    def __init__(self, store: Store, channels: Callable[[], list[ChannelStore]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        channels: Callable[[], list[ChannelStore]],
+        held: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self._store = store
         self._disk = store.disk
         self._channels = channels
+        self._held = held
 
     def step(self) -> Outcome:
         """Remove what may go now. Raises NoSuchLog, Unavailable, OSError."""
-        settings = self._store.settings
         outcome = Outcome([], {}, [])
-        known = self._store.known(True)
-        sizes = [piece.limit - FIRST for piece in known.pieces]
-        rest, refuses = sum(sizes), False
-        for number, piece in enumerate(known.pieces):
-            age = self._age(known.pieces, number)
-            is_beyond = settings.max_bytes is not None and rest > settings.max_bytes
-            is_old = age >= settings.retain_for or (is_beyond and settings.when_full == "drop")
-            if not is_old or rest - sizes[number] < (settings.retain_bytes or 0):
-                break
-            if number == len(known.pieces) - 1:
-                with self._store.writing() as tail:
-                    tail.roll_if_used()  # at the next look it is not the newest one
-                break
-            is_any_behind = self._is_any_behind(piece.end, age, is_beyond)
-            if is_any_behind is None:
-                break
-            if is_any_behind and settings.when_full == "refuse":
-                refuses = True
-                break
-            self._remove(piece, outcome)
-            rest -= sizes[number]
-        self._refuse(refuses)
+        while self._due() is not None:  # mostly nothing is, and nobody has to wait
+            with self._held():
+                due = self._due()  # by what is in force until it is done
+                if due is None:
+                    break
+                due(outcome)
         return outcome
 
-    def _age(self, pieces: list[Piece], number: int) -> float:
-        """Seconds since the last message of a piece, or since a moment shortly after it.
+    def _due(self) -> Callable[[Outcome], None] | None:
+        """What is to be done next."""
+        settings = self._store.about_ours().settings
+        pieces = self._store.known(True).pieces
+        refuses = False
+        if pieces and pieces[0].end > pieces[0].start:
+            size = sum(piece.limit - FIRST for piece in pieces)
+            rest = size - (pieces[0].limit - FIRST)
+            age = self._age(pieces)
+            is_beyond = settings.max_bytes is not None and size > settings.max_bytes
+            is_old = age >= settings.retain_for or (is_beyond and settings.when_full == "drop")
+            if is_old and rest >= (settings.retain_bytes or 0):
+                if len(pieces) == 1:
+                    return self._begin_another
+                is_any_behind = self._is_any_behind(pieces[0].end, age, is_beyond)
+                refuses = bool(is_any_behind) and settings.when_full == "refuse"
+                if is_any_behind is not None and not refuses:
+                    return partial(self._remove, pieces[0])
+        is_refusing = self._disk.tree.stat(self._disk.refuses) is not None
+        return None if refuses == is_refusing else partial(self._refuse, refuses)
+
+    def _age(self, pieces: list[Piece]) -> float:
+        """Seconds since the last message of the first piece, or since a moment shortly after it.
 
         A piece whose time is ahead, since the clock was set back, is as old as the next one.
         """
         now, age = self._disk.clock(), 0.0
-        for at, piece in enumerate(pieces[number:], number):
-            following = pieces[at + 1] if at + 1 < len(pieces) else None
+        for piece, following in zip_longest(pieces, pieces[1:]):
             last_us = self._store.reader.first_time(following) if following is not None else 0
             last_us = last_us or self._store.reader.last_time_us(Known([piece]))
             age = now - last_us / 1e6 if last_us else 0.0
@@ -99,6 +110,11 @@ class Retention:
             is_any = True
         return is_any
 
+    def _begin_another(self, outcome: Outcome) -> None:
+        """Begin a segment behind the newest one, which may go then."""
+        with self._store.writing() as tail:
+            tail.roll_if_used()
+
     def _remove(self, piece: Piece, outcome: Outcome) -> None:
         for channel in self._channels():
             with suppress(NoSuchChannel):
@@ -108,10 +124,9 @@ class Retention:
             outcome.removed.extend(tail.remove_through(piece.number))
         outcome.ranges.append((piece.start, piece.end))
 
-    def _refuse(self, refuses: bool) -> None:
-        path = f"{self._disk.folder}/{REFUSES}"
+    def _refuse(self, refuses: bool, outcome: Outcome) -> None:
         if not refuses:
-            self._disk.tree.unlink(path)
+            self._disk.tree.unlink(self._disk.refuses)
             return
         with suppress(FileExistsError):
-            os.close(self._disk.tree.create(path))
+            os.close(self._disk.tree.create(self._disk.refuses))

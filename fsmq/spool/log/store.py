@@ -13,7 +13,7 @@ from ..records.peers import host_name
 from .blocks import Blocks
 from .chain import Piece, chain, without_gone
 from .dedupe import Ids
-from .disk import LOG_FILE, REFUSES, Disk
+from .disk import LOG_FILE, Disk
 from .hints import PATIENCE_S, End
 from .joint import Batch, Joint
 from .log_document import Document
@@ -105,11 +105,6 @@ class Store:
 
     # -- settings --------------------------------------------------------------------------------
 
-    @property
-    def settings(self) -> LogSettings:
-        """The settings in force now. Raises NoSuchLog, OSError."""
-        return self.about().settings
-
     def about(self) -> Document:
         """What ``log.json`` says now; the last valid version where it does not parse."""
         found = self.disk.tree.look(f"{self.disk.folder}/{LOG_FILE}")
@@ -168,7 +163,7 @@ class Store:
     def check_open(self) -> Document:
         """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter. Raises OSError."""
         document = self.about_ours()
-        if self.disk.tree.stat(f"{self.disk.folder}/{REFUSES}") is not None:
+        if self.disk.tree.stat(self.disk.refuses) is not None:
             raise LogFull(self.disk.name)
         if not self._may_write(document):
             raise OtherWriter(self.disk.name, document.host)

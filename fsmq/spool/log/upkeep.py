@@ -68,7 +68,9 @@ class Upkeep:
         log = Log(self._logs.spool, self._logs, store.disk.name)
         self._tend_channels(log)
         retention = Retention(
-            store, lambda: [self._logs.channel_of(store, name) for name in log.channels()]
+            store,
+            lambda: [self._logs.channel_of(store, name) for name in log.channels()],
+            lambda: self._logs.held(log.name),
         )
         outcome = retention.step()
         metrics = self._logs.context.metrics
