@@ -201,7 +201,8 @@ class Actor:
         self.mark(lambda p: p.done.clear())
         store = self.log._store
         self.log.channel(CHANNEL).configure(max_lag=0)
-        Retention(store, lambda: [self.spool.open_logs.channel(LOG, CHANNEL)]).step()
+        logs = self.spool.open_logs
+        Retention(store, lambda: [logs.channel(LOG, CHANNEL)], lambda: logs.held(LOG)).step()
 
 
 ON_HOST = (

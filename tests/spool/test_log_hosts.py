@@ -386,6 +386,43 @@ def test_a_full_disk_leaves_no_more_files_with_each_try(
         assert bodies(log) == [bytes(5000), b"next"]
 
 
+@MODES
+@pytest.mark.parametrize("full", ["empty files", "the next segment", "all syncs"])
+def test_a_full_disk_leaves_no_more_turns_with_each_try(
+    root: Path, monkeypatch: pytest.MonkeyPatch, writers: str, full: str
+) -> None:
+    with Spool(root) as spool, Spool(root) as other:
+        log = spool.log("users")
+        log.create(writers=writers, segment_bytes=4096)
+        log.publish(b"first")
+        write = os.pwrite
+
+        def is_full(fd: int, *given: Any) -> int:
+            if full == "empty files" and not os.fstat(fd).st_size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(fd, *given)
+
+        def never(fd: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "pwrite", is_full)
+        if full == "the next segment":
+            monkeypatch.setattr("fsmq.spool.log.sealing.write_at", lambda fd, *given: never(fd))
+            monkeypatch.setattr("fsmq.spool.log.growing.write_at", lambda fd, *given: never(fd))
+        if full == "all syncs":
+            monkeypatch.setattr(os, "fdatasync", never)
+            monkeypatch.setattr(os, "fsync", never)
+        before = names(log)
+        for _ in range(20):
+            for one in (log, other.log("users")):
+                with suppress(Unavailable):
+                    one.publish(bytes(5000))
+        assert len(names(log)) <= len(before) + 2
+        monkeypatch.undo()
+        log.publish(b"next")
+        assert (bodies(log)[0], bodies(other.log("users"))[-1]) == (b"first", b"next")
+
+
 def test_what_a_late_note_of_a_stopped_writer_hides_the_mover_shows(log: Log, spool: Spool) -> None:
     log.publish(b"first")
     path = segments(log)[0].with_name(".sync")

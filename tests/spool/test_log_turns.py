@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
@@ -108,7 +108,9 @@ class Story:
         """Remove all segments but the newest, again and again, as retention may."""
         for _ in range(3):
             try:
-                self.removed += len(Retention(self.logs[host]._store, list).step().removed)
+                self.removed += len(
+                    Retention(self.logs[host]._store, list, nullcontext).step().removed
+                )
             except FsmqError:
                 continue
 

@@ -244,10 +244,10 @@ class Newest:
         """
         fd, number = create(self._disk, number, may_go_on=not self._is_in)
         try:
-            end, synced = where(), self._sync.read()
-            # If what was there is lost, its offsets stay used.
-            base = max(end.offset, synced.offset if synced is not None else 0)
             try:
+                end, synced = where(), self._sync.read()
+                # If what was there is lost, its offsets stay used.
+                base = max(end.offset, synced.offset if synced is not None else 0)
                 new = begin(self._disk, self._log, fd, number, before, end, base)
             except OSError:
                 # The disk is full, say. Nobody follows it, and each try would leave one.

@@ -87,10 +87,16 @@ def take(disk: Disk) -> tuple[Turn, End | None]:
             disk.tree.refresh(disk.segments)
             if before and not _has(disk, before):
                 # This number was used, and gone: the listing was older than that.
-                disk.tree.unlink(_path(disk, turn.number))
+                disk.tree.unlink(turn.path)
             else:
-                told = last_end(disk)
-                turn.write((told or NOWHERE)._replace(state=UNDER_WAY))
+                try:
+                    told = last_end(disk)
+                    turn.write((told or NOWHERE)._replace(state=UNDER_WAY))
+                except OSError:
+                    # The disk is full, say. It has told nobody anything, and each try would leave
+                    # one; the one before it is still there.
+                    disk.tree.unlink(turn.path)
+                    raise
                 _unlink_before(disk, turn.number)
                 if turn.is_last():
                     return turn, told
