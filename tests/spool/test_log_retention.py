@@ -129,6 +129,11 @@ def test_a_log_that_drops_has_a_size(log: Log, clock: Clock) -> None:
     assert [message.offset for message in got] == list(range(stats.first, 200))
 
 
+def leave_alone(spool: Spool, channel: str, since: float) -> None:
+    for file in (spool.tree.root / "logs/users/channels" / channel).iterdir():
+        os.utime(file, (since, since))
+
+
 def expiring(log: Log, name: str) -> Channel:
     made = log.channel(name)
     made.create("last", expires=HOUR_S)
@@ -144,8 +149,8 @@ def test_channels_that_nobody_uses_are_removed(spool: Spool, log: Log, clock: Cl
     assert log.channels() == ["idle", "paused", "used"]
     clock.advance(2 * HOUR_S)
     store = spool.open_logs.channel("users", "used")
-    real = store.changed_at_ns
-    store.changed_at_ns = lambda: real() + int(1.4e9 * HOUR_S)  # type: ignore[method-assign]
+    real = store.used_at_ns
+    store.used_at_ns = lambda: real() + int(1.4e9 * HOUR_S)  # type: ignore[method-assign]
     tend(log)
     assert log.channels() == ["paused", "used"]
 
@@ -256,8 +261,7 @@ def test_a_channel_that_is_used_just_before_it_goes_stays(
     log.publish_many([b"1", b"2"])
     channel = log.channel("browser")
     channel.create("first", expires=HOUR_S)
-    file = spool.tree.root / "logs/users/channels/browser/progress.1"
-    os.utime(file, (clock() - 2 * HOUR_S,) * 2)
+    leave_alone(spool, "browser", since=clock() - 2 * HOUR_S)
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         held, logs = Logs.held, other.open_logs
 
@@ -358,3 +362,38 @@ def test_a_mover_that_was_stopped_lets_no_log_refuse_that_was_made_anew(
     monkeypatch.setattr(Retention, "_is_any_behind", stopped)
     Upkeep(spool.open_logs).step(every_s=0.0)
     assert log.publish(b"new") == 0
+
+
+@pytest.mark.parametrize("progress_bytes", [128 * 1024, 0], ids=["grows", "is-replaced"])
+def test_a_channel_that_loses_messages_while_nobody_uses_it_expires(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch, progress_bytes: int
+) -> None:
+    monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", progress_bytes)
+    monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 1 if not progress_bytes else 4)
+    for name in ("idle", "used"):
+        log.channel(name).create("first", expires=DAY_S, max_lag=HOUR_S)
+        leave_alone(spool, name, since=clock() - 20 * HOUR_S)
+    lost = 0
+    for _ in range(2):
+        fill(log, clock, 4)
+        clock.advance(2 * HOUR_S)
+        log.channel("used").claim()
+        assert log.channels() == ["idle", "used"]
+        Upkeep(spool.open_logs).step(every_s=0.0)
+        assert log.channel("used").state().lost > lost
+        lost = log.channel("used").state().lost
+    assert log.channels() == ["used"]
+
+
+def test_a_channel_that_goes_on_after_a_long_pause_stays(
+    log: Log, spool: Spool, clock: Clock
+) -> None:
+    channel = expiring(log, "paused")
+    channel.pause()
+    leave_alone(spool, "paused", since=clock() - DAY_S)
+    channel.resume()
+    tend(log)
+    assert log.channels() == ["paused"]
+    clock.advance(2 * HOUR_S)
+    tend(log)
+    assert log.channels() == []

@@ -108,7 +108,7 @@ class ChannelStore(OpenChannel):
         settings = self.settings()
         if settings.max_deliveries is None or settings.poison == "block":
             return
-        with self.locked() as progress:
+        with self.locked_unused() as progress:
             progress.end_timers(int(self.store.disk.clock() * 1e9))
             self._end_poison(progress, bury)
 
@@ -140,10 +140,10 @@ class ChannelStore(OpenChannel):
         """Count what retention is about to remove as lost; how many that are. What was finished
         there is durable then, too."""
         work = Work()
-        with self.locked() as progress:
+        with self.locked_unused() as progress:
             lost = list(progress.done.gaps(progress.position, first))
             self._write(progress, [Line(LOST, lost)], work=work)
-            if not lost:  # not written: its time says when the channel was used last
+            if not lost:
                 work.files.append(self._tree.open(self.path))
         self._sync(work)
         self._note(LOST, lost)

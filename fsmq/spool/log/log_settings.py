@@ -153,7 +153,7 @@ class ChannelSettings(_Settings):
         default=None,
         metadata=_about(
             Number(1, MAX_TTL_S, "seconds"),
-            "a channel without a claim for this time is deleted, unless it is paused",
+            "a channel that nobody uses for this time is deleted, unless it is paused",
             null="never",
         ),
     )

@@ -8,6 +8,7 @@ place up to which it knows it.
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -97,12 +98,21 @@ class OpenChannel:
         return f"{self.folder}/{progress_name(self._number)}"
 
     def changed_at_ns(self) -> int:
-        """When a message was claimed or finished last. Raises NoSuchChannel, Unavailable."""
+        """When its file was changed last. Raises NoSuchChannel, Unavailable."""
+        return self._look().st_ctime_ns
+
+    def used_at_ns(self) -> int:
+        """When a message was claimed or finished last, or a setting changed. Raises as above."""
+        self.settings()
+        changed_ns = self._version[0] if self._version else 0
+        return max(self._look().st_mtime_ns, changed_ns)
+
+    def _look(self) -> os.stat_result:
         while True:
             self._number = self._number or self._newest()
             found = self._tree.look(self.path)
             if found is not None:
-                return found.st_mtime_ns
+                return found
             self._number = 0
 
     def is_unused(self) -> bool:
@@ -110,7 +120,7 @@ class OpenChannel:
         settings = self.settings()
         if settings.expires is None or settings.paused:
             return False
-        return self.store.disk.clock() - self.changed_at_ns() / 1e9 > settings.expires
+        return self.store.disk.clock() - self.used_at_ns() / 1e9 > settings.expires
 
     # -- the lock --------------------------------------------------------------------------------
 
@@ -136,6 +146,14 @@ class OpenChannel:
                 raise
             finally:
                 self._file = None
+
+    @contextmanager
+    def locked_unused(self) -> Iterator[Progress]:
+        """The same, for who looks after channels that nobody may use any more."""
+        with self.locked() as progress:
+            assert self._file is not None
+            with self._file.with_its_time():
+                yield progress
 
     @contextmanager
     def _current_file(self) -> Iterator[ProgressFile]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from ..layout.files import write_all
 from ..layout.transitions import FILE_MODE
@@ -57,6 +57,14 @@ class ProgressFile(LockFile):
         self._within = folder
         self.number = number
 
+    @contextmanager
+    def with_its_time(self) -> Iterator[None]:
+        """Leave the file's time as it is: it says when the channel was used last."""
+        at_ns = os.fstat(self._fd).st_mtime_ns
+        yield
+        if os.fstat(self._fd).st_mtime_ns != at_ns:
+            os.utime(self._fd, ns=(at_ns, at_ns))
+
     def read_from(self, start: int) -> bytes:
         """All bytes from a place on."""
         data, size = b"", _READ_BYTES
@@ -68,16 +76,19 @@ class ProgressFile(LockFile):
         return data
 
     def succeed(self, content: bytes, seal: bytes, end: int) -> bool:
-        """Let a file with this content take the place; False if another program made one.
+        """Let a file with this content and this one's time take the place; False if another
+        program made one.
 
         seal: what to write at the end before that, so that nothing is added any more.
         """
         folder, draft = self._disk.tree.open_folder(self._within), f"{_DRAFT}{uuid7()}"
+        used_at_ns = os.fstat(self._fd).st_mtime_ns
         try:
             fd = os.open(draft, _FLAGS, FILE_MODE, dir_fd=folder)
             try:
                 try:
                     write_all(fd, content)
+                    os.utime(fd, ns=(used_at_ns, used_at_ns))
                     self._disk.sync_file(fd)
                 finally:
                     os.close(fd)
