@@ -6,14 +6,18 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fsmq.spool import Spool
-from fsmq.spool.errors import InvalidValue
+from fsmq.spool.errors import InvalidValue, NoSuchLog
+from fsmq.spool.log import once
 from fsmq.spool.log.log import Log, LogEntry
-from fsmq.spool.log.once import is_published, publish_once
+from fsmq.spool.log.once import publish_once
+from fsmq.spool.log.store import Store
 from tests.harness.suite import HOME, eventually
 from tests.spool.helpers import Clock
 
@@ -33,11 +37,9 @@ def bodies(log: Log) -> list[bytes]:
 
 def test_a_batch_is_stored_once(log: Log, clock: Clock) -> None:
     log.publish(b"other")
-    assert not is_published(log, "job", 0)
     assert publish_once(log, "job", 0, batch(b"a", b"b")) == range(1, 3)
     log.publish(b"other")
     clock.advance(100_000)  # long after the log's dedupe_window
-    assert is_published(log, "job", 0)
     assert publish_once(log, "job", 0, batch(b"a", b"b")) == range(1, 3)
     assert publish_once(log, "job", 1, batch(b"c")) == range(4, 5)
     assert publish_once(log, "job", 0, batch(b"a", b"b")) is None
@@ -51,11 +53,10 @@ def test_a_batch_is_stored_once(log: Log, clock: Clock) -> None:
 def test_what_was_noted_and_not_published_is_published(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Log, "publish_many", lambda self, messages: 1 / 0)
+    monkeypatch.setattr(Store, "publish", lambda self, entries: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         publish_once(log, "job", 0, batch(b"a"))
     monkeypatch.undo()
-    assert not is_published(log, "job", 0)
     log.publish(b"other")
     assert publish_once(log, "job", 0, batch(b"a")) == range(1, 2)
     assert bodies(log) == [b"other", b"a"]
@@ -114,3 +115,32 @@ def test_a_batch_whose_writer_died_before_its_sync_is_found_long_after(
     clock.advance(100_000)  # long after the log's dedupe_window
     assert publish_once(log, "job", 2, batch(b"two")) == range(1, 2)
     assert bodies(log) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("then", ["before-the-note", "behind-the-note"])
+def test_a_batch_is_stored_once_in_a_log_that_is_made_anew_meanwhile(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    log.publish_many([b"old"] * 5)
+    write = once._write
+
+    def made_anew() -> None:
+        monkeypatch.undo()
+        with Spool(spool.tree.root, sync="none", clock=clock) as other:
+            other.log("users").delete()
+            other.log("users").create()
+
+    def stopped(*given: Any) -> None:
+        if then == "before-the-note":
+            made_anew()
+        write(*given)
+        if then == "behind-the-note":
+            made_anew()
+
+    monkeypatch.setattr(once, "_write", stopped)
+    with suppress(NoSuchLog):
+        publish_once(log, "job", 7, batch(b"a"))
+    for _ in range(2):
+        assert publish_once(log, "job", 7, batch(b"a")) == range(1)
+        clock.advance(100_000)  # long after the log's dedupe_window
+    assert bodies(log) == [b"a"]

@@ -55,12 +55,16 @@ class Disk:
         """A file that makes the log refuse publishes while it exists."""
         return f"{self.folder}/full"
 
-    def open_segments(self) -> Disk:
-        """The same with the folder of segments held open: it stays that of this log, whatever gets
-        its name. Close its tree. Raises OSError."""
+    def opened(self, folder: str) -> Tree:
+        """A folder of the log, held open: it stays that of this log, whatever gets its name. Close
+        it. Raises OSError."""
         tree = copy(self.tree)
-        tree.fd = self.tree.open_folder(self.segments)
-        return replace(self, tree=tree, whole=self.tree)
+        tree.fd = self.tree.open_folder(folder)
+        return tree
+
+    def open_segments(self) -> Disk:
+        """The same with the folder of segments held open. Close its tree. Raises OSError."""
+        return replace(self, tree=self.opened(self.segments), whole=self.tree)
 
     def now_us(self) -> int:
         return int(self.clock() * 1_000_000)
