@@ -20,7 +20,8 @@ from fsmq.spool import Spool
 from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchLog, OffsetGone, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import filesystem
-from fsmq.spool.log import growing, record
+from fsmq.spool.log import newest, record
+from fsmq.spool.log import segments as files
 from fsmq.spool.log.hints import End
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
@@ -37,7 +38,7 @@ def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     """Whether zeros stand behind the end of each log, as a process leaves them that publishes."""
     if request.param:
         monkeypatch.setattr(filesystem, "_IN_PLACE", {"tmpfs", "ext4", "xfs"})
-        monkeypatch.setattr(growing, "_SMALL_IN_A_ROW", 1)
+        monkeypatch.setattr(newest, "_SMALL_IN_A_ROW", 1)
     return bool(request.param)
 
 
@@ -270,8 +271,10 @@ def torn(log: Log, extra: bytes, clock: Clock, *, reboot: bool) -> Log:
 @pytest.mark.parametrize("cut", [1, 19, 20, 30, -1])
 def test_a_torn_append_is_cut(log: Log, clock: Clock, reboot: bool, cut: int) -> None:
     log.publish_many([b"kept %d" % number for number in range(100)])
-    marks = record.Marks(b"x" * 16, 0, 0, 0, 0)
-    batch = b"".join(record.encode([record.Entry(b"", b"torn"), record.Entry(b"", b"2")], 1, marks))
+    cursor = record.Cursor(b"x" * 16, 0, 1)
+    batch = b"".join(
+        record.encode([record.Entry(b"", b"torn"), record.Entry(b"", b"2")], 1, cursor)
+    )
     log = torn(log, batch[:cut], clock, reboot=reboot)
     assert len(bodies(log)) == 100
     assert log.publish(b"next") == 100
@@ -282,8 +285,8 @@ def test_a_whole_append_of_a_writer_that_died_counts_when_it_is_durable(
     log: Log, spool: Spool, clock: Clock
 ) -> None:
     log.publish(b"first")
-    marks = record.Marks(b"x" * 16, 0, 0, 0, 0)
-    left = b"".join(record.encode([record.Entry(b"", b"left")], 1, marks))
+    cursor = record.Cursor(b"x" * 16, 0, 1)
+    left = b"".join(record.encode([record.Entry(b"", b"left")], 1, cursor))
     append_raw(log, left)
     assert bodies(log) == [b"first"]
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
@@ -403,7 +406,7 @@ def test_processes_that_publish_in_turn_write_zeros_ahead(
     log: Log, spool: Spool, clock: Clock, ahead: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What one has appended lets the other open the segment anew, and forget nothing else."""
-    monkeypatch.setattr(growing, "_SMALL_IN_A_ROW", 8)
+    monkeypatch.setattr(newest, "_SMALL_IN_A_ROW", 8)
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         for number in range(10):
             assert log.publish(b"mine") == 2 * number
@@ -417,8 +420,8 @@ def test_what_a_crash_has_left_behind_a_hole_of_zeros_never_counts(
 ) -> None:
     """Of two appends that no sync has covered, a power cut may keep the second alone."""
     log.publish(b"kept")
-    marks = record.Marks(b"x" * 16, 0, 0, 0, 0)
-    lone = b"".join(record.encode([record.Entry(b"", b"ghost")], 1, marks))
+    cursor = record.Cursor(b"x" * 16, 0, 1)
+    lone = b"".join(record.encode([record.Entry(b"", b"ghost")], 1, cursor))
     log = torn(log, bytes(len(lone)) + lone, clock, reboot=False)
     assert bodies(log) == [b"kept"]
     log.spool.open_logs.close()  # type: ignore[attr-defined]
@@ -455,7 +458,7 @@ def test_a_log_at_rest_is_as_large_as_what_it_holds(log: Log) -> None:
 def test_a_disk_without_room_for_zeros_stores_messages(
     log: Log, ahead: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_at = growing.write_at
+    write_at = files.write_at
 
     def is_full(fd: int, data: bytes | memoryview, position: int) -> None:
         if isinstance(data, memoryview):
@@ -463,7 +466,7 @@ def test_a_disk_without_room_for_zeros_stores_messages(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_at(fd, data, position)
 
-    monkeypatch.setattr(growing, "write_at", is_full)
+    monkeypatch.setattr(files, "write_at", is_full)
     for number in range(3):
         assert log.publish(b"%d" % number) == number
     assert segments(log)[0].stat().st_size == appended(log).position

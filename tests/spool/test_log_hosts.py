@@ -26,10 +26,10 @@ from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchLog, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.log import tail, turns
-from fsmq.spool.log.growing import Growing
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.logs import Logs
 from fsmq.spool.log.record import FIRST, LINE_BYTES, MARK_BYTES, entry, find_mark, parse_line
+from fsmq.spool.log.segments import File
 from fsmq.spool.log.turns import last_end
 from tests.harness.suite import HOME, eventually
 from tests.spool.helpers import Clock
@@ -156,7 +156,7 @@ def test_who_has_no_lock_appends_nothing_beside_the_only_host(
 
     monkeypatch.setattr(Logs, "_replace", replace)
     stop_at(turns, "take")
-    stop_at(Growing, "append")
+    stop_at(File, "append")
     if stops_at == "append":
         goes_on["take"].set()
     log.configure(writers="host")
@@ -375,7 +375,7 @@ def test_a_full_disk_leaves_no_more_files_with_each_try(
         def is_full(fd: int, data: bytes, position: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        for module in ("sealing", "growing"):  # at the line of the next segment, or at the append
+        for module in ("sealing", "segments"):  # at the line of the next segment, or at the append
             with monkeypatch.context() as patch:
                 patch.setattr(f"fsmq.spool.log.{module}.write_at", is_full)
                 for _ in range(5):
@@ -408,7 +408,7 @@ def test_a_full_disk_leaves_no_more_turns_with_each_try(
         monkeypatch.setattr(os, "pwrite", is_full)
         if full == "the next segment":
             monkeypatch.setattr("fsmq.spool.log.sealing.write_at", lambda fd, *given: never(fd))
-            monkeypatch.setattr("fsmq.spool.log.growing.write_at", lambda fd, *given: never(fd))
+            monkeypatch.setattr("fsmq.spool.log.segments.write_at", lambda fd, *given: never(fd))
         if full == "all syncs":
             monkeypatch.setattr(os, "fdatasync", never)
             monkeypatch.setattr(os, "fsync", never)
@@ -737,7 +737,7 @@ WRITER = """
 import sys, time
 from fsmq.spool import Spool, Unavailable
 from fsmq.spool.log import tail, turns
-from fsmq.spool.log.growing import Growing
+from fsmq.spool.log.segments import File
 tail._PATIENCE_WITH_TURNS_S = 0.3, 0.6
 with Spool(sys.argv[1], sync="none", delivers=False) as spool:
     log = spool.log("users")

@@ -14,7 +14,7 @@ from .disk import Disk
 from .hints import End
 from .record import Closed
 from .segments import File, close_on_error, has_number, name_of, numbers_in, open_file
-from .stretch import START, walk
+from .stretch import walk
 
 
 class Piece(NamedTuple):
@@ -66,7 +66,7 @@ def _base_of(disk: Disk, log: str, file: File) -> int:
     if found is None:
         return 0
     with found:
-        return before.base + walk(found, START, found.size, doubtful=True).ordinal
+        return before.base + walk(found, found.start, found.size, doubtful=True).ordinal
 
 
 def lines_before(disk: Disk, log: str, file: File) -> tuple[Closed, Closed]:

@@ -34,8 +34,8 @@ class End(NamedTuple):
     """A place between two batches.
 
     number, base: of the segment. ordinal: how many messages of it come before. time_us: of the last
-    one. marked_at, marked: position and ordinal of the last mark before it. state: FAILED if a sync
-    behind it has failed, UNDER_WAY while one is under way, or in a turn while its writer is in.
+    one. state: FAILED if a sync behind it has failed, UNDER_WAY while one is under way, or in a
+    turn while its writer is in.
     """
 
     number: int
@@ -43,8 +43,6 @@ class End(NamedTuple):
     ordinal: int
     position: int
     time_us: int = 0
-    marked_at: int = 0
-    marked: int = 0
     state: int = 0
 
     @property

@@ -14,15 +14,18 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from ..errors import Unavailable
 from .chain import newest
 from .disk import Disk
-from .growing import Growing, RecentSizes
 from .hints import FAILED, UNDER_WAY, End, Hint, LockFile
-from .record import FIRST, Entry, Marks, chunks, encode
+from .record import FIRST, Cursor, Entry, chunks, encode
 from .sealing import begin, create, end_of, has_counted
 from .segments import File, has_number, name_of, numbers_in
 from .turns import NOWHERE, Turn
 
 # A clock that goes back by less than this is not taken for one that was set.
 _SET_BACK_US = 2_000_000
+# So many small appends in a row have zeros written ahead of the next ones: zeros are bytes, too,
+# and a large append is mostly bytes.
+_SMALL_BYTES = 64 * 1024
+_SMALL_IN_A_ROW = 8
 
 
 class Newest:
@@ -41,11 +44,11 @@ class Newest:
             self._sync = Hint(self._disk.tree, ".sync")
             opened.pop_all()
         self._turn: Turn | None = None
-        self._file: Growing | None = None
+        self._file: File | None = None
         self._end: End | None = None
         self._is_in = False  # in a turn
         self._stored: End | None = None  # up to where all is durable, as this process knows
-        self._sizes = RecentSizes()
+        self._small_in_a_row = 0  # appends of late, in whichever segment
 
     # -- sync --------------------------------------------------------------------------------------
 
@@ -81,9 +84,7 @@ class Newest:
             return self._sync_file(file, synced, end)
         raise Unavailable("a sync of the log failed: what was appended since does not count", 2)
 
-    def _sync_file(
-        self, file: Growing, synced: End | None, end: End, if_failed: int = FAILED
-    ) -> None:
+    def _sync_file(self, file: File, synced: End | None, end: End, if_failed: int = FAILED) -> None:
         """Make a segment durable up to a place, under the lock, and note that, or the failure."""
         if synced is not None:
             if synced.state == UNDER_WAY:
@@ -144,7 +145,7 @@ class Newest:
             synced = self._sync.read()
             return synced.position if synced is not None and synced.number == end.number else 0
 
-        marks = Marks(file.mark, end.position, end.ordinal, end.marked_at, end.marked, durable)
+        cursor = Cursor(file.mark, end.position, end.ordinal, durable)
         time_us = self._disk.now_us()
         if 0 < end.time_us - time_us < _SET_BACK_US:
             time_us = end.time_us
@@ -152,28 +153,24 @@ class Newest:
 
         def parts() -> Iterator[bytes]:
             for entries in batches:
-                firsts.append(end.base + marks.ordinal)
-                yield from encode(entries, time_us, marks)
+                firsts.append(end.base + cursor.ordinal)
+                yield from encode(entries, time_us, cursor)
 
         file.append(end.position, chunks(parts()))
-        self._end = end._replace(
-            ordinal=marks.ordinal,
-            position=marks.position,
-            time_us=time_us,
-            marked_at=marks.marked_at,
-            marked=marks.marked,
-        )
+        self._end = end._replace(ordinal=cursor.ordinal, position=cursor.position, time_us=time_us)
         if self._disk.tree.in_place and not self._is_in:
-            self._write_ahead(file, marks.position, marks.position - end.position, segment_bytes)
+            self._write_ahead(file, cursor.position, cursor.position - end.position, segment_bytes)
         if not self._is_in:
             assert self._turn is not None
             self._turn.write(self._end)
         return firsts, self._end
 
-    def _write_ahead(self, file: Growing, end: int, written: int, segment_bytes: int) -> None:
-        self._sizes.note(written)
-        if self._sizes.is_small and not file.write_ahead(end, written, segment_bytes):
-            self._sizes.note_full()
+    def _write_ahead(self, file: File, end: int, written: int, segment_bytes: int) -> None:
+        self._small_in_a_row = self._small_in_a_row + 1 if written <= _SMALL_BYTES else 0
+        if self._small_in_a_row >= _SMALL_IN_A_ROW and not file.write_ahead(
+            end, written, segment_bytes
+        ):
+            self._small_in_a_row = 0  # the disk has no room for zeros
 
     def roll_if_used(self) -> None:
         """Begin a new segment, under the lock, if the newest one has messages."""
@@ -233,7 +230,7 @@ class Newest:
             return synced
         end = end_of(file, synced, None)
         begin = synced.position if synced is not None and synced.number == end.number else 0
-        Growing(file).write_again(begin, end.position)  # another host's memory may have it alone
+        file.write_again(begin, end.position)  # another host's memory may have it alone
         self._disk.sync_file(file.fd)
         return end
 
@@ -260,7 +257,7 @@ class Newest:
         if self._file is not None and self._file is not before:
             self._file.close()
         self._file = new
-        self._end = self._stored = End(number, base, 0, FIRST, end.time_us, FIRST)
+        self._end = self._stored = End(number, base, 0, FIRST, end.time_us)
         self._sync.write(self._end)
         assert self._turn is not None
         self._turn.write(self._end._replace(state=UNDER_WAY if self._is_in else 0))

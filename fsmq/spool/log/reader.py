@@ -17,7 +17,7 @@ from .hints import End, read_hint
 from .ranges import Range
 from .record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, find_mark
 from .segments import File, none_if_gone
-from .stretch import START, read_stretch, walk
+from .stretch import read_stretch, walk
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
 PAGE_BYTES = 64 * 1024 * 1024
@@ -323,6 +323,5 @@ def as_it_is(disk: Disk, log: str) -> Known:
     if file is not None:
         with file:
             if synced is None or synced.number != file.number:
-                tail = walk(file, START, file.size, doubtful=True)
-                synced = End(file.number, file.base, tail.ordinal, tail.position)
+                synced = walk(file, file.start, file.size, doubtful=True)
     return Known(chain(disk, log, piece_of(synced), []) if synced is not None else [])

@@ -33,8 +33,8 @@ _SIZE_OF_MARK = _AFTER_CRC.pack(_MARK.size, 0, 0, 0)[:4]
 LINE_BYTES = 512
 FIRST = 2 * LINE_BYTES  # where the first record begins
 MAX_HEADER_BYTES = 0xFFFF
-# A mark is the first record, and one stands at least this often: what one must read to find an
-# offset, or what damage may cost.
+# One stands in front of each message whose number is a multiple of the one, and of each that lies
+# across a multiple of the other: what one must read to find an offset, or what damage may cost.
 MARK_EVERY_BYTES = 64 * 1024
 MARK_EVERY = 64
 _KEY, _ID = "Key", "Id"
@@ -229,53 +229,38 @@ class Mark(NamedTuple):
     end: int
 
 
-class Marks:
-    """Where the next mark of a file is due. durable: says up to where the file is durable."""
+class Cursor:
+    """Where in a file the next record goes, and how many messages come before it. uuid: the
+    file's. durable: says up to where the file is durable."""
 
     def __init__(
-        self,
-        uuid: bytes,
-        position: int,
-        ordinal: int,
-        marked_at: int,
-        marked: int,
-        durable: Callable[[], int] = int,
+        self, uuid: bytes, position: int, ordinal: int, durable: Callable[[], int] = int
     ) -> None:
         self.uuid = uuid
-        self.position = position  # where the next byte goes
+        self.position = position
         self.ordinal = ordinal
         self._durable = durable
-        self.marked_at = marked_at
-        self.marked = marked
 
-    @property
-    def is_due(self) -> bool:
-        return (
-            self.position == FIRST
-            or self.ordinal - self.marked >= MARK_EVERY
-            or self.position - self.marked_at >= MARK_EVERY_BYTES
-        )
-
-    def make(self, time_us: int) -> bytes:
+    def mark(self, time_us: int) -> bytes:
         """The bytes of a mark for this place, which are counted as written."""
         body = _MARK.pack(self.uuid, self.position, self.ordinal, self._durable())
-        made = pack(b"", body, time_us, MARK | MORE) + body
-        self.marked_at, self.marked = self.position, self.ordinal
         self.position += MARK_BYTES
-        return made
+        return pack(b"", body, time_us, MARK | MORE) + body
 
 
-def encode(entries: Sequence[Entry], time_us: int, marks: Marks) -> Iterator[bytes]:
+def encode(entries: Sequence[Entry], time_us: int, cursor: Cursor) -> Iterator[bytes]:
     """The bytes of one batch, in parts."""
     last = len(entries) - 1
     for number, (header, body, _) in enumerate(entries):
-        if marks.is_due:
-            yield marks.make(time_us)
+        end = cursor.position + HEAD_BYTES + len(header) + len(body)
+        is_across = end // MARK_EVERY_BYTES > cursor.position // MARK_EVERY_BYTES
+        if is_across or not cursor.ordinal % MARK_EVERY:
+            yield cursor.mark(time_us)
         head = pack(header, body, time_us, MORE if number < last else 0)
         yield head
         yield body
-        marks.position += len(head) + len(body)
-        marks.ordinal += 1
+        cursor.position += len(head) + len(body)
+        cursor.ordinal += 1
 
 
 def chunks(parts: Iterable[bytes], size: int = 1 << 18) -> Iterator[bytes]:

@@ -13,11 +13,10 @@ from ..layout.files import write_at
 from ..layout.uuids import uuid7
 from .chain import lines_before
 from .disk import Disk
-from .growing import Growing, ends_at
 from .hints import End
 from .record import Closed, Line
 from .segments import SYNCED, File, name_of, open_file
-from .stretch import START, Tail, walk
+from .stretch import walk
 
 
 def create(disk: Disk, number: int, *, may_go_on: bool) -> tuple[int, int]:
@@ -41,7 +40,7 @@ def create(disk: Disk, number: int, *, may_go_on: bool) -> tuple[int, int]:
 
 def begin(
     disk: Disk, log: str, fd: int, number: int, file: File | None, end: End, base: int
-) -> Growing:
+) -> File:
     """Write the line of a segment that was created, durably. Raises OSError.
 
     file, end: the segment that it follows, and where that ends; None if there is none. One that
@@ -55,7 +54,7 @@ def begin(
     write_at(fd, line.encode(), 0)
     disk.sync_file(fd)
     disk.sync_folder(disk.segments)
-    return Growing(File(fd, number, line))
+    return File(fd, number, line)
 
 
 def end_of(file: File, synced: End | None, told: End | None) -> End:
@@ -65,16 +64,13 @@ def end_of(file: File, synced: End | None, told: End | None) -> End:
     """
     size = file.size
     known = [one for one in (told, synced) if one and one.number == file.number]
-    one = next((one for one in known if one.position <= size), None)
-    tail, is_said = START, one is not None and one is told
-    if one is not None:
-        tail = Tail(one.position, one.ordinal, one.time_us, one.marked_at, one.marked)
-    if tail.position < size and not (is_said and ends_at(file, tail.position)):
-        tail = walk(file, tail, size, doubtful=not is_said)
-        Growing(file).cut_torn(tail.position)
-    time_us = tail.time_us or (file.line.time_us if file.line is not None else 0)
-    place = (tail.ordinal, tail.position, time_us, tail.marked_at, tail.marked)
-    return End(file.number, file.base, *place)
+    end = next((one for one in known if one.position <= size), file.start)
+    is_said = end is told
+    if end.position < size and not (is_said and file.ends_at(end.position)):
+        end = walk(file, end, size, doubtful=not is_said)
+        file.cut_torn(end.position)
+    time_us = end.time_us or (file.line.time_us if file.line is not None else 0)
+    return End(file.number, file.base, end.ordinal, end.position, time_us)
 
 
 def has_counted(disk: Disk, number: int, end: End) -> bool:

@@ -1,4 +1,9 @@
-"""Segments: the files of ``log/``. The name of each is its number."""
+"""Segments: the files of ``log/``. The name of each is its number.
+
+Where small appends follow each other, zeros are written ahead of them. An append that takes their
+place does not change the size of the file. So its sync has bytes to write, and no journal, which
+takes longer than the bytes.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,22 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ParamSpec, Self, TypeVar
 from uuid import UUID
 
+from ..layout.files import write_at
 from .disk import GONE, Disk
-from .hints import LockFile
-from .record import FIRST, Line, any_mark, parse_line
+from .hints import End, LockFile
+from .record import FIRST, HEAD_BYTES, Line, any_mark, parse_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
 # An NFS client may write more than it was given, of a page that it knows; not with this.
 SYNCED = os.O_DSYNC
 _SEARCHED = 1 << 20  # bytes in which a mark is looked for, if the line is damaged
+_AGAIN_BYTES = 1 << 20
+_AHEAD = bytes(1 << 20)
 _name = re.compile(r"[0-9]{20}")
 
 
@@ -39,7 +47,7 @@ class File:
     mark: the UUID as its marks have it; None if it is not known.
     """
 
-    __slots__ = ("base", "fd", "line", "mark", "number")
+    __slots__ = ("_zeros_to", "base", "fd", "line", "mark", "number")
 
     def __init__(self, fd: int, number: int, line: Line | None, base: int = 0) -> None:
         self.fd = fd
@@ -47,6 +55,12 @@ class File:
         self.line = line
         self.base = base if line is None else line.base
         self.mark = None if line is None else UUID(line.uuid).bytes
+        self._zeros_to = 0  # as far as it has some behind the end of the log
+
+    @property
+    def start(self) -> End:
+        """The place in front of its first message."""
+        return End(self.number, self.base, 0, FIRST)
 
     @property
     def size(self) -> int:
@@ -64,6 +78,72 @@ class File:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    # -- for who has the lock, or the turn -------------------------------------------------------
+
+    def append(self, position: int, chunks: Iterable[bytes]) -> None:
+        """Write what comes behind a place, all of it or nothing."""
+        at = position
+        try:
+            for chunk in chunks:
+                write_at(self.fd, chunk, at)
+                at += len(chunk)
+        except OSError:
+            with suppress(OSError):
+                self.cut(position)
+            raise
+
+    def write_ahead(self, end: int, written: int, segment_bytes: int) -> bool:
+        """Write zeros behind the end, unless enough are there; False if the disk refuses.
+
+        written: how many bytes the last append had. segment_bytes: how large the segment gets.
+        """
+        size = min(len(_AHEAD), segment_bytes - end)
+        self._zeros_to = self._zeros_to or self.size  # another process may have written them
+        if self._zeros_to - end >= written or size < written:
+            return True
+        try:
+            write_at(self.fd, memoryview(_AHEAD)[:size], end)
+        except OSError:  # it is full, say; what was to be stored is there
+            with suppress(OSError):
+                self.cut(end)  # others need the room
+            return False
+        self._zeros_to = end + size
+        return True
+
+    def write_again(self, begin: int, end: int) -> None:
+        """Write bytes over themselves; and both copies of the line, of which one may be torn."""
+        if begin < FIRST and self.line is not None:
+            write_at(self.fd, self.line.encode(), 0)
+            begin = FIRST
+        while begin < end:
+            data = self.read(begin, min(_AGAIN_BYTES, end - begin))
+            if not data:
+                break
+            write_at(self.fd, data, begin)
+            begin += len(data)
+
+    def ends_at(self, position: int) -> bool:
+        """Whether no append has come behind a place: the file ends there, or has zeros, as no head.
+
+        The byte before it tells a file that ends too early.
+        """
+        behind = self.read(position - 1, 1 + HEAD_BYTES)
+        if len(behind) <= HEAD_BYTES:
+            self._zeros_to = position  # another process has cut what there was
+        return bool(behind) and not behind[1:].strip(b"\0")
+
+    def cut_torn(self, position: int) -> None:
+        """Cut what a crash has left behind a place. Zeros stay: a writer that lives needs them."""
+        size = self.size - position
+        if size > len(_AHEAD) or self.read(position, size).strip(b"\0"):
+            self.cut(position)
+
+    def cut(self, position: int) -> None:
+        """Cut all that stands behind a place."""
+        self._zeros_to = position
+        if self.size > position:
+            os.ftruncate(self.fd, position)
 
 
 @contextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
+from .hints import End
 from .ranges import Range, ranges_of
 from .record import (
-    FIRST,
     HEAD,
     HEAD_BYTES,
     MARK,
@@ -211,40 +211,30 @@ def _next_record(data: bytes, at: int) -> int:
     return len(data)
 
 
-class Tail(NamedTuple):
-    """The end of the last whole batch of a segment."""
-
-    position: int
-    ordinal: int
-    time_us: int
-    marked_at: int
-    marked: int
-
-
-def walk(file: File, tail: Tail, size: int, *, doubtful: bool) -> Tail:
+def walk(file: File, end: End, size: int, *, doubtful: bool) -> End:
     """Go on from one end of a batch to the last one.
 
     doubtful: the machine has been off since. Then a mark behind a bad record may say that the
     record was durable: it is damaged, and what follows counts.
     """
     while True:
-        tail, position = _walk(file, tail, size)
+        end, position = _walk(file, end, size)
         if position >= size or not doubtful:
-            return tail
+            return end
         mark = _later_mark(file, position, size)
         if mark is None:
-            return tail
-        tail = Tail(mark.position, mark.ordinal, tail.time_us, mark.position, mark.ordinal)
+            return end
+        end = end._replace(position=mark.position, ordinal=mark.ordinal)
 
 
 def is_sound(file: File, limit: int) -> bool:
     """Whether all records and marks of a segment are as they were written, up to a position."""
-    return _walk(file, START, limit)[1] >= limit
+    return _walk(file, file.start, limit)[1] >= limit
 
 
-def _walk(file: File, tail: Tail, size: int) -> tuple[Tail, int]:
+def _walk(file: File, end: End, size: int) -> tuple[End, int]:
     uuid = file.mark or b""
-    position, ordinal, time_us, marked_at, marked = tail
+    position, ordinal, time_us = end.position, end.ordinal, end.time_us
     data, begin = b"", position
     while position < size:
         at = position - begin
@@ -264,13 +254,12 @@ def _walk(file: File, tail: Tail, size: int) -> tuple[Tail, int]:
             mark = read_mark(data, at, uuid, position)
             if mark is None or mark.ordinal != ordinal:
                 break
-            marked_at, marked = position, ordinal
         else:
             ordinal, time_us = ordinal + 1, time
         position += length
         if not flags & MORE:
-            tail = Tail(position, ordinal, time_us, marked_at, marked)
-    return tail, position
+            end = End(file.number, file.base, ordinal, position, time_us)
+    return end, position
 
 
 def _later_mark(file: File, position: int, size: int) -> Mark | None:
@@ -289,6 +278,3 @@ def _later_mark(file: File, position: int, size: int) -> Mark | None:
             start = mark.position - at + 1
         at += _CHUNK
     return None
-
-
-START = Tail(FIRST, 0, 0, FIRST, 0)  # the end before the first message of a segment

@@ -16,7 +16,6 @@ from ..errors import Unavailable
 from . import turns
 from .chain import newest
 from .disk import Disk
-from .growing import Growing, ends_at
 from .hints import FAILED, PATIENCE_S, UNDER_WAY, End
 from .newest import Newest
 from .sealing import end_of
@@ -72,7 +71,7 @@ class LogTail(Newest):
             if file is None:
                 return False
             with file:
-                self._sync_is_known = ends_at(file, synced.position)
+                self._sync_is_known = file.ends_at(synced.position)
         return self._sync_is_known
 
     def settle(self, patience_s: float = PATIENCE_S) -> None:
@@ -178,8 +177,8 @@ class LogTail(Newest):
         if file is None:
             return False
         with close_on_error(file):
-            if file.line and file.line.log == self._log and ends_at(file, end.position):
-                self._file, self._end = Growing(file), end
+            if file.line and file.line.log == self._log and file.ends_at(end.position):
+                self._file, self._end = file, end
                 return True
         file.close()
         return False
@@ -225,11 +224,11 @@ class LogTail(Newest):
             self._seal(file, free)
         else:
             with close_on_error(file):
-                end, growing = end_of(file, synced, told), Growing(file)
+                end = end_of(file, synced, told)
             if synced is not None and synced.offset > end.offset:
-                self._seal(growing, free)  # what was there is lost; its offsets stay used
+                self._seal(file, free)  # what was there is lost; its offsets stay used
             else:
-                self._file, self._end = growing, end
+                self._file, self._end = file, end
                 if (
                     synced is None
                     or synced.number != end.number
