@@ -226,7 +226,7 @@ def test_what_was_put_before_a_crash_is_not_put_again(
     channel.create("first")
     target = Feed(channel, spool.queue("mails"), log.name, log.stats().uuid)
     messages = channel.claim(5)
-    spool.queue("mails").put_many([target._copy(one.message) for one in messages[:3]])
+    spool.queue("mails").put_many([target._copy(one) for one in messages[:3]])
     clock.advance(31)  # and then it died
     assert feed(spool, log) == 5
     assert sorted(claimed(spool, "mails")) == [b"0", b"1", b"2", b"3", b"4"]

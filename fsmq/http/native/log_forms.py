@@ -180,7 +180,7 @@ def encode(message: LogMessage) -> Iterator[bytes]:
 def encode_claimed(message: ChannelMessage) -> Iterator[bytes]:
     """A message that was claimed, in JSON."""
     facts = {
-        **log_facts(message.message),
+        **log_facts(message),
         "deliveries": message.deliveries,
         "deadline": moment(message.deadline),
         "generation": message.generation,
@@ -209,7 +209,7 @@ def headers_of(message: LogMessage) -> dict[str, str]:
 def headers_of_claimed(message: ChannelMessage) -> dict[str, str]:
     """The same for one that was claimed."""
     return {
-        **headers_of(message.message),
+        **headers_of(message),
         "X-Message-Deliveries": str(message.deliveries),
         "X-Message-Deadline": moment(message.deadline),
         "X-Message-Generation": str(message.generation),

@@ -70,7 +70,7 @@ class Feed:
         if not messages:
             return 0
         try:
-            self._queue.put_many([self._copy(one.message) for one in messages])
+            self._queue.put_many([self._copy(one) for one in messages])
         except (DuplicateMessage, InvalidValue, MessageTooLarge):
             self._one_by_one(messages)
         except BaseException:
@@ -85,7 +85,7 @@ class Feed:
         refused: list[Any] = []
         try:
             for one in messages:
-                copy = self._copy(one.message)
+                copy = self._copy(one)
                 try:
                     self._queue.put(
                         copy.body,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -33,15 +33,16 @@ class AsyncHanding(Protocol):
     async def bury(self, *messages: Given, reason: str | None = None) -> None: ...
 
 
-class Handed:
-    """What a channel has handed out, whatever may be done with it.
+class Handed(LogMessage):
+    """A message that a channel has handed out, whatever may be done with it.
 
     deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
     channel: settles it; None where something else does. generation: one more with each seek of it.
     With its deliveries it names the claim; 0, of either: whatever it is now.
     """
 
-    __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation", "message")
+    __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation")
+    __eq__, __hash__ = object.__eq__, object.__hash__  # another claim of it is another thing
 
     def __init__(
         self,
@@ -51,43 +52,13 @@ class Handed:
         deadline: float,
         generation: int,
     ) -> None:
+        super().__init__(message.offset, message.time_us, message.header, message.body)
+        self._parsed = message._parsed
         self._channel = channel
         self._settled = False
-        self.message = message
         self.deliveries = deliveries
         self.deadline = deadline
         self.generation = generation
-
-    @property
-    def offset(self) -> int:
-        return self.message.offset
-
-    @property
-    def body(self) -> bytes:
-        return self.message.body
-
-    @property
-    def key(self) -> str | None:
-        return self.message.key
-
-    @property
-    def id(self) -> str | None:
-        return self.message.id
-
-    @property
-    def content_type(self) -> str | None:
-        return self.message.content_type
-
-    @property
-    def attributes(self) -> Mapping[str, str]:
-        return self.message.attributes
-
-    @property
-    def published_at(self) -> float:
-        return self.message.published_at
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.offset}: {self.body[:40]!r}>"
 
 
 class ChannelMessage(Handed):

@@ -92,7 +92,7 @@ class LogMessage:
         return self._parsed
 
     def __repr__(self) -> str:
-        return f"<LogMessage {self.offset}: {self.body[:40]!r}>"
+        return f"<{type(self).__name__} {self.offset}: {self.body[:40]!r}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LogMessage) and (
