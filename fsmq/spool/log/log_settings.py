@@ -18,8 +18,8 @@ _MIB = 1024 * 1024
 DAY_S = 86_400.0
 
 
-def _about(kind: Kind, means: str, null: str = "") -> dict[str, Setting]:
-    return {"setting": Setting(kind, means, null)}
+def _setting(default: Any, kind: Kind, means: str, null: str = "") -> Any:
+    return field(default=default, metadata={"setting": Setting(kind, means, null)})
 
 
 class _Settings:
@@ -46,53 +46,36 @@ class _Settings:
 class LogSettings(_Settings):
     """The settings of a log."""
 
-    retain_for: float = field(
-        default=7 * DAY_S,
-        metadata=_about(Number(0, MAX_TTL_S, "seconds"), "younger messages are kept"),
+    retain_for: float = _setting(
+        7 * DAY_S, Number(0, MAX_TTL_S, "seconds"), "younger messages are kept"
     )
-    retain_bytes: int | None = field(
-        default=None,
-        metadata=_about(
-            Whole(0, 2**60, "bytes"), "the newest messages are kept, up to this size", null="none"
-        ),
+    retain_bytes: int | None = _setting(
+        None, Whole(0, 2**60, "bytes"), "the newest messages are kept, up to this size", null="none"
     )
-    max_bytes: int | None = field(
-        default=None,
-        metadata=_about(
-            Whole(1, 2**60, "bytes"),
-            "the size from which channels that are behind keep no messages, see when_full",
-            null="any size",
-        ),
+    max_bytes: int | None = _setting(
+        None,
+        Whole(1, 2**60, "bytes"),
+        "the size from which channels that are behind keep no messages, see when_full",
+        null="any size",
     )
-    when_full: Literal["drop", "refuse"] = field(
-        default="drop",
-        metadata=_about(
-            Choice("drop", "refuse"),
-            "what gives way when channels are too far behind: the oldest messages, or publishers",
-        ),
+    when_full: Literal["drop", "refuse"] = _setting(
+        "drop",
+        Choice("drop", "refuse"),
+        "what gives way when channels are too far behind: the oldest messages, or publishers",
     )
-    segment_bytes: int = field(
-        default=16 * _MIB,
-        metadata=_about(Whole(4096, 2**40, "bytes"), "the size from which a new segment begins"),
+    segment_bytes: int = _setting(
+        16 * _MIB, Whole(4096, 2**40, "bytes"), "the size from which a new segment begins"
     )
-    max_message_bytes: int | None = field(
-        default=None,
-        metadata=_about(
-            Whole(1, 2**31, "bytes"), "the largest body", null="the server's limit alone"
-        ),
+    max_message_bytes: int | None = _setting(
+        None, Whole(1, 2**31, "bytes"), "the largest body", null="the server's limit alone"
     )
-    dedupe_window: float = field(
-        default=300.0,
-        metadata=_about(
-            Number(0, 7 * DAY_S, "seconds"),
-            "how long a publish with the id of an earlier one stores nothing",
-        ),
+    dedupe_window: float = _setting(
+        300.0,
+        Number(0, 7 * DAY_S, "seconds"),
+        "how long a publish with the id of an earlier one stores nothing",
     )
-    writers: Literal["host", "hosts"] = field(
-        default="host",
-        metadata=_about(
-            Choice("host", "hosts"), "whether the processes of one host publish, or of any host"
-        ),
+    writers: Literal["host", "hosts"] = _setting(
+        "host", Choice("host", "hosts"), "whether the processes of one host publish, or of any host"
     )
 
 
@@ -100,62 +83,46 @@ class LogSettings(_Settings):
 class ChannelSettings(_Settings):
     """The settings of a channel."""
 
-    order: Order = field(
-        default="key",
-        metadata=_about(
-            Choice("none", "key", "strict"),
-            "what an unfinished message holds back: nothing, its key, or the channel",
-        ),
+    order: Order = _setting(  # noqa: RUF009
+        "key",
+        Choice("none", "key", "strict"),
+        "what an unfinished message holds back: nothing, its key, or the channel",
     )
-    visibility_timeout: float = field(
-        default=30.0,
-        metadata=_about(Number(0, MAX_VISIBILITY_S, "seconds"), "how long a claim holds"),
+    visibility_timeout: float = _setting(
+        30.0, Number(0, MAX_VISIBILITY_S, "seconds"), "how long a claim holds"
     )
-    max_deliveries: int | None = field(
-        default=None,
-        metadata=_about(
-            Whole(1, MAX_COUNT, "claims"),
-            "after this number of claims on_poison says what becomes of a message",
-            null="never",
-        ),
+    max_deliveries: int | None = _setting(
+        None,
+        Whole(1, MAX_COUNT, "claims"),
+        "after this number of claims on_poison says what becomes of a message",
+        null="never",
     )
-    dead_letter_queue: str | None = field(
-        default=None,
-        metadata=_about(QueueName(), "where buried messages go; created if missing", null="none"),
+    dead_letter_queue: str | None = _setting(
+        None, QueueName(), "where buried messages go; created if missing", null="none"
     )
-    on_poison: OnPoison | None = field(
-        default=None,
-        metadata=_about(
-            Choice("bury", "block", "skip"),
-            "what becomes of a message whose deliveries are used up",
-            null="bury where order is none and there is a dead_letter_queue, else block",
-        ),
+    on_poison: OnPoison | None = _setting(  # noqa: RUF009
+        None,
+        Choice("bury", "block", "skip"),
+        "what becomes of a message whose deliveries are used up",
+        null="bury where order is none and there is a dead_letter_queue, else block",
     )
-    paused: bool = field(
-        default=False, metadata=_about(Flag(), "whether the channel hands out nothing")
+    paused: bool = _setting(False, Flag(), "whether the channel hands out nothing")
+    max_window: int = _setting(
+        1 << 20,
+        Whole(1, 1 << 24, "messages"),
+        "the greatest distance from the lowest unfinished message to the highest handed out",
     )
-    max_window: int = field(
-        default=1 << 20,
-        metadata=_about(
-            Whole(1, 1 << 24, "messages"),
-            "the greatest distance from the lowest unfinished message to the highest handed out",
-        ),
+    max_lag: float | None = _setting(
+        7 * DAY_S,
+        Number(0, MAX_TTL_S, "seconds"),
+        "how long messages that the channel has not finished are kept for it",
+        null="for ever",
     )
-    max_lag: float | None = field(
-        default=7 * DAY_S,
-        metadata=_about(
-            Number(0, MAX_TTL_S, "seconds"),
-            "how long messages that the channel has not finished are kept for it",
-            null="for ever",
-        ),
-    )
-    expires: float | None = field(
-        default=None,
-        metadata=_about(
-            Number(1, MAX_TTL_S, "seconds"),
-            "a channel that nobody uses for this time is deleted, unless it is paused",
-            null="never",
-        ),
+    expires: float | None = _setting(
+        None,
+        Number(1, MAX_TTL_S, "seconds"),
+        "a channel that nobody uses for this time is deleted, unless it is paused",
+        null="never",
     )
 
     def _check(self) -> None:
