@@ -21,8 +21,9 @@ from ..errors import (
 from ..layout.dead_letter import check_reason
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from ..verbs import creation
+from . import channel_files
 from .burial import bury
-from .channel_files import CHANNEL_FILE, Channels, check_channel
+from .channel_files import CHANNEL_FILE, check_channel
 from .channels import ChannelStore
 from .handed import ChannelMessage, Given, Handed, claims_of, generation_of, offset_of
 from .handing import Asked
@@ -86,7 +87,8 @@ class Channel:
         """
         checked = ChannelSettings().changed(settings)
         with as_unavailable(f"cannot create channel {self.name!r}"):
-            if Channels(self.log._store.disk).has(self.name):
+            disk = self.log._store.disk
+            if disk.has(disk.channel(self.name)):
                 return False  # no lock that another holds keeps a program waiting that starts
             return self._create(from_, checked)
 
@@ -96,12 +98,13 @@ class Channel:
             known = store.known(True)
             start = min(max(self.log.offset_of(from_), known.first), known.end)
             self._make_dead_letter_queue(checked)
-            return Channels(store.disk).create(self.name, start, checked)
+            return channel_files.create(store.disk, self.name, start, checked)
 
     def delete(self) -> None:
         """Delete the channel durably; what only it kept may go then."""
         with as_unavailable(f"cannot delete channel {self.name!r}"), self._held():
-            if not Channels(self.log._store.disk).delete(self.name):
+            disk = self.log._store.disk
+            if not disk.trash_durably(disk.channel(self.name)):
                 raise NoSuchChannel(self.log.name, self.name)
 
     def delete_if_unused(self) -> bool:
@@ -112,7 +115,7 @@ class Channel:
             with self._held():
                 store = self._store
                 with store.locked():  # nobody changes the setting now, or uses it
-                    return store.is_unused() and Channels(store.store.disk).delete(self.name)
+                    return store.is_unused() and store.store.disk.trash_durably(store.folder)
 
     def settings(self) -> ChannelSettings:
         """The settings of the channel."""

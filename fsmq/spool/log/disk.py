@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 
+from ..errors import Unavailable
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.tree import STRAY, Tree
 from ..layout.uuids import uuid7
@@ -54,6 +56,38 @@ class Disk:
     def refuses(self) -> str:
         """A file that makes the log refuse publishes while it exists."""
         return f"{self.folder}/full"
+
+    def channel(self, name: str) -> str:
+        return f"{self.channels}/{name}"
+
+    def has(self, path: str) -> bool:
+        """Whether there is a folder, durably."""
+        is_there = self.tree.is_folder(path)
+        if is_there:
+            self.sync_folder(path.rpartition("/")[0])
+        return is_there
+
+    def make(self, path: str, fill: Callable[[str], None]) -> bool:
+        """Make a folder durably; False if there is one, which is as it was.
+
+        fill: makes what is in it, in a draft that gets the name when it is whole.
+        """
+        if self.has(path):
+            return False
+        draft = f"{path.rpartition('/')[0]}/.{uuid7()}"
+        self.tree.make_entry(draft)
+        try:
+            fill(draft)
+            is_new = self.tree.rename(draft, path)
+        except OSError as error:
+            with suppress(OSError):
+                self.trash(draft)
+            if not isinstance(error, FileExistsError):
+                raise
+            is_new = False
+        if not self.has(path):
+            raise Unavailable("it was under way for an hour: what there was of it has been removed")
+        return is_new
 
     def opened(self, folder: str) -> Tree:
         """A folder of the log, held open: it stays that of this log, whatever gets its name. Close

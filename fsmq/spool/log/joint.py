@@ -41,15 +41,12 @@ class Joint:
         self._callers = 0  # that have joined
         self._last = 1  # callers of the last group
 
-    def publish(self, entries: Sequence[Entry]) -> int:
-        """Publish messages; the offset of the first. Raises what ``run`` has."""
-        [batch] = self.join([entries])
-        if batch.error is not None:
-            raise _copy(batch.error) from batch.error
-        return batch.first
+    def publish_each(self, each: Iterable[Sequence[Entry]]) -> list[int | Exception]:
+        """Publish what has nothing to do with each other: the first offset of each, or its error,
+        which is what ``run`` has raised or set."""
+        return [one.first if one.error is None else _copy(one.error) for one in self._join(each)]
 
-    def join(self, each: Iterable[Sequence[Entry]]) -> list[Batch]:
-        """Publish what has nothing to do with each other; each gets its offset, or its error."""
+    def _join(self, each: Iterable[Sequence[Entry]]) -> list[Batch]:
         own = [Batch(entries) for entries in each]
         if not own:
             return own
@@ -128,6 +125,7 @@ def _copy(error: Exception) -> Exception:
     try:
         made = type(error).__new__(type(error), *error.args)
         made.__dict__.update(error.__dict__)
+        made.__cause__ = error
         return made
     except Exception:
         return error

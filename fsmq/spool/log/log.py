@@ -143,36 +143,39 @@ class Log:
 
         The first offset of each, or why it was not stored. Raises NoSuchLog, Unavailable.
         """
-        found: list[int | FsmqError] = []
-        entries: list[list[Entry]] = []
-        for batch in batches:
+        outcomes: dict[int, int | FsmqError] = {}
+        entries: dict[int, list[Entry]] = {}
+        for at, batch in enumerate(batches):
             try:
-                entries.append(self._entries(batch))
+                entries[at] = self._entries(batch)
             except NoSuchLog:
                 raise
             except FsmqError as error:
-                found.append(error)
-            else:
-                found.append(-1)
-        stored = iter(self._published_each(entries))
-        for at, batch in enumerate(batches):
-            if found[at] != -1:
-                continue
-            outcome = next(stored)
+                outcomes[at] = error
+        stored = self._published_each(list(entries.values()))
+        for at, outcome in zip(entries, stored, strict=True):
             if not isinstance(outcome, int | FsmqError):
                 raise outcome
-            found[at] = outcome
-            if isinstance(outcome, int):
-                self._note_published(outcome, len(batch))
-        return found
+            outcomes[at] = outcome
+        return [outcomes[at] for at in range(len(batches))]
+
+    def _published(self, entries: list[Entry]) -> int:
+        [outcome] = self._published_each([entries])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def _published_each(self, entries: list[list[Entry]]) -> list[int | Exception]:
         store = self._logs.opened(self.name)
         outcomes = store.publish_each(entries)
-        if not any(isinstance(outcome, NoSuchLog) for outcome in outcomes):
-            return outcomes
-        again = self._store  # it was deleted, and perhaps made anew
-        return outcomes if again is store else again.publish_each(entries)
+        if any(isinstance(outcome, NoSuchLog) for outcome in outcomes):
+            again = self._store  # it was deleted, and perhaps made anew
+            if again is not store:
+                outcomes = again.publish_each(entries)
+        for outcome, batch in zip(outcomes, entries, strict=True):
+            if isinstance(outcome, int):
+                self._note_published(outcome, len(batch))
+        return outcomes
 
     def _entries(self, messages: Iterable[bytes | str | LogEntry]) -> list[Entry]:
         """The messages of a batch. Raises InvalidValue, MessageTooLarge, NoSuchLog."""
@@ -189,18 +192,6 @@ class Log:
         if size > MAX_BATCH_BYTES:
             raise MessageTooLarge(size, MAX_BATCH_BYTES)
         return entries
-
-    def _published(self, entries: list[Entry]) -> int:
-        store = self._logs.opened(self.name)
-        try:
-            first = store.publish(entries)
-        except NoSuchLog:
-            again = self._store  # it was deleted, and perhaps made anew
-            if again is store:
-                raise
-            first = again.publish(entries)
-        self._note_published(first, len(entries))
-        return first
 
     def _note_published(self, first: int, number: int) -> None:
         context = self.spool.context

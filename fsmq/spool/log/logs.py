@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from ..context import OpenSpool
 from ..durability.settings_lock import LOG, settings_held
-from ..errors import FsmqError, NoSuchLog, Unavailable, as_unavailable, understood
+from ..errors import NoSuchLog, as_unavailable, understood
 from ..layout.names import check_queue, is_queue
 from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
@@ -153,49 +152,23 @@ class Logs:
 
         Raises InvalidValue, Unavailable.
         """
-        check_log(name)
-        tree = self.context.tree
+        disk = self.disk(name)
         given = dict(settings or {})
-        given.setdefault("writers", "hosts" if tree.network else "host")
-        document = Document(
-            uuid7(), LogSettings().changed(given), host_name(), self.context.clock()
-        )
+        given.setdefault("writers", "hosts" if disk.tree.network else "host")
+        document = Document(uuid7(), LogSettings().changed(given), host_name(), disk.clock())
+
+        def fill(draft: str) -> None:
+            for folder in (SEGMENTS, CHANNELS):
+                disk.tree.make_entry(f"{draft}/{folder}")
+            disk.tree.replace(f"{draft}/{LOG_FILE}", document.encode())
+
         with as_unavailable(f"cannot create log {name!r}"):
-            if self._has(name):
+            if disk.has(disk.folder):
                 return False  # no lock that another holds keeps a program waiting that starts
             with self.held(name):
-                if self._has(name):
-                    return False
-                self._forget(name)
-                return self._make(name, document)
-
-    def _has(self, name: str) -> bool:
-        """Whether there is a log, durably."""
-        tree = self.context.tree
-        is_there = tree.is_folder(tree.folder(LOGS, name))
-        if is_there:
-            tree.sync_folder(tree.folder(LOGS))
-        return is_there
-
-    def _make(self, name: str, document: Document) -> bool:
-        """Make a log durably, under its lock; False if there are no locks, and another was
-        quicker."""
-        tree = self.context.tree
-        draft = tree.folder(LOGS, f".{uuid7()}")
-        tree.make_entry(draft)
-        try:
-            for folder in (SEGMENTS, CHANNELS):
-                tree.make_entry(f"{draft}/{folder}")
-            tree.replace(f"{draft}/{LOG_FILE}", document.encode())
-            is_new = tree.rename(draft, tree.folder(LOGS, name))
-        except OSError as error:
-            tree.rename(draft, tree.folder(REMOVE, f".{uuid7()}"))
-            if not isinstance(error, FileExistsError):
-                raise
-            is_new = False
-        if not self._has(name):
-            raise Unavailable("it was under way for an hour: what there was of it has been removed")
-        return is_new
+                if not disk.has(disk.folder):
+                    self._forget(name)
+                return disk.make(disk.folder, fill)
 
     def _forget(self, name: str) -> None:
         """End, durably, the subscriptions of a log that is gone, under its lock."""
@@ -259,12 +232,3 @@ class Logs:
             gone = self._stores.pop(name, None)
             if gone is not None:
                 self._drop(gone)
-
-
-def problem_of(text: bytes) -> str | None:
-    """Why the text of a ``log.json`` cannot be used; None if it can."""
-    try:
-        Document.parse(json.loads(text))
-    except (ValueError, FsmqError, RecursionError, AttributeError) as error:
-        return str(error)
-    return None

@@ -43,7 +43,7 @@ class OpenChannel:
     def __init__(self, store: Store, name: str, sync: Callable[[Work], None]) -> None:
         self.store = store
         self.name = name
-        self.folder = f"{store.disk.channels}/{name}"
+        self.folder = store.disk.channel(name)
         self._tree = store.disk.tree
         self._sync = sync
         self._mutex = threading.RLock()

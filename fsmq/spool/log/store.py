@@ -147,12 +147,14 @@ class Store:
 
         Raises NoSuchLog, OtherWriter, LogFull, InvalidValue, Unavailable.
         """
-        return self._joint.publish(entries)
+        [outcome] = self.publish_each([entries])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def publish_each(self, batches: Iterable[Sequence[Entry]]) -> list[int | Exception]:
         """The same for many, each all or none: the first offset of each, or why it is not there."""
-        joined = self._joint.join(batches)
-        return [one.first if one.error is None else one.error for one in joined]
+        return self._joint.publish_each(batches)
 
     def _run(self, group: list[Batch]) -> None:
         try:
