@@ -98,7 +98,6 @@ def test_without_a_journal_nothing_is_noted(root: Path, monkeypatch: pytest.Monk
         raise AssertionError
 
     monkeypatch.setattr(Journal, "note_of_log", fails)
-    monkeypatch.setattr("fsmq.spool.records.journal.NoJournal.note_of_log", fails)
     with Spool(root) as spool:
         log = spool.log("users", create=True)
         channel = log.channel("mailer", create=True)

@@ -108,9 +108,8 @@ class Story:
         """Remove all segments but the newest, again and again, as retention may."""
         for _ in range(3):
             try:
-                self.removed += len(
-                    Retention(self.logs[host]._store, list, nullcontext).step().removed
-                )
+                retention = Retention(self.logs[host]._store, list, nullcontext)
+                self.removed += retention.step().removed
             except FsmqError:
                 continue
 

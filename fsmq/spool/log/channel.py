@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..durability.locks import patiently
 from ..errors import (
     ClaimVoid,
     FsmqError,
@@ -168,15 +168,8 @@ class Channel:
         check_seconds("wait", wait, 86_400.0)
         if visibility is not None:
             check_seconds("visibility", visibility, MAX_VISIBILITY_S)
-        end = time.monotonic() + wait
-        while True:
-            [handed] = self.claim_each([Asked(count, visibility)])
-            if handed:
-                return handed
-            left = end - time.monotonic()
-            if left <= 0:
-                return []
-            time.sleep(min(left, _POLL_S))
+        asked = [Asked(count, visibility)]
+        return patiently(lambda: self.claim_each(asked)[0], wait, _POLL_S)
 
     def claim_each(self, asked: Sequence[Asked]) -> list[list[ChannelMessage]]:
         """Claim for each in turn who asks at the same moment, without waiting.
@@ -379,10 +372,8 @@ class Channel:
     def _store(self) -> ChannelStore:
         return self.log._logs.channel(self.log.name, self.name)
 
-    @contextmanager
-    def _doing(self, what: str) -> Iterator[None]:
-        with as_unavailable(f"cannot {what} channel {self.name!r} of log {self.log.name!r}"):
-            yield
+    def _doing(self, what: str) -> AbstractContextManager[None]:
+        return as_unavailable(f"cannot {what} channel {self.name!r} of log {self.log.name!r}")
 
 
 def _blocked_at(poison: Iterable[Hold], settings: ChannelSettings) -> int | None:

@@ -164,8 +164,8 @@ class ChannelStore(OpenChannel):
         self._note(kind, ranges)
 
     def _note(self, event: str, ranges: Sequence[Range], **more: int) -> None:
-        if self.note is not None:
-            self.note(event, list(ranges), **more)
+        if ranges:
+            self._journal(event, self.store.disk.name, self.name, list(ranges), **more)
 
     def done_each(
         self, asked: Sequence[tuple[list[Range], int | None]]

@@ -24,21 +24,20 @@ class Ids:
     def add(self, messages: Iterable[LogMessage]) -> None:
         """Note messages, in their order."""
         for message in messages:
-            own = message.id
-            if own is not None:
-                self._first[own] = message.offset
-                self._order.append((message.time_us, own, message.offset))
-            self.seen = message.offset + 1
+            self._add(message.id, message.offset, message.time_us)
 
     def add_own(self, first: int, entries: Sequence[Entry], time_us: int) -> None:
         """Note what this process has published durably, unless something is unknown before it."""
         if self.seen != first:
             return  # then it is read, with the rest
         for offset, (_, _, own) in enumerate(entries, first):
-            if own is not None:
-                self._first[own] = offset
-                self._order.append((time_us, own, offset))
-        self.seen = first + len(entries)
+            self._add(own, offset, time_us)
+
+    def _add(self, own: str | None, offset: int, time_us: int) -> None:
+        if own is not None:
+            self._first[own] = offset
+            self._order.append((time_us, own, offset))
+        self.seen = offset + 1
 
     def forget(self, now_us: int) -> None:
         """Forget ids of messages that are not of the window now; of one that is as far ahead

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ..errors import DuplicateMessage, InvalidValue, MessageTooLarge
 from ..layout.message import NewMessage
 from ..layout.uuids import derived_uuid7
-from .handed import Given
+from .handed import Handing
 from .record import LogMessage
 
 # At most so many messages are put with one sync.
@@ -21,14 +21,10 @@ _AT_A_TIME = 1000
 _REFUSED_S = 1.0
 
 
-class Source(Protocol):
+class Source(Handing, Protocol):
     """A channel, as far as this needs one."""
 
-    name: str
-
     def claim(self, count: int, visibility: float | None, wait: float) -> Sequence[Any]: ...
-    def done(self, *messages: Given) -> int: ...
-    def release(self, *messages: Given, delay: float = 0.0) -> None: ...
 
 
 class Target(Protocol):

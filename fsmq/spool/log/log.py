@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..context import OpenSpool
+from ..durability.locks import patiently
 from ..errors import (
     FsmqError,
     InvalidValue,
@@ -196,8 +196,7 @@ class Log:
     def _note_published(self, first: int, number: int) -> None:
         context = self.spool.context
         context.metrics.count(("log_publish", self.name), number)
-        if context.journal.keeps:
-            context.journal.note_of_log("published", self.name, None, [(first, first + number)])
+        context.journal.note_of_log("published", self.name, None, [(first, first + number)])
 
     def _largest(self) -> int:
         """The most bytes of a body, by the settings of the last publish."""
@@ -307,13 +306,7 @@ class Log:
 
     def wait(self, offset: int, seconds: float) -> bool:
         """Wait until the log goes beyond an offset, ``seconds`` at most; whether it does."""
-        end = time.monotonic() + seconds
-        while self.end() <= offset:
-            left = end - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(left, _POLL_S))
-        return True
+        return patiently(lambda: self.end() > offset, seconds, _POLL_S)
 
     def stats(self) -> LogStats:
         """The log in numbers, by its names and the first and last message."""

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -23,7 +22,6 @@ from .channels import ChannelStore
 from .disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
 from .log_document import Document
 from .log_settings import LogSettings
-from .ranges import Range
 from .store import Store
 
 # So many logs are kept open at most; one that nobody has used for a while is closed.
@@ -108,15 +106,11 @@ class Logs:
         with self._lock:
             found = self._channels.get((log, name))
             if found is None or found.store is not store:
-                found = ChannelStore(store, name, self.syncer.sync)
-                if self.context.journal.keeps:
-                    found.note = partial(self._note, log, name)
-                self._channels[log, name] = found
+                note = self.context.journal.note_of_log
+                found = self._channels[log, name] = ChannelStore(
+                    store, name, self.syncer.sync, note
+                )
             return found
-
-    def _note(self, log: str, channel: str, event: str, ranges: list[Range], **more: Any) -> None:
-        if ranges:
-            self.context.journal.note_of_log(event, log, channel, ranges, **more)
 
     def close_idle(self) -> None:
         """Close the files of logs that nobody uses."""

@@ -191,8 +191,8 @@ class Newest:
             self._begin(end.number + 1, file, lambda: end)
         file.close()
 
-    def remove_through(self, number: int) -> list[str]:
-        """Remove all segments up to a number, under the lock, durably; the names that went.
+    def remove_through(self, number: int) -> int:
+        """Remove all segments up to a number, under the lock, durably; how many went.
 
         The lowest one always goes first: so one that is there tells that the next never went.
         """
@@ -200,7 +200,7 @@ class Newest:
         while has_number(self._disk, lowest - 1):  # a listing may have missed it
             lowest -= 1
         names = map(name_of, range(lowest, number + 1))
-        return [name for name in names if self._disk.trash_durably(name)]
+        return sum(map(self._disk.trash_durably, names))
 
     # -- the next segment --------------------------------------------------------------------------
 

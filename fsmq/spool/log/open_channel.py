@@ -38,9 +38,12 @@ _AT_A_TIME = 64
 
 
 class OpenChannel:
-    """One channel. Safe in threads. sync: makes a change durable."""
+    """One channel. Safe in threads. sync: makes a change durable. note: notes a step of ranges in
+    the journal, with its name, that of the log and that of the channel."""
 
-    def __init__(self, store: Store, name: str, sync: Callable[[Work], None]) -> None:
+    def __init__(
+        self, store: Store, name: str, sync: Callable[[Work], None], note: Callable[..., None]
+    ) -> None:
         self.store = store
         self.name = name
         self.folder = store.disk.channel(name)
@@ -56,7 +59,7 @@ class OpenChannel:
         self._made_for: tuple[object, ...] = ()  # settings
         self._settings = ChannelSettings()  # those in force, while it is locked
         self._version: tuple[int, ...] = ()
-        self.note: Callable[..., None] | None = None  # notes a step in the journal, if there is one
+        self._journal = note
 
     # -- settings --------------------------------------------------------------------------------
 

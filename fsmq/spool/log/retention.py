@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import NamedTuple
 
 from ..errors import NoSuchChannel
 from .chain import Piece
@@ -23,13 +23,14 @@ from .record import FIRST
 from .store import Store
 
 
-class Outcome(NamedTuple):
-    """What a look has done: segments that went, by name, and what they had; channels that lost
-    messages."""
+@dataclass(slots=True)
+class Outcome:
+    """What a look has done: how many segments went, how many messages channels have lost by that,
+    and which offsets are gone."""
 
-    removed: list[str]
-    lost: dict[str, int]
-    ranges: list[Range]
+    removed: int = 0
+    lost: int = 0
+    ranges: list[Range] = field(default_factory=list)
 
 
 class Retention:
@@ -49,7 +50,7 @@ class Retention:
 
     def step(self) -> Outcome:
         """Remove what may go now. Raises NoSuchLog, Unavailable, OSError."""
-        outcome = Outcome([], {}, [])
+        outcome = Outcome()
         while self._due() is not None:  # mostly nothing is, and nobody has to wait
             with self._held():
                 due = self._due()  # by what is in force until it is done
@@ -118,10 +119,9 @@ class Retention:
     def _remove(self, piece: Piece, outcome: Outcome) -> None:
         for channel in self._channels():
             with suppress(NoSuchChannel):
-                lost = channel.lose_before(piece.end)
-                outcome.lost[channel.name] = outcome.lost.get(channel.name, 0) + lost
+                outcome.lost += channel.lose_before(piece.end)
         with self._store.writing() as tail:
-            outcome.removed.extend(tail.remove_through(piece.number))
+            outcome.removed += tail.remove_through(piece.number)
         outcome.ranges.append((piece.start, piece.end))
 
     def _refuse(self, refuses: bool, outcome: Outcome) -> None:

@@ -164,9 +164,13 @@ class Store:
 
     def check_open(self) -> Document:
         """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter. Raises OSError."""
-        document = self.about_ours()
         if self.disk.tree.stat(self.disk.refuses) is not None:
+            self.about_ours()  # it is that of this log
             raise LogFull(self.disk.name)
+        return self._writable()
+
+    def _writable(self) -> Document:
+        document = self.about_ours()
         if not self._may_write(document):
             raise OtherWriter(self.disk.name, document.host)
         return document
@@ -246,10 +250,7 @@ class Store:
 
     def _check_writer(self) -> bool:
         """Whether other hosts may write, too. Raises NoSuchLog, OtherWriter."""
-        document = self.about_ours()
-        if not self._may_write(document):
-            raise OtherWriter(self.disk.name, document.host)
-        return document.settings.writers == "hosts" or self.disk.tree.network
+        return self._writable().settings.writers == "hosts" or self.disk.tree.network
 
     # -- what there is ---------------------------------------------------------------------------
 

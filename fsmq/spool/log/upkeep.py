@@ -21,7 +21,6 @@ from ..layout.uuids import uuid7
 from .channel import Channel
 from .log import Log
 from .logs import Logs
-from .ranges import Range
 from .retention import Retention
 from .store import Store
 
@@ -72,15 +71,11 @@ class Upkeep:
             lambda: [self._logs.channel_of(store, name) for name in log.channels()],
             lambda: self._logs.held(log.name),
         )
-        outcome = retention.step()
-        metrics = self._logs.context.metrics
-        metrics.count(("log_removed", log.name), len(outcome.removed))
-        self._note("retired", log.name, None, outcome.ranges)
-        metrics.count(("log_lost", log.name), sum(outcome.lost.values()))
-
-    def _note(self, event: str, log: str, channel: str | None, ranges: list[Range]) -> None:
-        if ranges:
-            self._logs.context.journal.note_of_log(event, log, channel, ranges)
+        outcome, context = retention.step(), self._logs.context
+        context.metrics.count(("log_removed", log.name), outcome.removed)
+        context.metrics.count(("log_lost", log.name), outcome.lost)
+        if outcome.ranges:
+            context.journal.note_of_log("retired", log.name, None, outcome.ranges)
 
     def _remove_left(self, folder: str) -> None:
         """Remove drafts whose writers died."""
@@ -98,7 +93,8 @@ class Upkeep:
             try:
                 self._logs.channel(log.name, name).remove_left()
                 if channel.delete_if_unused():
-                    self._note("expired", log.name, name, [(0, 0)])
+                    journal = self._logs.context.journal
+                    journal.note_of_log("expired", log.name, name, [(0, 0)])
                 else:
                     channel.end_poison()
             except NoSuchChannel:
