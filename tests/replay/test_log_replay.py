@@ -17,7 +17,7 @@ from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchChannel, NoSuchLog
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import filesystem
-from fsmq.spool.log import growing
+from fsmq.spool.log import newest, segments
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.feeding import Feed
 from fsmq.spool.log.log import Log, LogEntry
@@ -201,8 +201,7 @@ class Actor:
         self.mark(lambda p: p.done.clear())
         store = self.log._store
         self.log.channel(CHANNEL).configure(max_lag=0)
-        logs = self.spool.open_logs
-        Retention(store, lambda: [logs.channel(LOG, CHANNEL)], lambda: logs.held(LOG)).step()
+        Retention(self.spool.open_logs, store).step()
 
 
 ON_HOST = (
@@ -273,8 +272,8 @@ def test_no_crash_state_of_a_publish_in_the_place_of_zeros_breaks_a_promise(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filesystem, "_IN_PLACE", {"tmpfs", "ext4", "xfs"})
-    monkeypatch.setattr(growing, "_SMALL_IN_A_ROW", 1)
-    monkeypatch.setattr(growing, "_AHEAD", bytes(300))
+    monkeypatch.setattr(newest, "_SMALL_IN_A_ROW", 1)
+    monkeypatch.setattr(segments, "_AHEAD", bytes(300))
     assert look_at_all("host", verb, goes_on=True) > 3
 
 

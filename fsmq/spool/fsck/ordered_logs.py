@@ -15,14 +15,14 @@ from ..layout.names import UUID7, is_queue
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from ..log.blocks import Blocks
-from ..log.chain import Piece, open_piece
+from ..log.chain import open_piece
 from ..log.disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
 from ..log.lines import MAX_HEAD_BYTES, parse_head
 from ..log.log_document import Document
 from ..log.log_settings import ChannelSettings
 from ..log.progress_file import PROGRESS, newest, progress_name
 from ..log.reader import as_it_is
-from ..log.record import FIRST, LINE_BYTES, parse_line
+from ..log.record import FIRST, LINE_BYTES, Piece, parse_line
 from ..log.segments import name_of, numbers_in
 from ..log.store import Store
 from ..log.stretch import is_sound

@@ -87,11 +87,7 @@ class Topics:
 
     def names(self) -> list[str]:
         """All topics, sorted."""
-        return sorted(
-            e.name
-            for e in self._tree.walk(self._tree.folder(TOPICS))
-            if is_queue(e.name) and e.is_dir(follow_symlinks=False)
-        )
+        return self._tree.folders(self._tree.folder(TOPICS))
 
     def has(self, topic: str) -> bool:
         return self._tree.is_folder(self.folder(topic))

@@ -243,13 +243,15 @@ class Tree:
             see([n for n in some if n[0] != "." and ":" not in n])
         return True
 
+    def folders(self, path: str) -> list[str]:
+        """The folders in one that are named as queues may be, sorted."""
+        return sorted(
+            e.name for e in self.walk(path) if is_queue(e.name) and e.is_dir(follow_symlinks=False)
+        )
+
     def queues(self) -> list[str]:
         """The names of all queues, sorted."""
-        return sorted(
-            e.name
-            for e in self.walk(self._at[QUEUES])
-            if is_queue(e.name) and e.is_dir(follow_symlinks=False)
-        )
+        return self.folders(self._at[QUEUES])
 
     # -- files -----------------------------------------------------------------------------------
 

@@ -8,28 +8,12 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from typing import NamedTuple
 
 from .disk import Disk
 from .hints import End
-from .record import Closed
-from .segments import File, close_on_error, has_number, name_of, numbers_in, open_file
+from .record import Piece
+from .segments import File, close_on_error, has_number, numbers_in, open_file
 from .stretch import walk
-
-
-class Piece(NamedTuple):
-    """A segment in the chain: offsets from ``start`` to before ``end``, at positions up to
-    ``limit``. uuid: empty if it is not known."""
-
-    start: int
-    end: int
-    number: int
-    limit: int
-    uuid: str = ""
-
-    @property
-    def name(self) -> str:
-        return name_of(self.number)
 
 
 def newest(
@@ -66,10 +50,10 @@ def _base_of(disk: Disk, log: str, file: File) -> int:
     if found is None:
         return 0
     with found:
-        return before.base + walk(found, found.start, found.size, doubtful=True).ordinal
+        return before.start + walk(found, found.start, found.size, doubtful=True).ordinal
 
 
-def lines_before(disk: Disk, log: str, file: File) -> tuple[Closed, Closed]:
+def lines_before(disk: Disk, log: str, file: File) -> tuple[Piece, Piece]:
     """The segment that a segment follows, and the one which that follows. Raises OSError."""
     if file.line is not None:
         return file.line.before
@@ -80,11 +64,9 @@ def lines_before(disk: Disk, log: str, file: File) -> tuple[Closed, Closed]:
             size = found.size
             found.close()
             if found.line is not None and found.line.log == log:
-                before = Closed(
-                    *(number, found.base, file.base - found.base, size, found.line.uuid)
-                )
+                before = Piece(number, found.base, file.base, size, found.line.uuid)
                 return before, found.line.before[0]
-    return Closed(), Closed()
+    return Piece(), Piece()
 
 
 def chain(disk: Disk, log: str, last: Piece, known: list[Piece]) -> list[Piece]:
@@ -94,28 +76,26 @@ def chain(disk: Disk, log: str, last: Piece, known: list[Piece]) -> list[Piece]:
     own messages: the line behind it says which they are, and what comes before it.
     """
     at = {piece: number for number, piece in enumerate(known)}
-    found, carried = [last], Closed()
+    found, carried = [last], Piece()
     while True:
         before, carried = _before(disk, log, found[-1], carried)
         if not before.number:
             break
-        end = before.base + before.messages
-        piece = Piece(before.base, end, before.number, before.position, before.uuid)
-        if piece in at:
-            found += reversed(known[: at[piece] + 1])
+        if before in at:
+            found += reversed(known[: at[before] + 1])
             break
-        found.append(piece)
+        found.append(before)
     return without_gone(disk, log, found[::-1])
 
 
-def _before(disk: Disk, log: str, piece: Piece, carried: Closed) -> tuple[Closed, Closed]:
+def _before(disk: Disk, log: str, piece: Piece, carried: Piece) -> tuple[Piece, Piece]:
     """The segment before one, and the one before that; carried: what the line behind it said."""
     file = open_piece(disk, log, piece)
     if file is None:
-        return carried, Closed()
+        return carried, Piece()
     file.close()
     if file.line is None and carried.number:
-        return carried, Closed()
+        return carried, Piece()
     return lines_before(disk, log, file)
 
 
@@ -125,7 +105,7 @@ def open_piece(disk: Disk, log: str, piece: Piece) -> File | None:
     line = file.line if file is not None else None
     if file is None or line is None:
         return file
-    if line.log == log and piece.uuid in ("", line.uuid):
+    if line.log == log and piece.uuid in ("-", line.uuid):
         return file
     file.close()  # a stopped writer has made one of this number, when that was gone
     return None

@@ -18,7 +18,6 @@ from ..errors import (
     as_unavailable,
 )
 from ..layout.message import NewMessage
-from ..layout.names import is_queue
 from ..layout.settings import check_number
 from .channel import Channel
 from .log_settings import LogSettings
@@ -343,11 +342,7 @@ class Log:
         """The names of the log's channels, sorted."""
         disk = self._store.disk
         with as_unavailable(f"cannot list the channels of log {self.name!r}"):
-            return sorted(
-                found.name
-                for found in disk.tree.walk(disk.channels)
-                if is_queue(found.name) and found.is_dir(follow_symlinks=False)
-            )
+            return disk.tree.folders(disk.channels)
 
     @property
     def _store(self) -> Store:

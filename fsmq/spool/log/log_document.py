@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .log_settings import LogSettings
 
 
+@dataclass(frozen=True, slots=True)
 class Document:
     """``log.json``: who the log is, and its settings. members: all that it had, known or not."""
 
-    def __init__(
-        self,
-        uuid: str,
-        settings: LogSettings,
-        host: str,
-        created_at: float,
-        members: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.uuid = uuid
-        self.settings = settings
-        self.host = host
-        self.created_at = created_at
-        self.members = members or {}
+    uuid: str
+    settings: LogSettings
+    host: str
+    created_at: float
+    members: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         about = {"uuid": self.uuid, "host": self.host, "created_at": self.created_at}

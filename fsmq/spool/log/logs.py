@@ -6,13 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 from ..context import OpenSpool
 from ..durability.settings_lock import LOG, settings_held
 from ..errors import NoSuchLog, as_unavailable, understood
-from ..layout.names import check_queue, is_queue
+from ..layout.names import check_queue
 from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
@@ -135,11 +136,7 @@ class Logs:
         """The names of all logs, sorted. Raises Unavailable."""
         tree = self.context.tree
         with as_unavailable("cannot list the logs"):
-            return sorted(
-                found.name
-                for found in tree.walk(tree.folder(LOGS))
-                if is_queue(found.name) and found.is_dir(follow_symlinks=False)
-            )
+            return tree.folders(tree.folder(LOGS))
 
     def create(self, name: str, settings: Mapping[str, Any] | None = None) -> bool:
         """Create a log durably; False if it was there, and is as it was.
@@ -208,7 +205,7 @@ class Logs:
     def _replace(self, store: Store, settings: LogSettings) -> None:
         known = store.about()
         host = host_name() if settings.writers == "host" else known.host
-        document = Document(known.uuid, settings, host, known.created_at, known.members)
+        document = replace(known, settings=settings, host=host)
         try:
             self.context.tree.replace(f"{store.disk.folder}/{LOG_FILE}", document.encode())
         except FileNotFoundError:

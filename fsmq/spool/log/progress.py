@@ -65,7 +65,6 @@ class Progress:
         self.keys = Keys()
         self.scanned = 0
         self._holds: set[Hold] = set()
-        self._claimed: set[Hold] = set()
         self._numbers = count()
         self._now_ns = 0
         self._timers: list[tuple[int, int, Hold]] = []
@@ -119,7 +118,7 @@ class Progress:
         for hold in {self.owner[offset] for offset in held}:
             hold.ranges.remove(start, end)
             if not hold.ranges:
-                for holds in (self._holds, self._claimed, self.poison):
+                for holds in (self._holds, self.poison):
                     holds.discard(hold)
         return held
 
@@ -155,8 +154,6 @@ class Progress:
 
     def _schedule(self, hold: Hold) -> None:
         hold.is_due = False
-        if hold.is_claimed:
-            self._claimed.add(hold)
         heapq.heappush(self._timers, (hold.deadline_ns, next(self._numbers), hold))
         if len(self._timers) > 2 * len(self._holds) + _MOST_ENDED:
             self._timers = [timer for timer in self._timers if timer[2] in self._holds]
@@ -174,7 +171,6 @@ class Progress:
             if hold not in self._holds:
                 continue
             hold.is_due = True
-            self._claimed.discard(hold)
             if self.most is not None and hold.deliveries >= self.most:
                 self.poison.add(hold)
                 continue
@@ -190,7 +186,7 @@ class Progress:
     @property
     def is_any_claimed(self) -> bool:
         """Whether there is a claim that has not ended."""
-        return bool(self._claimed)
+        return any(hold.is_claimed for hold in self._holds)
 
     def due(self) -> Generator[tuple[int, Hold]]:
         """Offsets whose holds have ended and are no poison, the lowest first."""

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from ..errors import OffsetGone, Unavailable
 from .blocks import Block, Blocks, block_end, read_block
-from .chain import Piece, chain, find, newest, open_piece
+from .chain import chain, find, newest, open_piece
 from .disk import Disk
 from .hints import End, read_hint
 from .ranges import Range
-from .record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, find_mark
+from .record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, Piece, find_mark
 from .segments import File, none_if_gone
 from .stretch import read_stretch, walk
 
@@ -313,7 +313,7 @@ def _end_with(block: Block, piece: Piece) -> None:
 
 def piece_of(end: End) -> Piece:
     """The newest segment up to a place."""
-    return Piece(end.base, end.offset, end.number, end.position)
+    return Piece(end.number, end.base, end.offset, end.position)
 
 
 def as_it_is(disk: Disk, log: str) -> Known:

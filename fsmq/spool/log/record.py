@@ -159,14 +159,14 @@ def entry(
     return Entry(block, body, id)
 
 
-class Closed(NamedTuple):
-    """A segment that takes no more: its number, the offset of its first message, how many count, at
-    which position it ends, and its UUID. Number 0 is none."""
+class Piece(NamedTuple):
+    """A segment in the chain: offsets from ``start`` to before ``end``, at positions up to
+    ``limit``. number: 0 is none. uuid: "-" if it is not known."""
 
     number: int = 0
-    base: int = 0
-    messages: int = 0
-    position: int = 0
+    start: int = 0
+    end: int = 0
+    limit: int = 0
     uuid: str = "-"
 
 
@@ -183,7 +183,7 @@ class Line(NamedTuple):
     number: int
     base: int
     time_us: int
-    before: tuple[Closed, Closed]
+    before: tuple[Piece, Piece]
 
     def encode(self) -> bytes:
         """The first bytes of the segment: the line, twice."""
@@ -203,15 +203,15 @@ def parse_line(data: bytes) -> Line | None:
                 continue
             log, uuid, (number, base, time_us) = words[2], words[3], map(int, words[4:7])
             UUID(uuid)
-            before = _closed(*words[7:12]), _closed(*words[12:])
+            before = _piece(*words[7:12]), _piece(*words[12:])
         except (IndexError, ValueError, TypeError):
             continue
         return Line(log, uuid, number, base, time_us, before)
     return None
 
 
-def _closed(number: str, base: str, messages: str, position: str, uuid: str) -> Closed:
-    return Closed(int(number), int(base), int(messages), int(position), uuid)
+def _piece(number: str, start: str, end: str, limit: str, uuid: str) -> Piece:
+    return Piece(int(number), int(start), int(end), int(limit), uuid)
 
 
 def pack(header: bytes, body: bytes, time_us: int, flags: int) -> bytes:

@@ -9,57 +9,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 
 from ..errors import NoSuchChannel
-from .chain import Piece
 from .channels import ChannelStore
-from .ranges import Range
+from .logs import Logs
 from .reader import Known
-from .record import FIRST
+from .record import FIRST, Piece
 from .store import Store
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a look has done: how many segments went, how many messages channels have lost by that,
-    and which offsets are gone."""
-
-    removed: int = 0
-    lost: int = 0
-    ranges: list[Range] = field(default_factory=list)
-
-
 class Retention:
-    """Applies the retention of one log. channels: all of its channels. held: keeps others out who
-    change settings of the log or of a channel, or make one of them anew."""
+    """Applies the retention of one log."""
 
-    def __init__(
-        self,
-        store: Store,
-        channels: Callable[[], list[ChannelStore]],
-        held: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, logs: Logs, store: Store) -> None:
+        self._logs = logs
         self._store = store
         self._disk = store.disk
-        self._channels = channels
-        self._held = held
 
-    def step(self) -> Outcome:
-        """Remove what may go now. Raises NoSuchLog, Unavailable, OSError."""
-        outcome = Outcome()
+    def step(self) -> int:
+        """Remove what may go now; how many segments went.
+
+        Raises NoSuchLog, Unavailable, OSError.
+        """
+        removed = 0
         while self._due() is not None:  # mostly nothing is, and nobody has to wait
-            with self._held():
+            with self._logs.held(self._disk.name):
                 due = self._due()  # by what is in force until it is done
                 if due is None:
                     break
-                due(outcome)
-        return outcome
+                removed += due()
+        return removed
 
-    def _due(self) -> Callable[[Outcome], None] | None:
+    def _due(self) -> Callable[[], int] | None:
         """What is to be done next."""
         settings = self._store.about_ours().settings
         pieces = self._store.known(True).pieces
@@ -111,22 +95,32 @@ class Retention:
             is_any = True
         return is_any
 
-    def _begin_another(self, outcome: Outcome) -> None:
+    def _begin_another(self) -> int:
         """Begin a segment behind the newest one, which may go then."""
         with self._store.writing() as tail:
             tail.roll_if_used()
+        return 0
 
-    def _remove(self, piece: Piece, outcome: Outcome) -> None:
+    def _remove(self, piece: Piece) -> int:
+        name, context, lost = self._disk.name, self._logs.context, 0
         for channel in self._channels():
             with suppress(NoSuchChannel):
-                outcome.lost += channel.lose_before(piece.end)
+                lost += channel.lose_before(piece.end)
         with self._store.writing() as tail:
-            outcome.removed += tail.remove_through(piece.number)
-        outcome.ranges.append((piece.start, piece.end))
+            removed = tail.remove_through(piece.number)
+        context.metrics.count(("log_lost", name), lost)
+        context.metrics.count(("log_removed", name), removed)
+        context.journal.note_of_log("retired", name, None, [(piece.start, piece.end)])
+        return removed
 
-    def _refuse(self, refuses: bool, outcome: Outcome) -> None:
+    def _channels(self) -> list[ChannelStore]:
+        names = self._disk.tree.folders(self._disk.channels)
+        return [self._logs.channel_of(self._store, name) for name in names]
+
+    def _refuse(self, refuses: bool) -> int:
         if not refuses:
             self._disk.tree.unlink(self._disk.refuses)
-            return
+            return 0
         with suppress(FileExistsError):
             os.close(self._disk.tree.create(self._disk.refuses))
+        return 0

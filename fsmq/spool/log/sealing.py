@@ -14,7 +14,7 @@ from ..layout.uuids import uuid7
 from .chain import lines_before
 from .disk import Disk
 from .hints import End
-from .record import Closed, Line
+from .record import Line, Piece
 from .segments import SYNCED, File, name_of, open_file
 from .stretch import walk
 
@@ -46,10 +46,10 @@ def begin(
     file, end: the segment that it follows, and where that ends; None if there is none. One that
         has no messages is not followed, but what that follows. base: its first offset.
     """
-    before = lines_before(disk, log, file) if file is not None else (Closed(), Closed())
+    before = lines_before(disk, log, file) if file is not None else (Piece(), Piece())
     if end.ordinal:
-        uuid = file.line.uuid if file is not None and file.line is not None else ""
-        before = Closed(end.number, end.base, end.ordinal, end.position, uuid), before[0]
+        uuid = file.line.uuid if file is not None and file.line is not None else "-"
+        before = Piece(end.number, end.base, end.offset, end.position, uuid), before[0]
     line = Line(log, uuid7(), number, base, end.time_us, before)
     write_at(fd, line.encode(), 0)
     disk.sync_file(fd)
@@ -87,6 +87,6 @@ def has_counted(disk: Disk, number: int, end: End) -> bool:
             return False
         before = file.line.before[0]
         if before.number == end.number:
-            return before.position >= end.position
+            return before.limit >= end.position
         number = before.number
     return False

@@ -11,7 +11,7 @@ from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, un
 from ..layout import documents
 from ..records.peers import host_name
 from .blocks import Blocks
-from .chain import Piece, chain, without_gone
+from .chain import chain, without_gone
 from .dedupe import Ids
 from .disk import LOG_FILE, Disk
 from .hints import PATIENCE_S, End
@@ -19,7 +19,7 @@ from .joint import Batch, Joint
 from .log_document import Document
 from .log_settings import LogSettings
 from .reader import PAGE_BYTES, Known, Page, Reader, piece_of
-from .record import Entry
+from .record import Entry, Piece
 from .segments import open_file
 from .stretch import read_stretch
 from .tail import LogTail
@@ -276,7 +276,9 @@ class Store:
             last = before[-1] if before else None
             if end is not None and (last is None or end.number > last.number):
                 self._pieces = chain(self.disk, self.uuid, piece_of(end), before)
-            elif end is not None and last and (end.number, end.position) > last[2:4]:
+            elif (
+                end is not None and last and end.number == last.number and end.position > last.limit
+            ):
                 self._pieces = [*before[:-1], piece_of(end)]
             if fresh:
                 self._pieces = without_gone(self.disk, self.uuid, self._pieces)

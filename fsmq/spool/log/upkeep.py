@@ -64,18 +64,8 @@ class Upkeep:
         if not store.is_settled():
             store.settle()
         self._remove_left(store.disk.channels)
-        log = Log(self._logs.spool, self._logs, store.disk.name)
-        self._tend_channels(log)
-        retention = Retention(
-            store,
-            lambda: [self._logs.channel_of(store, name) for name in log.channels()],
-            lambda: self._logs.held(log.name),
-        )
-        outcome, context = retention.step(), self._logs.context
-        context.metrics.count(("log_removed", log.name), outcome.removed)
-        context.metrics.count(("log_lost", log.name), outcome.lost)
-        if outcome.ranges:
-            context.journal.note_of_log("retired", log.name, None, outcome.ranges)
+        self._tend_channels(Log(self._logs.spool, self._logs, store.disk.name))
+        Retention(self._logs, store).step()
 
     def _remove_left(self, folder: str) -> None:
         """Remove drafts whose writers died."""

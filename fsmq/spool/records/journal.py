@@ -97,8 +97,6 @@ class _Noted(NamedTuple):
 class NoJournal:
     """Keeps nothing."""
 
-    keeps = False
-
     def note(self, event: str, queue: str, message_id: str, **details: Unpack[Details]) -> None:
         """Note a step of a message; never raises and never waits."""
         self.note_all(event, queue, [(message_id, details)])
@@ -133,7 +131,6 @@ class Journal(NoJournal):
     clock: gives Unix seconds.
     """
 
-    keeps = True
     _open: ClassVar[weakref.WeakSet[Journal]] = weakref.WeakSet()
 
     def __init__(
