@@ -62,15 +62,11 @@ class LockFile:
 
     def __init__(self, tree: Tree, path: str, flags: int = os.O_RDWR | os.O_CREAT) -> None:
         self._tree = tree
-        self._path = path
+        self.path = path
         self._fd = tree.create_with(path, flags)
         self._inode = os.fstat(self._fd).st_ino
         self._mutex = threading.Lock()
         self._open.add(self)
-
-    @property
-    def path(self) -> str:
-        return self._path
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -79,7 +75,7 @@ class LockFile:
 
     def is_current(self) -> bool:
         """Whether the file still has its name. It is open, so no other can have its number."""
-        found = self._tree.look(self._path)
+        found = self._tree.look(self.path)
         return found is not None and found.st_ino == self._inode
 
     @contextmanager
@@ -94,7 +90,7 @@ class LockFile:
     def lock(self, patience_s: float = PATIENCE_S) -> None:
         """Take the lock. Raises Unavailable if another process has it for long."""
         if not self._mutex.acquire(timeout=patience_s):
-            raise _busy(self._path)
+            raise _busy(self.path)
         try:
             self._lock(patience_s)
         except BaseException:
@@ -114,7 +110,7 @@ class LockFile:
                 return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise _busy(self._path) from None
+                    raise _busy(self.path) from None
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -125,7 +121,7 @@ class LockFile:
     def write_bytes(self, data: bytes, start: int = 0) -> None:
         """Replace bytes of the file."""
         if os.pwrite(self._fd, data, start) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
 
     @classmethod
     def _leave_to_parent(cls) -> None:
@@ -149,7 +145,7 @@ class Hint(LockFile):
     def read(self) -> End | None:
         """What the file says; None if nothing that verifies."""
         if self._tree.network:
-            return read_hint(self._tree, self._path)  # an old descriptor may show what was
+            return read_hint(self._tree, self.path)  # an old descriptor may show what was
         # A writer may be at it: the checksum tells, and a second look finds it whole.
         for _ in range(3):
             data = self.read_bytes(_HINT_BYTES)

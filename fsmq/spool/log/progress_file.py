@@ -127,7 +127,7 @@ class ProgressFile(LockFile):
         """FileNotFoundError if the file is not in a folder: another one has that path now."""
         found = os.stat(progress_name(self.number), dir_fd=folder, follow_symlinks=False)
         if found.st_ino != self._inode:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
 
 
 def _link(folder: int, draft: str, name: str) -> bool:

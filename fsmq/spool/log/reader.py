@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..errors import OffsetGone, Unavailable
 from .blocks import Block, Blocks, block_end, read_block
@@ -16,12 +17,13 @@ from .disk import Disk
 from .hints import End, read_hint
 from .ranges import Range
 from .record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, Piece, find_mark
-from .segments import File, none_if_gone
+from .segments import File
 from .stretch import read_stretch, walk
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
 PAGE_BYTES = 64 * 1024 * 1024
 _numbers = itertools.count()
+T = TypeVar("T")
 
 
 class Known(NamedTuple):
@@ -105,40 +107,54 @@ class Reader:
 
     # -- blocks ----------------------------------------------------------------------------------
 
-    @none_if_gone
     def _block(self, piece: Piece, offset: int) -> Block | None:
         """The block with an offset of a piece; None if the file is gone."""
-        log = self._number
         with self._lock:
-            file: File | None = None
             places = self._places.get(piece.number, [])
             at = bisect_right(places, (offset, 1 << 62)) - 1
-            try:
-                if at >= 0:
-                    begin, position = places[at]
-                    block = self._blocks.get(log, piece.number, position)
-                    if block is not None and offset < block.next:
-                        return block
-                file = self._open(piece)
-                if file is None:
-                    return None
-                if at >= 0 and block is not None and offset == block.next:
-                    if block.position < block_end(position):
-                        return self._grow(file, block, position, piece)
-                    begin, position = block.next, block.position
-                elif at < 0 or begin != offset:
-                    begin, position = self._place(file, piece, offset)
-                block = self._read(file, begin, position, piece)
-                while begin < block.next <= offset:  # a large message is a block of its own
-                    begin, position = block.next, block.position
-                    block = self._read(file, begin, position, piece)
+            begin, position = places[at] if at >= 0 else (-1, -1)
+            block = self._blocks.get(self._number, piece.number, position)
+            if block is not None and offset < block.next:
                 return block
-            finally:
-                if file is not None:
-                    file.close()
+            return self._look_into(
+                piece, lambda file: self._read_up_to(offset, file, piece, begin, position, block)
+            )
 
-    def _open(self, piece: Piece) -> File | None:
-        return open_piece(self._disk, self._log, piece)
+    def _read_up_to(
+        self,
+        offset: int,
+        file: File,
+        piece: Piece,
+        begin: int,
+        position: int,
+        before: Block | None,
+    ) -> Block:
+        """The block with an offset. before: one that begins at a place, and ends in front of it."""
+        if before is not None and offset == before.next:
+            if before.position < block_end(position):
+                return self._grow(file, before, position, piece)
+            begin, position = before.next, before.position
+        elif begin != offset:
+            begin, position = self._place(file, piece, offset)
+        block = self._read(file, begin, position, piece)
+        while begin < block.next <= offset:  # a large message is a block of its own
+            begin, position = block.next, block.position
+            block = self._read(file, begin, position, piece)
+        return block
+
+    def _look_into(self, piece: Piece, look: Callable[[File], T]) -> T | None:
+        """What a look into the file of a piece gives; None if another host has removed it, also
+        meanwhile."""
+        try:
+            file = open_piece(self._disk, self._log, piece)
+            if file is None:
+                return None
+            with file:
+                return look(file)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return None
+            raise
 
     def _read(self, file: File, begin: int, position: int, piece: Piece) -> Block:
         block = read_block(file, position, begin, piece.limit, piece.end)
@@ -159,11 +175,7 @@ class Reader:
 
     def _place(self, file: File, piece: Piece, offset: int) -> tuple[int, int]:
         """A record at or before an offset, and not far from it: its offset and position."""
-
-        def is_before(mark_offset: int, position: int) -> bool:
-            return mark_offset <= offset
-
-        return self._search(file, piece, is_before)
+        return self._search(file, piece, lambda mark_offset, _: mark_offset <= offset)
 
     def _search(
         self, file: File, piece: Piece, is_before: Callable[[int, int], bool]
@@ -210,8 +222,11 @@ class Reader:
         if not low:
             return known.first
         piece = pieces[low - 1]
-        found = self._offset_in(piece, time_us)
-        offset = piece.start if found is None else found
+        found = self._look_into(
+            piece,
+            lambda file: self._search(file, piece, lambda _, at: _time_at(file, at) < time_us),
+        )
+        offset = piece.start if found is None else found[0]
         while offset < piece.end:
             page = self.page(offset, 1000)
             for message in page.messages:
@@ -222,34 +237,11 @@ class Reader:
             offset = page.next
         return min(offset, known.end)
 
-    @none_if_gone
-    def _offset_in(self, piece: Piece, time_us: int) -> int | None:
-        file = self._open(piece)
-        if file is None:
-            return None
-        with file:
-            offset, _ = self._search(
-                file, piece, lambda _, position: _time_at(file, position) < time_us
-            )
-        return max(offset, piece.start)
-
-    @none_if_gone
-    def _position(self, piece: Piece, offset: int) -> int | None:
-        """Where an offset is in the file of a piece, about; None if the file is gone."""
-        file = self._open(piece)
-        if file is None:
-            return None
-        with file:
-            return self._place(file, piece, offset)[1]
-
-    @none_if_gone
     def first_time(self, piece: Piece) -> int | None:
         """The time of a piece's first message, µs; 0 if it has none, None if the file is gone."""
-        file = self._open(piece)
-        if file is None:
-            return None
-        with file:
-            return _time_at(file, FIRST) if piece.limit > FIRST else 0
+        if piece.limit <= FIRST:
+            return 0
+        return self._look_into(piece, lambda file: _time_at(file, FIRST))
 
     def last_time_us(self, known: Known) -> int:
         """The time of the last message; 0 if there is none."""
@@ -272,7 +264,9 @@ class Reader:
         at = find(known.pieces, offset)
         total = sum(piece.limit - FIRST for piece in known.pieces[at:])
         if total and offset > known.pieces[at].start:
-            total -= (self._position(known.pieces[at], offset) or FIRST) - FIRST
+            piece = known.pieces[at]
+            found = self._look_into(piece, lambda file: self._place(file, piece, offset))
+            total -= (found[1] if found is not None else FIRST) - FIRST
         return total if offset < known.end else 0
 
 

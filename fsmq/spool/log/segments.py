@@ -7,12 +7,11 @@ takes longer than the bytes.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import ParamSpec, Self, TypeVar
+from typing import Self
 from uuid import UUID
 
 from ..layout.files import write_at
@@ -20,8 +19,6 @@ from .disk import GONE, Disk
 from .hints import End, LockFile
 from .record import FIRST, HEAD_BYTES, Line, any_mark, parse_line
 
-P = ParamSpec("P")
-T = TypeVar("T")
 # An NFS client may write more than it was given, of a page that it knows; not with this.
 SYNCED = os.O_DSYNC
 _SEARCHED = 1 << 20  # bytes in which a mark is looked for, if the line is damaged
@@ -185,17 +182,3 @@ def open_file(disk: Disk, number: int, access: int = os.O_RDONLY, base: int = 0)
 def has_number(disk: Disk, number: int) -> bool:
     """Whether a segment of this number was begun, and not removed. Raises OSError."""
     return disk.tree.stat(f"{disk.segments}/{name_of(number)}") is not None
-
-
-def none_if_gone(read: Callable[P, T]) -> Callable[P, T | None]:
-    """Of a file that another host removes while it is read, give what is given of a missing one."""
-
-    def give(*args: P.args, **kwargs: P.kwargs) -> T | None:
-        try:
-            return read(*args, **kwargs)
-        except OSError as error:
-            if error.errno == errno.ESTALE:
-                return None
-            raise
-
-    return give

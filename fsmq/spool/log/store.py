@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, unavailable
+from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, as_unavailable
 from ..layout import documents
 from ..records.peers import host_name
 from .blocks import Blocks
@@ -157,10 +157,8 @@ class Store:
         return self._joint.publish_each(batches)
 
     def _run(self, group: list[Batch]) -> None:
-        try:
+        with as_unavailable(f"cannot publish to log {self.disk.name!r}"):
             self._publish(group)
-        except OSError as error:
-            raise unavailable(error, f"cannot publish to log {self.disk.name!r}") from error
 
     def check_open(self) -> Document:
         """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter. Raises OSError."""
@@ -256,10 +254,8 @@ class Store:
 
     def known(self, fresh: bool = False) -> Known:
         """What there is to read now. Raises NoSuchLog, Unavailable."""
-        try:
+        with as_unavailable(f"cannot read log {self.disk.name!r}"):
             return self._known_now(fresh)
-        except OSError as error:
-            raise unavailable(error, f"cannot read log {self.disk.name!r}") from error
 
     def first(self) -> int:
         """The first offset that is left; where the log ends if it has no messages."""
@@ -327,7 +323,5 @@ class Store:
 
     def page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
         """Messages from an offset on. Raises OffsetGone, NoSuchLog, Unavailable."""
-        try:
+        with as_unavailable(f"cannot read log {self.disk.name!r}"):
             return self.reader.page(offset, count, max_bytes)
-        except OSError as error:
-            raise unavailable(error, f"cannot read log {self.disk.name!r}") from error
