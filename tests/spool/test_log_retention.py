@@ -43,7 +43,7 @@ def fill(log: Log, clock: Clock, batches: int = 10) -> None:
 def tend(log: Log) -> None:
     upkeep = Upkeep(log.spool.open_logs)  # type: ignore[attr-defined]
     for _ in range(3):
-        upkeep.step(every_s=0.0)
+        upkeep.step()
 
 
 def test_without_channels_age_decides(log: Log, clock: Clock) -> None:
@@ -272,7 +272,7 @@ def test_a_channel_that_is_used_just_before_it_goes_stays(
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Logs, "held", stopped)
-            Upkeep(logs).step(every_s=0.0)
+            Upkeep(logs).step()
     assert log.channels() == ["browser"]
 
 
@@ -286,7 +286,7 @@ def test_who_makes_a_log_or_a_channel_for_an_hour_is_told_that_it_is_gone(
     def stopped(tree: Tree, source: str, target: str, **options: bool) -> bool:
         if tree is spool.tree and target in ("logs/users", "logs/users/channels/slow"):
             with Spool(spool.tree.root, sync="none", clock=later) as other:
-                Upkeep(other.open_logs).step(every_s=0.0)
+                Upkeep(other.open_logs).step()
         return rename(tree, source, target, **options)
 
     later.now = time.time() + 2 * HOUR_S
@@ -360,7 +360,7 @@ def test_a_mover_that_was_stopped_lets_no_log_refuse_that_was_made_anew(
         return found
 
     monkeypatch.setattr(Retention, "_is_any_behind", stopped)
-    Upkeep(spool.open_logs).step(every_s=0.0)
+    Upkeep(spool.open_logs).step()
     assert log.publish(b"new") == 0
 
 
@@ -379,7 +379,7 @@ def test_a_channel_that_loses_messages_while_nobody_uses_it_expires(
         clock.advance(2 * HOUR_S)
         log.channel("used").claim()
         assert log.channels() == ["idle", "used"]
-        Upkeep(spool.open_logs).step(every_s=0.0)
+        Upkeep(spool.open_logs).step()
         assert log.channel("used").state().lost > lost
         lost = log.channel("used").state().lost
     assert log.channels() == ["used"]

@@ -39,4 +39,4 @@ class LogsOfSpool:
         What killed writers left becomes durable, retention is applied, poison messages are buried.
         Raises Unavailable.
         """
-        Upkeep(self.open_logs).step(every_s=0.0)
+        Upkeep(self.open_logs).step()

@@ -39,26 +39,18 @@ class Upkeep:
     ) -> None:
         self._logs = logs
         self._on_fault = on_fault
-        self._due: dict[str, float] = {}
 
-    def step(self, every_s: float = EVERY_S) -> float:
-        """Do what is due; in how many seconds there is more to do. Raises Unavailable."""
-        now = time.monotonic()
+    def step(self) -> None:
+        """Do what is to be done now. Raises Unavailable."""
         self._remove_left(self._logs.context.tree.folder(LOGS))
-        names = self._logs.names()
-        self._due = {name: self._due.get(name, now) for name in names}
-        for name in names:
-            if self._due[name] > now:
-                continue
+        for name in self._logs.names():
             try:
                 self._tend(self._logs.store(name))
             except NoSuchLog:
                 continue
             except (FsmqError, OSError) as error:
                 self._on_fault(f"logs/{name}", error)
-            self._due[name] = time.monotonic() + every_s
         self._logs.close_idle()
-        return max(0.0, min([every_s, *(due - time.monotonic() for due in self._due.values())]))
 
     def _tend(self, store: Store) -> None:
         if not store.is_settled():
@@ -127,10 +119,10 @@ class UpkeepThread:
         self.syncer.close()
 
     def _run(self) -> None:
-        pause = 0.0
-        while not self._stopping.wait(pause):
+        due = time.monotonic()
+        while not self._stopping.wait(max(0.0, due - time.monotonic())):
+            due = time.monotonic() + EVERY_S
             try:
-                pause = self._upkeep.step()
+                self._upkeep.step()
             except Exception as error:  # a slip with one log must not end the work for all
                 self._on_fault("logs", error)
-                pause = EVERY_S
