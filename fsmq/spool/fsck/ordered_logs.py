@@ -69,7 +69,7 @@ class LogRules:
             if not is_queue(channel):
                 yield partial(self._other, folder, "a channel")
                 continue
-            yield partial(self._settings, f"{folder}/channel.json", _channel_settings)
+            yield partial(self._settings, f"{folder}/channel.json", ChannelSettings.of)
             yield partial(self._progress, folder)
 
     def _names(self, folder: str) -> list[str]:
@@ -241,8 +241,3 @@ def _is_sound(store: Store, piece: Piece) -> bool:
         return True
     with file:
         return is_sound(file, piece.limit)
-
-
-def _channel_settings(found: dict[str, object]) -> object:
-    known = ChannelSettings().as_dict()
-    return ChannelSettings().changed({n: v for n, v in found.items() if n in known})

@@ -28,8 +28,7 @@ class Document:
     @classmethod
     def parse(cls, found: dict[str, Any]) -> Document:
         """Raises ValueError, InvalidValue."""
-        known = LogSettings().as_dict()
-        settings = LogSettings().changed({n: v for n, v in found.items() if n in known})
+        settings = LogSettings.of(found)
         uuid, host, created = found.get("uuid"), found.get("host"), found.get("created_at")
         if not isinstance(uuid, str) or not isinstance(host, str | None):
             raise ValueError("uuid or host is not text")

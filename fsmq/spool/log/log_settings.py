@@ -23,6 +23,13 @@ def _setting(default: Any, kind: Kind, means: str, null: str = "") -> Any:
 
 
 class _Settings:
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """Those that a document has, among members that this version may not know. Raises
+        InvalidValue."""
+        known = settings_of(cls)
+        return cls().changed({name: v for name, v in document.items() if name in known})
+
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """These settings with some changed.
 

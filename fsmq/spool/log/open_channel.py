@@ -80,8 +80,7 @@ class OpenChannel:
 
     def read_settings(self) -> ChannelSettings:
         """What the file says; the defaults where there is none. Raises ValueError, OSError."""
-        known = ChannelSettings().as_dict()
-        return ChannelSettings().changed({n: v for n, v in self._members().items() if n in known})
+        return ChannelSettings.of(self._members())
 
     def _members(self) -> dict[str, Any]:
         try:
