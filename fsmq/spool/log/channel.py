@@ -19,11 +19,12 @@ from ..errors import (
     understood,
 )
 from ..layout.dead_letter import check_reason
+from ..layout.names import check_queue
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from ..verbs import creation
 from . import channel_files
 from .burial import bury
-from .channel_files import CHANNEL_FILE, check_channel
+from .channel_files import CHANNEL_FILE
 from .channels import ChannelStore
 from .handed import ChannelMessage, Given, Handed, claims_of, generation_of, offset_of
 from .handing import Asked
@@ -75,7 +76,7 @@ class Channel:
 
     def __init__(self, of: Log, name: str) -> None:
         self.log = of
-        self.name = check_channel(name)
+        self.name = check_queue(name, "channel")
 
     def __repr__(self) -> str:
         return f"<Channel {self.name!r} of {self.log!r}>"

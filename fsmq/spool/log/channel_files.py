@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 from ..layout.files import write_all
-from ..layout.names import check_queue
 from ..layout.uuids import uuid7
 from .disk import Disk
 from .lines import DONE, Line, Tally
@@ -17,11 +16,6 @@ from .progress_file import progress_name
 
 CHANNEL_FILE = "channel.json"
 MAX_FILE_BYTES = 64 * 1024
-
-
-def check_channel(name: str) -> str:
-    """Return what may name a channel. Raises InvalidValue."""
-    return check_queue(name, "channel")
 
 
 def create(disk: Disk, name: str, start: int, settings: ChannelSettings) -> bool:
