@@ -259,7 +259,7 @@ def test_a_stopped_writer_keeps_others_out_for_seconds_only(
     log.publish(b"first")
     with (
         Spool(spool.tree.root, sync="none") as stopped,
-        stopped.log("users")._store.tail() as its,
+        stopped.log("users")._store.tail as its,
     ):
 
         def publish() -> None:
@@ -333,7 +333,7 @@ def test_an_append_that_was_cut_off_is_not_answered_when_the_log_has_grown_past_
         log, other = one.log("users"), two.log("users")
         log.create(writers="host", segment_bytes=4096)
         assert [log.publish(b"0"), other.publish(b"1")] == [0, 1]
-        with other._store.tail() as stopped:
+        with other._store.tail as stopped:
             with stopped.locked():
                 _, end = stopped.append([[entry(b"stopped")]], 4096)
             syncs.left = 1
@@ -353,7 +353,7 @@ def test_an_append_that_others_have_synced_is_answered_when_the_log_has_grown_pa
         log, other = one.log("users"), two.log("users")
         log.create(writers="host", segment_bytes=4096)
         assert [log.publish(b"0"), other.publish(b"1")] == [0, 1]
-        with other._store.tail() as stopped:
+        with other._store.tail as stopped:
             with stopped.locked():
                 _, end = stopped.append([[entry(b"stopped")]], 4096)
             for number in range(10):
@@ -432,7 +432,7 @@ def test_what_a_late_note_of_a_stopped_writer_hides_the_mover_shows(log: Log, sp
     path.write_bytes(late)
     with Spool(spool.tree.root, sync="none", delivers=False) as other:
         there = other.log("users")
-        with there._store.tail() as tail:
+        with there._store.tail as tail:
             tail._sync_is_known = True  # it has read the log before
         assert bodies(there) == [b"first"]
         spool.tend_logs()
@@ -483,7 +483,7 @@ def test_who_is_at_work_on_a_log_that_is_made_anew_changes_nothing_of_it(
         before: list[str] = []
 
         def go_on() -> None:
-            with other._store.tail() as tail, tail.locked():
+            with other._store.tail as tail, tail.locked():
                 log.delete()
                 log.create(writers=writers)
                 assert log.publish(b"new") == 0

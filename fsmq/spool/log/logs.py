@@ -30,11 +30,6 @@ _MOST_OPEN = 256
 _IDLE_S = 60.0
 
 
-def check_log(name: str) -> str:
-    """Return what may name a log. Raises InvalidValue."""
-    return check_queue(name, "log")
-
-
 class Logs:
     """Safe in threads."""
 
@@ -63,14 +58,14 @@ class Logs:
     def disk(self, name: str) -> Disk:
         """The folder of a log, whether there is one or not."""
         clock = self.context.clock
-        return Disk(self.context.tree, check_log(name), clock, self.syncer.mode != "none")
+        return Disk(self.context.tree, check_queue(name, "log"), clock, self.syncer.mode != "none")
 
     def store(self, name: str) -> Store:
         """A log, opened. Raises NoSuchLog, Unavailable."""
         with as_unavailable(f"cannot open log {name!r}"), self._lock:
             found = self._stores.get(name)
             if found is not None and not found.is_current():
-                self._drop(found)
+                self._close(found)
                 found = None
             if found is None:
                 found = self._stores[name] = Store(self.disk(name), self.blocks, self._opened)
@@ -88,13 +83,13 @@ class Logs:
             self._keep(store)
 
     def _keep(self, store: Store) -> None:
-        store.used_at = time.monotonic()
+        store.tail.used_at = now = time.monotonic()
         self._recent.add(store)
-        if store.used_at - self._swept_at > _IDLE_S:
+        if now - self._swept_at > _IDLE_S:
             self._close_idle()
         if len(self._recent) > _MOST_OPEN:
-            for other in sorted(self._recent, key=lambda one: one.used_at):
-                if self._drop(other):
+            for other in sorted(self._recent, key=lambda one: one.tail.used_at):
+                if self._close(other):
                     break
 
     def channel(self, log: str, name: str) -> ChannelStore:
@@ -111,6 +106,7 @@ class Logs:
                 found = self._channels[log, name] = ChannelStore(
                     store, name, self.syncer.sync, note
                 )
+                self._keep(store)  # they are forgotten together
             return found
 
     def close_idle(self) -> None:
@@ -120,10 +116,10 @@ class Logs:
 
     def _close_idle(self) -> None:
         self._swept_at = now = time.monotonic()
-        for store in [one for one in self._recent if now - one.used_at >= _IDLE_S]:
-            self._drop(store)
+        for store in [one for one in self._recent if now - one.tail.used_at >= _IDLE_S]:
+            self._close(store)
 
-    def _drop(self, store: Store) -> bool:
+    def _close(self, store: Store) -> bool:
         """Close the files of a log, unless a thread uses them, and forget what it has read."""
         if not store.close_if_free():
             return False
@@ -185,7 +181,7 @@ class Logs:
 
         Raises InvalidValue, NoSuchLog, Unavailable, and what it raises.
         """
-        check_log(name)
+        check_queue(name, "log")
         with as_unavailable(f"cannot store the settings of log {name!r}"), self.held(name):
             store = self.store(name)
             with understood(f"{store.disk.folder}/{LOG_FILE}"):
@@ -222,4 +218,4 @@ class Logs:
         with self._lock:
             gone = self._stores.pop(name, None)
             if gone is not None:
-                self._drop(gone)
+                self._close(gone)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..layout.message import NewMessage
+from ..layout.names import check_queue
 from .log import Log
-from .logs import Logs, check_log
+from .logs import Logs
 from .upkeep import Upkeep
 
 
@@ -20,7 +21,7 @@ class LogsOfSpool:
 
         Its verbs raise NoSuchLog if there is none of this name.
         """
-        log = Log(self.open_logs.spool, self.open_logs, check_log(name))
+        log = Log(self.open_logs.spool, self.open_logs, check_queue(name, "log"))
         if create:
             log.create()
         return log

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, as_unavailable
+from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, unavailable
 from ..layout import documents
 from ..records.peers import host_name
 from .blocks import Blocks
@@ -28,6 +28,57 @@ _MAX_FILE_BYTES = 64 * 1024
 _SHORT_S = 1.0
 
 
+class Opened:
+    """The end of a log, opened for whoever is within its ``with``, and for the next one.
+
+    open: opens it. then: called when that was done. Raises what they raise.
+    """
+
+    __slots__ = ("_lock", "_open", "_tail", "_then", "_users", "used_at")
+
+    def __init__(self, open: Callable[[], LogTail], then: Callable[[], None]) -> None:
+        self._open = open
+        self._then = then
+        self._lock = threading.Lock()
+        self._tail: LogTail | None = None
+        self._users = 0
+        self.used_at = time.monotonic()
+
+    def __enter__(self) -> LogTail:
+        self.used_at = time.monotonic()
+        with self._lock:
+            is_new = self._tail is None
+            tail = self._tail = self._tail or self._open()
+            self._users += 1
+        try:
+            if is_new:
+                self._then()
+        except BaseException:
+            self.__exit__()
+            raise
+        return tail
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+
+    def close(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
+    def close_if_free(self) -> bool:
+        """Close it unless a thread uses it; whether it is closed."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if not self._users:
+                self.close()
+            return not self._users
+        finally:
+            self._lock.release()
+
+
 class Store:
     """One log. Safe in threads. Its files are opened for whoever uses them, and closed when the log
     is idle.
@@ -39,53 +90,28 @@ class Store:
         self, disk: Disk, blocks: Blocks, opened: Callable[[Store], None] = lambda store: None
     ) -> None:
         self.disk = disk
-        self.used_at = time.monotonic()
-        self._on_open = opened
         self._version: tuple[int, ...] = ()
         self._leading = threading.Lock()
         self._joint = Joint(self._leading, self._run)
-        self._looking, self._opening = threading.Lock(), threading.Lock()
+        self._looking = threading.Lock()
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
         self.document = self.read_document()
         self.uuid = self.document.uuid
         self.reader = Reader(disk, self.uuid, blocks, self._known_now)
-        self._opened: LogTail | None = None
-        self._users = 0  # of what is opened
+        self.tail = Opened(self._open, lambda: opened(self))
 
     def close(self) -> None:
         """Close its files, and forget what was read."""
         self.reader.close()
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        self.tail.close()
 
     def close_if_free(self) -> bool:
         """The same, unless a thread uses them; whether they are closed."""
-        if not self._opening.acquire(blocking=False):
+        if not self.tail.close_if_free():
             return False
-        try:
-            if not self._users:
-                self.close()
-            return not self._users
-        finally:
-            self._opening.release()
-
-    @contextmanager
-    def tail(self) -> Iterator[LogTail]:
-        """The end of the log, whose files stay open meanwhile."""
-        self.used_at = time.monotonic()
-        with self._opening:
-            is_new = self._opened is None
-            tail = self._opened = self._opened or self._open()
-            self._users += 1
-        try:
-            if is_new:
-                self._on_open(self)
-            yield tail
-        finally:
-            with self._opening:
-                self._users -= 1
+        self.reader.close()
+        return True
 
     def _open(self) -> LogTail:
         tail = LogTail(self.disk, self.uuid, self._check_writer)
@@ -157,8 +183,10 @@ class Store:
         return self._joint.publish_each(batches)
 
     def _run(self, group: list[Batch]) -> None:
-        with as_unavailable(f"cannot publish to log {self.disk.name!r}"):
+        try:
             self._publish(group)
+        except OSError as error:
+            raise unavailable(error, f"cannot publish to log {self.disk.name!r}") from error
 
     def check_open(self) -> Document:
         """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter. Raises OSError."""
@@ -175,7 +203,7 @@ class Store:
 
     def _publish(self, group: list[Batch]) -> None:
         settings = self.check_open().settings
-        with self.tail() as tail:
+        with self.tail as tail:
             with tail.locked() as end:
                 new = self._new_ones(group, settings, tail, end)
                 if new:
@@ -254,8 +282,10 @@ class Store:
 
     def known(self, fresh: bool = False) -> Known:
         """What there is to read now. Raises NoSuchLog, Unavailable."""
-        with as_unavailable(f"cannot read log {self.disk.name!r}"):
+        try:
             return self._known_now(fresh)
+        except OSError as error:
+            raise unavailable(error, f"cannot read log {self.disk.name!r}") from error
 
     def first(self) -> int:
         """The first offset that is left; where the log ends if it has no messages."""
@@ -284,7 +314,7 @@ class Store:
 
     def _synced(self, document: Document) -> End | None:
         """Up to where the log is durable; None where it is empty and nobody has written."""
-        with self.tail() as tail:
+        with self.tail as tail:
             synced = tail.durable()
             if not self._may_write(document):
                 return synced
@@ -305,23 +335,25 @@ class Store:
         if not self._leading.acquire(timeout=patience_s):
             raise Unavailable(f"log {self.disk.name!r} waits for another writer")
         try:
-            with self.tail() as tail:
+            with self.tail as tail:
                 tail.settle(patience_s)
         finally:
             self._leading.release()
 
     def is_settled(self) -> bool:
         """Whether all that was appended is durable."""
-        with self.tail() as tail:
+        with self.tail as tail:
             return not self._may_write(self.about_ours()) or tail.is_settled()
 
     @contextmanager
     def writing(self) -> Iterator[LogTail]:
         """Keep out all who publish."""
-        with self._leading, self.tail() as tail, tail.locked(PATIENCE_S):
+        with self._leading, self.tail as tail, tail.locked(PATIENCE_S):
             yield tail
 
     def page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
         """Messages from an offset on. Raises OffsetGone, NoSuchLog, Unavailable."""
-        with as_unavailable(f"cannot read log {self.disk.name!r}"):
+        try:
             return self.reader.page(offset, count, max_bytes)
+        except OSError as error:
+            raise unavailable(error, f"cannot read log {self.disk.name!r}") from error
