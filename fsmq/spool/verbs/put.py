@@ -109,8 +109,8 @@ def _sent(context: Context, send: Send) -> list[str]:
     return send.ids
 
 
-def tell_stored(context: Context, queue: str, staged: Sequence[Staged]) -> list[str]:
-    """Tell of messages that are shown, and those who wait for what a mover delivers; their ids."""
+def note_stored(context: Context, queue: str, staged: Sequence[Staged]) -> list[str]:
+    """Note that messages are shown, for those who wait for deliveries, too; their ids."""
     stored: list[tuple[str, Details]] = [
         (one.draft.message_id, {"size": one.draft.size}) for one in staged
     ]
@@ -177,7 +177,7 @@ class Staging:
             reraise(error, f"cannot publish to queue {self._queue!r}")
         self._free()
         self._end_number(is_over=True)
-        return tell_stored(self._context, self._queue, self._written)
+        return note_stored(self._context, self._queue, self._written)
 
     def abandon(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""

@@ -35,7 +35,7 @@ from ..layout.settings import QueueSettings
 from ..layout.transitions import DELAY, IDS, NEW, QUEUES, State
 from ..views.counts import Depths
 from .draft import draft
-from .put import MAX_BATCH, tell_stored
+from .put import MAX_BATCH, note_stored
 from .removal import remove_one, work_of
 
 
@@ -249,7 +249,7 @@ class Staging:
             self.abandon()
             reraise(error, f"cannot publish to queue {self.queue!r}")
         self._free()
-        return tell_stored(self._context, self.queue, self._written)
+        return note_stored(self._context, self.queue, self._written)
 
     def _is_current(self) -> bool:
         """Whether the queue is there, and the same as at the beginning."""
