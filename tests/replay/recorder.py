@@ -20,7 +20,7 @@ from fsmq.spool.layout.tree import Tree
 _EXCHANGE = 2
 # What is written in place and has to outlive a crash; not what processes share by a lock.
 _WRITTEN_IN_PLACE = re.compile(
-    r"^(config/.*\.(sends|dedup-[0-9]+)|logs/[^/]+/(log/[0-9]+|channels/[^/]+/progress[.][0-9]+))$"
+    r"^(config/.*\.(sends|dedup/[0-9]+)|logs/[^/]+/(log/[0-9]+|channels/[^/]+/progress[.][0-9]+))$"
 )
 
 

@@ -125,7 +125,7 @@ def test_without_its_syncs_a_promise_is_broken(verb: str) -> None:
         look_at_all(verb, lambda step: not isinstance(step, Sync | SyncAll))
 
 
-@pytest.mark.parametrize("name", ["sends", "dedup-"])
+@pytest.mark.parametrize("name", ["sends", "dedup/"])
 def test_without_the_sync_of_what_is_shared_too(name: str) -> None:
     """A message that is acknowledged leaves nothing but its record, and what makes that hold."""
     with pytest.raises(AssertionError):

@@ -51,7 +51,13 @@ def put(queue: Queue, dedup_id: str | None, body: bytes = b"x", group: str = "g"
 
 
 def windows(spool: Spool) -> list[str]:
-    return [name for name in os.listdir(spool.tree.root / "config") if ".dedup-" in name]
+    return [str(path) for path in (spool.tree.root / "config").glob(".*.dedup/*")]
+
+
+def age(spool: Spool, by_s: float) -> None:
+    """Let all records have been written earlier."""
+    for path in windows(spool):
+        os.utime(path, (at := os.stat(path).st_mtime - by_s, at))
 
 
 def beside(spool: Spool, do: Callable[[Spool], object]) -> None:
@@ -175,11 +181,62 @@ def test_a_purge_and_a_deletion_forget(spool: Spool, queue: Queue, clock: Clock)
 def test_what_is_old_is_removed(spool: Spool, queue: Queue, clock: Clock) -> None:
     put(queue, "1")
     clock.now += KEPT_MS / 1000
+    age(spool, KEPT_MS / 1000)
     put(queue, "2")
-    assert remove_old_records(spool.tree, int(clock.now * 1000)) == 0
-    clock.now += 2 * KEPT_MS / 1000
-    assert remove_old_records(spool.tree, int(clock.now * 1000)) == 1
-    assert windows(spool) == [f".{QUEUE}.dedup-{int(NOW * 1000 + KEPT_MS) // WINDOW_MS}"]
+    assert remove_old_records(spool.tree) == 0
+    age(spool, 1.5 * KEPT_MS / 1000)
+    assert remove_old_records(spool.tree) == 1
+    [path] = windows(spool)
+    assert path.endswith(f".{QUEUE}.dedup/{int(NOW * 1000 + KEPT_MS) // WINDOW_MS}")
+    age(spool, KEPT_MS / 1000)
+    assert remove_old_records(spool.tree) == 1
+    assert not (spool.tree.root / "config" / f".{QUEUE}.dedup").exists()
+    put(queue, "3")
+    assert len(windows(spool)) == 1
+
+
+def delete_and_create(spool: Spool) -> None:
+    spool.delete_queue(QUEUE)
+    spool.create_queue(QUEUE, fifo=True)
+
+
+def purge(spool: Spool) -> None:
+    spool.queue(QUEUE).purge()
+
+
+@pytest.mark.parametrize("ahead_s", [-900.0, 900.0])
+@pytest.mark.parametrize("begin_anew", [delete_and_create, purge])
+def test_a_host_with_another_clock_ends_an_id(
+    spool: Spool, queue: Queue, clock: Clock, begin_anew: Callable[[Spool], object], ahead_s: float
+) -> None:
+    """No clock says which records a deletion or a purge has to remove."""
+    first = put(queue, "1", b"old")
+    clock.now += ahead_s
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        begin_anew(other)
+    clock.now += 1 - ahead_s
+    assert put(queue, "1", b"new") != first
+    assert [one.body for one in queue.claim(9)] == [b"new"]
+
+
+@pytest.mark.parametrize("ahead_s", [-900.0, 900.0])
+def test_recovery_by_another_clock_decides_of_all_records(
+    spool: Spool, queue: Queue, clock: Clock, ahead_s: float
+) -> None:
+    """Else one of a put that stored nothing holds once the places have gone on."""
+
+    def write_and_lose(dying: Spool) -> None:
+        begin_sends(dying, QUEUE, *message("1", b"lost"))
+        for name in os.listdir(spool.tree.root / "new"):
+            (spool.tree.root / "new" / name).unlink()
+
+    beside(spool, write_and_lose)
+    clock.now += ahead_s
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        put(other.queue(QUEUE), "2", b"other")
+    clock.now -= ahead_s
+    put(queue, "1", b"new")
+    assert {one.body for one in queue.peek(9)} == {b"other", b"new"}
 
 
 def test_a_clock_that_was_far_ahead_keeps_no_id_for_ever(queue: Queue, clock: Clock) -> None:
@@ -365,9 +422,11 @@ def test_fsck_knows_what_is_shared(spool: Spool, queue: Queue, clock: Clock) -> 
     check(spool.tree, pause=0, clock=clock, repair=True)
     assert [one.body for one in queue.peek(9)] == [b"left"]
     clock.now += 3600
-    (spool.tree.root / "config" / ".gone.dedup-7").touch()
+    age(spool, 3600)
+    (spool.tree.root / "config" / ".gone.dedup").mkdir()
+    (spool.tree.root / "config" / ".gone.dedup" / "7").touch()
     found = check(spool.tree, pause=0, clock=clock, repair=True).repaired
-    assert {(one.kind.value, one.path.split("-")[0]) for one in found} == {
+    assert {(one.kind.value, one.path) for one in found} == {
         ("leftover", f"config/.{QUEUE}.dedup"),
         ("leftover", "config/.gone.dedup"),
     }

@@ -6,12 +6,16 @@ the messages are shown. A record behind that was left by a group that ended earl
 once, whether it holds: if its message is somewhere. And a message that was left without a record
 gets one before it is shown.
 
-The records of one minute share a file, so that old ones go as a whole. No file is read twice.
+The records of one minute share a file, so that old ones go as a whole. No file is read twice. Which
+minute that is says the clock of who puts; what is decided or removed is so in all files of a queue,
+whatever their minutes: the clocks of hosts may differ. So a queue has a folder for them.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,22 +23,26 @@ from typing import NamedTuple
 
 from ..layout.digests import sha256
 from ..layout.message import MAX_HEADER_BYTES, NO_LINES, OwnLines, header
-from ..layout.names import dedup_name, facts, sequence_of, split_dedup
+from ..layout.names import dedup_name, facts, queue_of_dedup, sends_name, sequence_of
 from ..layout.settings_store import SettingsStore
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
+from .locks import NO_LOCKS, lock
 from .sync import Work
 
 # How long an id is known after its message was stored.
 KEPT_MS = 300_000
 WINDOW_MS = 60_000
 _AROUND = KEPT_MS // WINDOW_MS
+# Nobody finds a record that was written so long ago, with room for clocks that differ.
+_OVER_S = 2 * KEPT_MS / 1000
 # A record: what was decided of it, the key, the time, the message's id, a CRC-32 of all that.
 _BYTES = 112
 _KEY_BYTES = 16
 _BODY, _CRC = slice(1, 103), slice(103, 111)
 _CHUNK = 4096 * _BYTES
+_WINDOW = re.compile("0|[1-9][0-9]{0,11}")
 _OPEN, _HOLDS, _VOID = b" ", b"+", b"-"
 
 
@@ -109,12 +117,12 @@ class DedupRecords:
         return None
 
     def append(self, records: Sequence[Record], now_ms: int, work: Work) -> None:
-        """Write records. ``work`` gets the file, and its folder if the file is new to this process.
+        """Write records. ``work`` gets the file, and what leads to it if it is new to this process.
 
         They are found from now on: `forget` them if they do not become durable.
         """
         window = now_ms // WINDOW_MS
-        fd = self._tree.create_with(self._path(window), os.O_RDWR | os.O_CREAT)
+        fd = self._create(window)
         work.files.append(fd)
         size = os.fstat(fd).st_size
         if size < _BYTES:
@@ -123,7 +131,7 @@ class DedupRecords:
         token = os.pread(fd, _BYTES, 0)
         known = self._windows.get(window)
         if known is None or known.token != token:
-            work.folders.add(self._tree.folder(CONFIG))
+            work.folders |= {_folder(self._tree, self._queue), self._tree.folder(CONFIG)}
             known = self._windows[window] = _Window(token)
             self._read(window)
         # A power cut may have torn the last one.
@@ -132,6 +140,14 @@ class DedupRecords:
         for at, record in enumerate(records):
             known.at[record.key] = start + at * _BYTES
         known.end = start + len(records) * _BYTES
+
+    def _create(self, window: int) -> int:
+        while True:
+            try:
+                return self._tree.create_with(self._path(window), os.O_RDWR | os.O_CREAT)
+            except FileNotFoundError:
+                # The folder of the first one, which goes with the last one.
+                self._tree.make_entry(_folder(self._tree, self._queue))
 
     def _read(self, window: int) -> None:
         with suppress(FileNotFoundError), self._opened(window) as fd:
@@ -166,7 +182,6 @@ class Settled(NamedTuple):
 def settle(
     tree: Tree,
     queue: str,
-    now_ms: int,
     settled: int,
     left: Container[str],
     stands: Callable[[str], bool],
@@ -175,10 +190,11 @@ def settle(
 
     left: messages that will be shown; a record holds, too, if its message ``stands`` anywhere.
 
-    For who has the lock, while no message of the queue is being shown. Raises OSError.
+    For who has the lock, while no message of the queue is being shown; ``config/`` is to be synced.
+    Raises OSError.
     """
     done = Settled(set(), set())
-    for window in _around(now_ms):
+    for window in _windows(tree, queue):
         try:
             fd = tree.open(_path(tree, queue, window), os.O_RDWR)
         except FileNotFoundError:
@@ -194,16 +210,17 @@ def settle(
                 is_sure &= decided == _OPEN
                 if one in left:
                     (done.void if decided == _VOID else done.known).add(one)
-            if not is_sure:  # who decided may not have synced it
+            if not is_sure:  # who wrote or decided may have synced nothing, names neither
                 os.fsync(fd)
+                tree.sync_folder(_folder(tree, queue))
         finally:
             os.close(fd)
     return done
 
 
-def confirm(tree: Tree, queue: str, now_ms: int) -> None:
+def confirm(tree: Tree, queue: str) -> None:
     """Note, durably, that all records hold whatever the places say that are not void."""
-    settle(tree, queue, now_ms, 0, (), lambda one: True)
+    settle(tree, queue, 0, (), lambda one: True)
 
 
 def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: int) -> None:
@@ -228,6 +245,8 @@ def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: in
             DedupRecords(tree, queue).append(found, now_ms, work)
             for fd in work.files:
                 os.fsync(fd)
+            for folder in work.folders:
+                tree.sync_folder(folder)
         finally:
             work.close()
 
@@ -243,38 +262,77 @@ def _own_lines(tree: Tree, path: str) -> OwnLines:
         os.close(fd)
 
 
-def forget_records(tree: Tree, queue: str, now_ms: int) -> None:
-    """Remove all records of a queue that may still count. Raises OSError."""
-    for window in _around(now_ms):
+def forget_records(tree: Tree, queue: str) -> None:
+    """Remove all records of a queue, and what has them; ``config/`` is to be synced. OSError."""
+    for window in _windows(tree, queue):
         tree.unlink(_path(tree, queue, window))
+    tree.sync_folder(_folder(tree, queue))
+    tree.remove_folder(_folder(tree, queue))
 
 
-def remove_old_records(tree: Tree, now_ms: int) -> int:
+def remove_old_records(tree: Tree) -> int:
     """Remove the records of all queues that do not count any more; how many files. OSError."""
-    old = [
-        name
-        for name in tree.names(tree.folder(CONFIG))
-        if (parts := split_dedup(name)) is not None and is_over(parts[1], now_ms)
-    ]
-    return sum(tree.unlink(tree.folder(CONFIG, name)) for name in old)
+    names = tree.names(tree.folder(CONFIG))
+    removed, first = 0, None
+    for queue in filter(None, map(queue_of_dedup, names)):
+        try:
+            removed += remove_old(tree, queue)
+        except OSError as error:
+            first = first or error  # a fault of one must not stop the others
+    if first is not None:
+        raise first
+    return removed
 
 
-def is_over(window: int, now_ms: int) -> bool:
-    """Whether no record of a window counts any more, with room for clocks that differ."""
-    return window not in range(*_limits(now_ms, 2 * _AROUND))
+def remove_old(tree: Tree, queue: str) -> int:
+    """The same for one queue; nothing while someone sends. Raises OSError."""
+    # The folder gets its time from the clock that the files' times are of. That of this host may
+    # be another one.
+    folder = _folder(tree, queue)
+    found = tree.stat(folder) if tree.touch(folder) else None
+    if found is None or not (old := old_records(tree, queue, found.st_mtime)):
+        return 0
+    try:
+        held = lock(tree, tree.folder(CONFIG, sends_name(queue)), 0)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, *NO_LOCKS):
+            raise
+        held = None  # nobody sends: the queue has gone
+    else:
+        if held is None:
+            return 0
+    try:
+        removed = sum(map(tree.unlink, old))
+        tree.remove_folder(folder)
+    finally:
+        if held is not None:
+            held.unlock()
+    return removed
+
+
+def old_records(tree: Tree, queue: str, now: float) -> list[str]:
+    """The files whose records do not count any more; ``now`` is in Unix seconds. OSError."""
+    paths = [_path(tree, queue, window) for window in _windows(tree, queue)]
+    return [path for path in paths if (at := tree.stat(path)) and now - at.st_mtime > _OVER_S]
 
 
 def _around(now_ms: int) -> range:
-    return range(*_limits(now_ms, _AROUND))
-
-
-def _limits(now_ms: int, around: int) -> tuple[int, int]:
+    """The windows in which records that count may be, by a clock."""
     window = now_ms // WINDOW_MS
-    return window - around, window + around + 1
+    return range(window - _AROUND, window + _AROUND + 1)
+
+
+def _windows(tree: Tree, queue: str) -> list[int]:
+    """All windows of a queue, the oldest first, for who has the lock: nobody else changes them."""
+    return sorted(int(n) for n in tree.names(_folder(tree, queue)) if _WINDOW.fullmatch(n))
+
+
+def _folder(tree: Tree, queue: str) -> str:
+    return tree.folder(CONFIG, dedup_name(queue))
 
 
 def _path(tree: Tree, queue: str, window: int) -> str:
-    return tree.folder(CONFIG, dedup_name(queue, window))
+    return f"{_folder(tree, queue)}/{window}"
 
 
 def _counts(record: Record, key: bytes, now_ms: int) -> bool:

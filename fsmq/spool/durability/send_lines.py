@@ -127,7 +127,7 @@ class Recovery:
             tree.sync_folder(tree.folder(NEW))
         now_ms = int(now * 1000)
         with _Standing(tree, queue, self.claims) as standing:
-            settled = settle(tree, queue, now_ms, line.settled, complete, standing.has)
+            settled = settle(tree, queue, line.settled, complete, standing.has)
             for message_id in settled.void & complete.keys():
                 # It was nowhere when that was decided: a power cut has brought it back.
                 removed += tree.unlink(complete.pop(message_id))
@@ -141,7 +141,7 @@ class Recovery:
             ):
                 # Go by the clock again. What these places say of records would not be true any
                 # more.
-                confirm(tree, queue, now_ms)
+                confirm(tree, queue)
                 places = [now_ticks(now)]
         last = max(places)
         if complete or not line.is_over or last != line.last:

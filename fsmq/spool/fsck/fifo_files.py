@@ -4,34 +4,47 @@ from __future__ import annotations
 
 import os
 
-from ..durability.dedup_records import is_over
-from ..layout.names import split_dedup
+from ..durability.dedup_records import KEPT_MS, forget_records, old_records, remove_old
+from ..durability.settings_lock import settings_held
+from ..layout.names import queue_of_dedup
+from ..layout.transitions import CONFIG
+from ..layout.tree import Tree
 from .messages import Scene, hidden
 from .report import Fault, Finding, Kind, Severity
 
 # What processes share of a queue, in files of ``config/``.
 _SHARED = (".limits", ".sends", ".claims")
+# A mover has looked in that time.
+_MOVER_LOOKS_S = 2 * KEPT_MS / 1000
 
 
 def shared(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
     """A dot-name of ``config/`` that is no draft."""
     tree = scene.tree
-    dedup = split_dedup(name)
-    if dedup is None:
+    queue = queue_of_dedup(name)
+    if queue is None:
         if name.endswith(".lock"):
             return None  # it keeps nobody out when its process has gone
         ends = [end for end in _SHARED if name.endswith(end)]
         if ends and tree.has_queue(name[1:].removesuffix(ends[0])):
             return None
         return hidden(scene, path, name, found)
-    queue, window = dedup
-    if not scene.is_late(found):
-        return None
     if not tree.has_queue(queue):
+        if not scene.is_late(found):
+            return None
         reason = f"has deduplication ids of queue {queue!r}, which does not exist"
-    elif is_over(window, int(scene.clock() * 1000)):
-        reason = "has deduplication ids that count no more: is mq-mover running?"
-    else:
+        finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
+        return Fault(finding, lambda: _forget(tree, queue))
+    if not old_records(tree, queue, scene.clock() - _MOVER_LOOKS_S):
         return None
-    finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
-    return Fault(finding, lambda: tree.unlink(path))
+    reason = "has deduplication ids that count no more: is mq-mover running?"
+    finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove them")
+    return Fault(finding, lambda: remove_old(tree, queue) > 0)
+
+
+def _forget(tree: Tree, queue: str) -> bool:
+    with settings_held(tree, queue):
+        if not tree.has_queue(queue):
+            forget_records(tree, queue)
+            tree.sync_folder(tree.folder(CONFIG))
+    return True

@@ -40,7 +40,7 @@ _UUID_LENGTH = 36
 # What most longer names of ours have behind the UUID, and which flags of `Facts` that is.
 _FLAGS = {".h": (True, False), ".z": (False, True), ".h.z": (True, True)}
 _scratch_name = re.compile(rf"\.probe-{UUID7}")
-_dedup_name = re.compile(r"\.(?P<queue>.+)\.dedup-(?P<window>[0-9]{1,12})")
+_dedup_name = re.compile(r"\.(?P<queue>.+)\.dedup")
 _staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<seal>[0-9a-f]{8})(?P<number>[0-9a-f]{8})?")
 
 
@@ -334,15 +334,15 @@ def sends_name(queue: str) -> str:
     return f".{queue}.sends"
 
 
-def dedup_name(queue: str, window: int) -> str:
-    """The file of ``config/`` with the deduplication ids that were put in one minute."""
-    return f".{queue}.dedup-{window}"
+def dedup_name(queue: str) -> str:
+    """The folder of ``config/`` with the deduplication ids of a fifo queue."""
+    return f".{queue}.dedup"
 
 
-def split_dedup(name: str) -> tuple[str, int] | None:
-    """The queue and the minute of such a file; None for any other name."""
+def queue_of_dedup(name: str) -> str | None:
+    """The queue of such a folder; None for any other name."""
     match = _dedup_name.fullmatch(name)
-    return None if match is None else (match["queue"], int(match["window"]))
+    return None if match is None else match["queue"]
 
 
 def claims_name(queue: str) -> str:

@@ -146,7 +146,7 @@ class FromNew:
 
     def _forget_ids(self, now: float) -> float:
         """Remove the deduplication ids of fifo queues that are over."""
-        remove_old_records(self._tree, self._context.now_ms())
+        remove_old_records(self._tree)
         return KEPT_MS / 1000
 
     def _finish(self, now: float) -> float:

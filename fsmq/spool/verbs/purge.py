@@ -61,7 +61,7 @@ def purge(
                 # In the direction in which messages move, so that none can slip past.
                 with no_sends(tree, queue, context.settings) as is_fifo:
                     if is_fifo:
-                        forget_records(tree, queue, context.now_ms())
+                        forget_records(tree, queue)
                         work.folders.add(tree.folder(CONFIG))
                     done = purge_folder(context, queue, NEW, progress=progress)
                 for look in range(_LOOKS):

@@ -237,7 +237,7 @@ def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
     # or a message in new/ that a mover had brought to its folder.
     for folder in (left, *map(tree.folder, MESSAGE_FOLDERS)):
         tree.sync_folder(folder)
-    forget_records(tree, queue, context.now_ms())
+    forget_records(tree, queue)
     if tree.rename(tree.folder(IDS, queue), tree.folder(REMOVE, INDEX_TRASH + uuid7())):
         tree.sync_folder(tree.folder(IDS))
     for name in (limits_name(queue), sends_name(queue), claims_name(queue)):
