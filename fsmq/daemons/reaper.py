@@ -23,6 +23,7 @@ from fsmq.spool.records.journal import NoJournal
 from fsmq.spool.records.journal_files import close_abandoned, expire
 from fsmq.spool.records.metrics import Metrics
 from fsmq.spool.records.reports import Reports
+from fsmq.spool.stale_links import StaleLinks
 
 log = logs.get_logger(__name__)
 # Removals come in bursts: after one is reaped, so long is waited for more.
@@ -86,6 +87,9 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
         on_reaped=partial(journal.note, REAPED.event),
         on_fault=lambda name, error: log.warning("cannot unlink", file=name, error=error),
     )
+    stale = StaleLinks(
+        tree, lambda path, error: log.warning("cannot look for stale links", path=path, error=error)
+    )
     total = 0
     while not loop.stopping:
         if keeper is not None:
@@ -103,6 +107,7 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
         watches = events is not None and events.is_complete
         pause = _DISTRUST_S if watches else options.poll_interval
         again = reaper.timeout()
+        pause = min(pause, stale.step())
         loop.wait(pause if again is None else min(pause, again))
     reports.leave()
     journal.close()

@@ -6,13 +6,12 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 
-from .durability.ids import Held, forget_links
+from .durability.ids import Held
+from .durability.leaving import Leaving, with_index
 from .index.apart import Apart
-from .layout.given_ids import read_given
-from .layout.names import facts, is_queue
-from .layout.transitions import IDS, INDEX_TRASH, REMOVE
+from .layout.names import facts
+from .layout.transitions import INDEX_TRASH, REMOVE
 from .layout.tree import Tree
 from .layout.uuids import uuid7
 
@@ -94,7 +93,7 @@ class Reaper:
     def _pass(self) -> bool:
         """Go through the folder once; whether anything was unlinked."""
         has_changed = False
-        self._indexed = {*filter(is_queue, self._tree.names(self._tree.folder(IDS)))}
+        self._indexed = with_index(self._tree)
         with Held(self._tree) as self._held:
             for found in self._tree.walk(self._folder):
                 if found.name in self._apart or _is_held(found.name):
@@ -154,41 +153,23 @@ class Reaper:
         return self._tree.remove_folder(path)
 
     def _unlink(self, path: str, queue: str, message_id: str) -> bool:
-        with ExitStack() as opened:
-            if self._indexed and facts(message_id).headed:
-                self._forget_links(opened, path, queue, message_id)
-            if not self._tree.unlink(path):
-                return False
+        if not self._unlink_all(path, queue, message_id):
+            return False
         self._on_reaped(queue, message_id)
         self._reaped += 1
         if self._reaped % self._step == 0:
             self._is_stopped = self._stop()
         return True
 
-    def _forget_links(self, opened: ExitStack, path: str, queue: str, message_id: str) -> None:
-        """Unlink the other names of a file, first: one that is left would lead to nothing.
-
-        Most have one, in the index of their queue. Those that have moved may have others.
-        opened: keeps the file open until it is unlinked, so that no other gets its inode number.
-        """
-        try:
-            fd = self._tree.open(path)
-            opened.callback(os.close, fd)
-            given, file = read_given(fd), os.fstat(fd)
-        except OSError:
-            return  # it has gone, is no file, cannot be read, or is another user's
-        if given is None or given.name != message_id:
-            return
-        left = file.st_nlink - 1
-        for index in (queue, *(self._indexed - {queue})):
-            if not left or index not in self._indexed:
-                continue
-            with suppress(FileNotFoundError):  # that queue has just been deleted
-                gone = forget_links(self._held, self._tree, index, given.id, file.st_ino)
-                if gone is None:
-                    # Another process is changing which message has the id: this one waits apart.
-                    raise BlockingIOError(errno.EAGAIN, f"the id {given.id!r} is locked", index)
-                left -= gone
+    def _unlink_all(self, path: str, queue: str, message_id: str) -> bool:
+        """Unlink a file behind its other names: one that is left would lead to nothing."""
+        if not self._indexed or not facts(message_id).headed:
+            return self._tree.unlink(path)
+        with Leaving(self._tree, path, queue, message_id) as leaving:
+            if not leaving.forget_links(self._held, self._indexed):
+                # Another process is changing which message has its id: this one waits apart.
+                raise BlockingIOError(errno.EAGAIN, "its id is locked", path)
+            return self._tree.unlink(path)
 
     def _failed(self, name: str, error: OSError) -> None:
         self.fault = self.fault or error

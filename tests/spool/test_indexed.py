@@ -686,14 +686,14 @@ def test_while_a_reaper_unlinks_links_no_later_message_gets_the_inode_number(
     kept = []
 
     def meanwhile(*arguments: Any) -> int | None:
-        monkeypatch.setattr("fsmq.spool.reaper.forget_links", forget_links)
+        monkeypatch.setattr("fsmq.spool.durability.leaving.forget_links", forget_links)
         assert reap(jobs.spool.tree) == 1  # another one
         for fd in map(int, os.listdir("/dev/fd")):
             with suppress(OSError):  # that of the listing
                 kept.append(os.fstat(fd).st_ino)
         return forget_links(*arguments)
 
-    monkeypatch.setattr("fsmq.spool.reaper.forget_links", meanwhile)
+    monkeypatch.setattr("fsmq.spool.durability.leaving.forget_links", meanwhile)
     assert reap(jobs.spool.tree) == 0
     assert inode in kept
 

@@ -361,10 +361,11 @@ def forget_links(held: Held, tree: Tree, queue: str, given_id: str, inode: int) 
     if not held.take(queue, [link]):
         return None
     try:
-        at = link_path(tree, queue, link)
+        at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
         if not leads_to(tree, at, inode):
-            return 0
-        if has(tree, link_path(tree, queue, link, coming=True)):
+            # Or it is that of a dead upsert, which came to nothing.
+            return int(leads_to(tree, coming, inode) and tree.unlink(coming))
+        if has(tree, coming):
             settle(tree, queue, [link])  # a dead upsert has left it, and gets the link
         else:
             tree.unlink(at)

@@ -13,11 +13,12 @@ from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.dedup_records import forget_records
+from ..durability.leaving import unlink_message
 from ..durability.locks import free_lock
 from ..durability.send_lines import no_sends
 from ..durability.settings_lock import no_ids, settings_held
 from ..durability.sync import Work
-from ..durability.unfinished import exists
+from ..durability.unfinished import exists, message_of
 from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
 from ..layout.names import (
     check_id,
@@ -136,7 +137,7 @@ def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_
     else:
         return False
     return any(
-        tree.unlink(tree.path(how.source, queue, message_id))
+        unlink_message(tree, tree.path(how.source, queue, message_id), queue, message_id)
         for how in attempts
         if how.source is not State.READY or tree.has_queue(queue)
     )
@@ -264,7 +265,7 @@ def _discard(tree: Tree, queue: str) -> None:
         if not is_full(error):
             raise
         for name in tree.names(left):
-            tree.unlink(f"{left}/{name}")
+            unlink_message(tree, f"{left}/{name}", queue, name)
         if not tree.remove_folder(left):
             raise
 
@@ -306,7 +307,8 @@ def purge_ready(context: Context, queue: str) -> int:
             is_gone = remove_one(context, queue, message_id)
         else:
             # A name given by hand, which is too long for any other folder.
-            is_gone = tree.unlink(tree.path(State.READY, queue, message_id))
+            path = tree.path(State.READY, queue, message_id)
+            is_gone = unlink_message(tree, path, queue, message_id)
         if is_gone:
             context.record(PURGED, queue, message_id)
             removed += 1
@@ -363,7 +365,7 @@ def purge_folder(
                 context.record(PURGED, queue, parts[1])
         else:
             # A complete one may have been acknowledged before a crash: recovery would promote it.
-            tree.unlink(path)
+            unlink_message(tree, path, queue, message_of(name))
         purged += 1
         if purged % PROGRESS_STEP == 0:
             progress(purged)
