@@ -745,3 +745,32 @@ def test_what_a_stopped_consumer_holds_keeps_no_other_dot_name_back(tmp_path: Pa
             assert again.counts("plain").ready == 5
     finally:
         os.close(fd)
+
+
+def test_a_message_that_a_move_brings_back_still_has_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue to which it moves is deleted just then. Its id is nobody else's meanwhile."""
+    spool = Spool(tmp_path / "mq", sync="none", delivers=False)
+    spool.create_queue("jobs", index=True)
+    spool.create_queue("plain")
+    jobs = spool.indexed("jobs")
+    jobs.upsert([NewMessage(b"first", id="a")])
+    monkeypatch.setattr("fsmq.spool.durability.ids.PATIENCE_S", 0.1)
+    real = spool.tree.move
+
+    def move(*arguments: Any, **more: Any) -> bool:
+        done: bool = real(*arguments, **more)
+        monkeypatch.setattr(spool.tree, "move", real)
+        (spool.tree.root / "queues" / "plain").rmdir()
+        with pytest.raises(Unavailable):
+            jobs.ensure(NewMessage(b"second", id="a"))
+        return done
+
+    monkeypatch.setattr(spool.tree, "move", move)
+    with pytest.raises(NoSuchQueue):
+        spool.queue("jobs").move_to("plain")
+    assert jobs.ensure(NewMessage(b"third", id="a")) is False
+    found = jobs.find("a")
+    assert found is not None
+    assert found.body == b"first"

@@ -1,7 +1,8 @@
-"""The links of messages that move to a queue with an index.
+"""The links of messages that move, from a queue with an index or to one.
 
 A message has its link there, durably, before it comes there. The one in the queue that it leaves is
-stale from then on. So it is found by its id wherever a crash leaves it.
+stale from then on. So it is found by its id wherever a crash leaves it. Both ids are locked until
+it has moved: else another message could get the one in the source before this one is brought back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _STATES = (State.NEW, State.READY, State.DELAY, State.READY)
 
 @contextmanager
 def linked(context: Context, source: str, target: str, names: Sequence[str]) -> Iterator[set[str]]:
-    """Link messages that are about to move in the target, and lock their ids there meanwhile.
+    """Lock the ids of messages that are about to move, and link them in a target with an index.
 
     Yields those that have to stay, since a message of the target has the same given id. Raises
     OSError, Unavailable.
@@ -30,20 +31,22 @@ def linked(context: Context, source: str, target: str, names: Sequence[str]) -> 
     tree = context.tree
     stay: set[str] = set()
     links: dict[str, str] = {}
-    for name in names if context.settings.last(target).index else ():
+    indexed = [queue for queue in (source, target) if context.settings.last(queue).index]
+    for name in names if indexed else ():
         if (found := _find(tree, source, name)) is not None:
             links[name] = found[0]
     if not links:
         yield stay
         return
-    with hold_patiently(tree, {target: links.values()}):
-        had = settle(tree, target, links.values())
-        stay |= {
-            name
-            for name, link in links.items()
-            if link in had or not _link(tree, source, target, name)
-        }
-        tree.sync_folder(tree.folder(IDS, target))
+    with hold_patiently(tree, dict.fromkeys(indexed, links.values())):
+        if target in indexed:
+            had = settle(tree, target, links.values())
+            stay |= {
+                name
+                for name, link in links.items()
+                if link in had or not _link(tree, source, target, name)
+            }
+            tree.sync_folder(tree.folder(IDS, target))
         yield stay
 
 
