@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +16,13 @@ from .index.coming import Coming
 from .index.ready import Ready
 from .index.ready_index import GRACE_S
 from .layout.compression import MAX_PLAIN_BYTES
-from .layout.message import MAX_HEADER_BYTES, arrived_ms
-from .layout.names import facts
+from .layout.message import MAX_HEADER_BYTES
 from .layout.settings import QueueSettings
 from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.transitions import MOVED, State, Step, Transition
-from .layout.tree import STRAY, Tree
+from .layout.tree import Tree
 from .limits.gates import Gates
 from .limits.groups import BUSY_S, Groups
 from .limits.sends import Sends
@@ -140,32 +137,6 @@ class Context:
         if step.metric is not None:
             self.metrics.count((step.metric, queue), len(messages))
         self.journal.note_all(step.event, queue, messages)
-
-    def is_expired(
-        self, state: State, queue: str, message_id: str, retention: float | None
-    ) -> bool:
-        """Whether a message's time to live, or its queue's retention, is over. Raises OSError."""
-        known, now = facts(message_id), self.clock()
-        if known.expires_s is not None and known.expires_s <= now:
-            return True
-        since = known.created_ms
-        if retention is None or since is None or since / 1000 + retention > now:
-            return False
-        if known.headed:  # then it counts from the arrival, if the id was given and is older
-            since = self._arrived_ms(self.tree.path(state, queue, message_id)) or since
-        return since / 1000 + retention <= now
-
-    def _arrived_ms(self, path: str) -> int | None:
-        try:
-            fd = self.tree.open(path)
-        except OSError as error:
-            if error.errno in (*STRAY, errno.EACCES):
-                return None  # it has moved on, or it is another user's
-            raise
-        try:
-            return arrived_ms(os.pread(fd, MAX_HEADER_BYTES, 0))
-        finally:
-            os.close(fd)
 
 
 class OpenSpool(Protocol):

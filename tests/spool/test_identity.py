@@ -12,6 +12,8 @@ from fsmq.spool import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, 
 from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.layout.uuids import derived_uuid7
+from fsmq.spool.mover.expiry import Expiry
 from fsmq.spool.verbs import claim
 from fsmq.spool.verbs import latch as latch_module
 from fsmq.spool.verbs import renew_at_least as extension_module
@@ -231,6 +233,71 @@ def test_a_claim_whose_sync_failed_late_is_not_taken_from_the_next(
     pending.work.close()
     pending.abandon()
     assert everything(spool) == []
+
+
+@pytest.mark.parametrize("place", ["claimed", "looked through", "in delay"])
+def test_no_message_expires_in_the_place_of_another(
+    jobs: Queue,
+    spool: Spool,
+    other: Spool,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    """The id tells an old moment, so it says in the file when the message came."""
+    jobs.configure(retention=10)
+    own = derived_uuid7(int(clock() * 1e9) - 3600 * 10**9, b"an hour ago")
+    name = jobs.put(b"OLD", id=own)
+    spool.deliver()
+    if place == "in delay":
+        assert jobs.claim(visibility=10)
+    clock.advance(11)
+
+    def use_again_and_hide() -> None:
+        assert other.queue("jobs").remove(name)
+        other.queue("jobs").put(b"NEW", id=own)
+        other.deliver()
+        if place == "in delay":
+            assert other.queue("jobs").claim(visibility=5)
+
+    with monkeypatch.context() as patched:
+        before(patched, spool.tree, "rename", use_again_and_hide)
+        if place == "claimed":
+            assert all(m.body == b"NEW" for m in jobs.claim(visibility=5))
+        elif place == "in delay":
+            spool.deliver()
+        else:
+            for _ in range(3):
+                Expiry(spool.context, 1.0, lambda *of: None).step(0.0)
+    clock.advance(6)
+    assert [body for body, _ in everything(spool)] == [b"NEW"]
+
+
+@pytest.mark.parametrize("verb", ["mover", "renewal"])
+def test_a_delay_is_not_passed_over_in_the_place_of_another(
+    jobs: Queue,
+    spool: Spool,
+    other: Spool,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    jobs.put(b"OLD", id="report")
+
+    def use_again_delayed() -> None:
+        assert other.queue("jobs").remove("report")
+        other.queue("jobs").put(b"NEW", id="report", delay=3600)
+
+    with monkeypatch.context() as patched:
+        before(patched, spool.tree, "rename", use_again_delayed)
+        if verb == "mover":
+            spool.deliver()
+        else:
+            renewal = spool.unsynced.renew_at_least("jobs", ["report"], 30.0)
+            assert spool.complete(renewal) == [False]
+    assert everything(spool) == []
+    clock.advance(3600)
+    assert everything(spool) == [(b"NEW", 1)]
 
 
 @pytest.fixture

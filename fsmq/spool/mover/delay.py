@@ -17,9 +17,10 @@ from ..layout.names import fits, split_entry
 from ..layout.settings import QueueSettings
 from ..layout.stamps import Stamps
 from ..layout.throttle import Throttle
-from ..layout.transitions import BURIED, DEFERRED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN, State
+from ..layout.transitions import BURIED, DEFERRED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
 from ..layout.tree import Tree
 from ..verbs.backoff import back_off
+from ..verbs.expire import expire
 from ..verbs.latch import Latched, latch, pin
 from ..verbs.release import bury, is_used_up
 from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
@@ -197,8 +198,11 @@ class FromDelay:
         queue, _, message_id = name.rpartition(":")
         settings = context.settings.get(queue)
         try:
-            if context.is_expired(State.DELAY, queue, message_id, settings.retention):
-                return context.make(EXPIRE_DELAY, queue, message_id, deliveries=timer.deliveries)
+            retention, counted = settings.retention, timer.deliveries
+            if expire(
+                context, EXPIRE_DELAY, queue, message_id, retention, latched, deliveries=counted
+            ):
+                return True
             dead_letters = settings.dead_letter_queue
             if dead_letters is not None and is_used_up(settings, timer.deliveries):
                 try:

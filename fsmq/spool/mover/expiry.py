@@ -12,7 +12,8 @@ from itertools import islice
 from ..context import Context
 from ..layout.names import is_id
 from ..layout.throttle import Throttle
-from ..layout.transitions import EXPIRE_READY, QUEUES, State
+from ..layout.transitions import EXPIRE_READY, QUEUES
+from ..verbs.expire import expire
 
 # Of a queue whose messages were looked at.
 _THROTTLE = Throttle(0.01)
@@ -83,10 +84,8 @@ class Expiry:
         for message_id in names:
             if settings.retention is None and ".x" not in message_id:
                 continue
-            if not context.is_expired(State.READY, queue, message_id, settings.retention):
-                continue
             try:
-                context.make(EXPIRE_READY, queue, message_id)
+                expire(context, EXPIRE_READY, queue, message_id, settings.retention)
             except OSError as error:
                 first = first or error
         self._cost += time.monotonic() - now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..layout.unclaimed import is_delayed
 from ..records.journal import Details
 from ..staging.abandoned import Abandoned
+from ..verbs.latch import move_back
 from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
 from .undeliverable import Undeliverable
 
@@ -235,7 +237,7 @@ class FromNew:
         if is_delayed(self._tree, stamps, path, message_id, found.st_mtime_ns, now_ms):
             return self._defer(queue, message_id)
         try:
-            if self._move(path, queue, message_id):
+            if self._move(path, found, queue, message_id):
                 self._delivered.setdefault(queue, []).append((message_id, {"size": found.st_size}))
                 if known.created_ms is not None:
                     self._ages.append(max(0.0, now - known.created_ms / 1000))
@@ -247,8 +249,11 @@ class FromNew:
             self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False
 
-    def _move(self, path: str, queue: str, message_id: str) -> bool:
+    def _move(self, path: str, found: os.stat_result, queue: str, message_id: str) -> bool:
         """Make the transition; False if the message or its queue is not there. Raises OSError.
+
+        If the id has been used again since the look, the other message goes back: it may have to
+        wait.
 
         Whether the queue is there is asked once in a step, and what was done is noted at its end:
         for each message that costs as much as the rename.
@@ -258,7 +263,15 @@ class FromNew:
             if not tree.has_queue(queue):
                 return False
             self._there.add(queue)
-        return tree.rename(path, tree.path(DELIVER.target, queue, message_id))
+        target = tree.path(DELIVER.target, queue, message_id)
+        if not tree.rename(path, target):
+            return False
+        here = tree.stat(target)
+        if here is None or here.st_ino == found.st_ino:
+            return True
+        move_back(self._context, path, target, here)
+        self.listing.due = 0.0
+        return False
 
     def _record(self) -> None:
         """Note what this step has delivered."""

@@ -28,6 +28,7 @@ from ..layout.transitions import (
     QUEUES,
     RENEWED,
 )
+from .expire import expire
 from .latch import IsWanted, Latched, Restamped, anyone, latch, not_held, restamp
 
 # How long a claim waits for another process's latch; the next messages wait behind it.
@@ -226,12 +227,13 @@ def _alive(
     expired, retention = 0, settings.retention
     for number, message_id in enumerate(ids, 1):
         can_expire = retention is not None or ".x" in message_id
-        if not can_expire or not context.is_expired(CLAIM.source, queue, message_id, retention):
+        removes = expired < _MAX_EXPIRED
+        if not can_expire or not expire(
+            context, EXPIRE_READY, queue, message_id, retention, removes=removes
+        ):
             yield message_id
         else:
             expired += 1
-            if expired <= _MAX_EXPIRED:
-                context.make(EXPIRE_READY, queue, message_id)
         if number % FEW == 0:
             yield None
 

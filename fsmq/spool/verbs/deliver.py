@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from ..context import Context
 from ..layout.transitions import DEFER, DELIVER, State
 from ..layout.unclaimed import is_delayed
+from .latch import pin
 
 
 def deliver_one(context: Context, queue: str, message_id: str) -> None:
@@ -14,13 +17,16 @@ def deliver_one(context: Context, queue: str, message_id: str) -> None:
         OSError
     """
     path = context.tree.path(State.NEW, queue, message_id)
-    found = context.tree.look(path)
-    if found is None:
+    pinned = pin(context, path)
+    if pinned is None:
         return
-    runs = is_delayed(
-        context.tree, context.stamps, path, message_id, found.st_mtime_ns, context.now_ms()
-    )
     try:
-        context.make(DEFER if runs else DELIVER, queue, message_id)
+        mtime_ns, now_ms = pinned.found.st_mtime_ns, context.now_ms()
+        runs = is_delayed(context.tree, context.stamps, path, message_id, mtime_ns, now_ms)
+        how = DEFER if runs else DELIVER
+        if pinned.move(context, how, queue, message_id) is not None:
+            context.record(how.step, queue, message_id)
     except FileExistsError:
         return
+    finally:
+        os.close(pinned.fd)

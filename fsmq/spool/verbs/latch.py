@@ -129,7 +129,7 @@ class Latched(NamedTuple):
             # id, or we renamed that one: it has no timer, so the mover redelivers it.
             return None
         # This one was removed, and its id used again. We renamed the new message: undo that.
-        _move_back(context, tree.path(how.source, queue, message_id), target, here)
+        move_back(context, tree.path(how.source, queue, message_id), target, here)
         return None
 
     def _remove(
@@ -155,7 +155,7 @@ class Latched(NamedTuple):
         return None
 
 
-def _move_back(context: Context, source: str, target: str, moved: os.stat_result) -> None:
+def move_back(context: Context, source: str, target: str, moved: os.stat_result) -> None:
     """Undo a rename of another message, unless someone has acted on that since."""
     try:
         latched = latch(context, target, PATIENCE_S)
