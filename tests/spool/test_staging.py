@@ -6,11 +6,14 @@ import json
 import os
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, QueueFull, Spool, Unavailable
+from fsmq.spool.durability import settings_lock
 from fsmq.spool.durability.locks import reserve
 from fsmq.spool.durability.sync import Work
 from fsmq.spool.fsck import check
@@ -342,3 +345,32 @@ def test_the_journal_tells_of_a_job(root: Path) -> None:
     steps = [json.loads(line) for line in segment.open()]
     assert [(step["event"], step["size"]) for step in steps] == [("accepted", 6)] * 2
     assert sorted(step["id"] for step in steps) == [i for _, i in visible(root)]
+
+
+def test_a_job_takes_nothing_from_a_queue_that_was_made_anew(
+    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue is deleted as a message is shown. Before that is undone, the id is used again."""
+    spool.create_queue("jobs")
+    part = write(spool, JOB, [NewMessage(b"OLD", id="report")])
+    rename, move = spool.tree.rename, spool.tree.move
+    made: list[bool] = []
+    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.0)
+    with Spool(root, sync="none", delivers=False) as other:
+
+        def rename_and_delete(source: str, target: str, **how: bool) -> bool:
+            done = rename(source, target, **how)
+            if target == "new/jobs:report":
+                other.delete_queue("jobs")
+            return done
+
+        def make_and_move(*of: Any) -> bool:
+            with suppress(Unavailable):
+                made.append(other.create_queue("jobs"))
+                other.queue("jobs").put(b"NEW", id="report")
+            return move(*of)
+
+        monkeypatch.setattr(spool.tree, "rename", rename_and_delete)
+        monkeypatch.setattr(spool.tree, "move", make_and_move)
+        commit(spool, JOB, [part])
+        assert not made or other.counts("jobs").total == 1

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..context import Context
 from ..durability.locks import Reservations, patiently
+from ..durability.settings_lock import settings_held
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import Unavailable
@@ -256,10 +257,14 @@ class _Chunk:
 
     def _undo_for_deleted_queues(self) -> None:
         """Remove what was shown for a queue whose deletion may have purged ``new/`` before that."""
-        gone = {q for q, was in self._queues.items() if was and not self._tree.has_queue(q)}
-        for queue, message_id in self._brought if gone else ():
-            if queue in gone:
-                self._tree.move(REMOVE_NEW, queue, message_id)
+        for gone in [q for q, was in self._queues.items() if was and not self._tree.has_queue(q)]:
+            with settings_held(self._tree, gone):
+                # Nobody creates it meanwhile. If it is there again, what is in new/ may be its own.
+                if self._tree.has_queue(gone):
+                    continue
+                for queue, message_id in self._brought:
+                    if queue == gone:
+                        self._tree.move(REMOVE_NEW, queue, message_id)
 
 
 def remove_gone(tree: Tree, folder: str, budget: int | None = None) -> int | None:
