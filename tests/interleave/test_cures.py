@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from fsmq.spool.context import Context
 from fsmq.spool.durability.drafts import Draft, Staged
 from fsmq.spool.layout.transitions import State, Transition
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.verbs import claim, purge, put, receive, release
+from fsmq.spool.verbs import claim, links_of_move, purge, put, receive, release
 from fsmq.spool.verbs import move as moving
 from fsmq.spool.verbs.latch import Latched
 from fsmq.spool.views.census import _Folder
@@ -123,12 +124,13 @@ def believe_a_cleared_listing(patch: Patch) -> None:
 
 
 def move_to_any_queue(patch: Patch) -> None:
-    """A move does not look whether its target is still there."""
+    """A move neither keeps its target from going, nor looks whether it is still there."""
 
     def move_one(context: Context, how: Transition, source: str, own: str, target: str) -> bool:
         return context.tree.move(how, source, own, target)
 
     patch.setattr(moving, "move_one", move_one)
+    patch.setattr(links_of_move, "settings_held", lambda *of: nullcontext())
 
 
 CURES: Sequence[tuple[Callable[[Patch], None], Plan]] = (

@@ -26,7 +26,7 @@ from fsmq.spool.layout.given_ids import link_name
 from fsmq.spool.layout.transitions import MOVE_READY
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper, reap
-from fsmq.spool.verbs.links_of_move import linked
+from fsmq.spool.verbs.links_of_move import receiving
 from fsmq.spool.verbs.move import move_messages, move_one
 from tests.spool.helpers import Clock
 
@@ -324,8 +324,8 @@ def test_no_queue_is_deleted_while_a_message_comes_to_it_with_its_id(
     spool = jobs.spool
     spool.create_queue("more", index=True)
     [name] = put(jobs, "a")
-    with linked(spool.context, "jobs", "more", [name]):
-        with pytest.raises(Unavailable, match="holds an id of queue 'more'"):
+    with receiving(spool.context, "jobs", "more", [name]):
+        with pytest.raises(Unavailable, match=r"another process holds .*/config/\.more\.lock"):
             spool.delete_queue("more")
         assert move_one(spool.context, MOVE_READY, "jobs", name, "more")
     assert _state(spool.indexed("more"), "a") == "ready"

@@ -69,11 +69,6 @@ class SettingsStore:
         member = known[1].get(name)
         return member if isinstance(member, dict) else {}
 
-    def last(self, queue: str) -> QueueSettings:
-        """What ``get`` gave last, without a look at the file."""
-        known = self._known.get(queue)
-        return DEFAULTS if known is None else known[1]
-
     def problem(self, queue: str) -> str | None:
         """Why a queue's file does not parse; None if it does."""
         try:

@@ -24,7 +24,6 @@ from ..layout.names import facts, fits, is_id
 from ..layout.throttle import Rate
 from ..layout.transitions import (
     DELAY,
-    IDS,
     MOVE_DELAY,
     MOVE_DELIVER,
     MOVE_NEW,
@@ -42,7 +41,7 @@ from ..layout.transitions import (
 from ..verbs import move as moving
 from ..verbs.creation import create
 from ..verbs.dedup import content_id, read_side, write_side
-from ..verbs.links_of_move import PART, linked
+from ..verbs.links_of_move import PART, Turns, index_folders, receiving
 from ..verbs.redrive import Redrive, Redriven, buried_at
 from ..views import browse
 from .order import MAX_CHOSEN, Move, is_stopped, read_found, save, write_found
@@ -78,6 +77,7 @@ class MoveWork:
         self._tree = context.tree
         self._syncer = syncer
         self._rate = Rate(move.rate)
+        self._turns = Turns()
         self._is_gone = False  # the target was deleted
         self._pause = 0.0  # seconds before the next part
         self._kept, self._saved = move, time.monotonic()
@@ -153,7 +153,6 @@ class MoveWork:
             pairs = [(read_side(move.source), target), (write_side(move.source), target)]
             create(self._context, read_side(move.target))
         create(self._context, pairs[0][1])
-        moving.has_index(self._context, *(queue for pair in pairs for queue in pair))
         found = self._found(pairs)
         total = len(found) if move.count is None else min(len(found), move.count)
         self._begin(total, max((_age(one.message_id) for one in found), default=""))
@@ -231,18 +230,19 @@ class MoveWork:
         """Move some messages from one queue to one other."""
         moved = conflicts = 0
         source, target, _ = part[0]
-        with linked(self._context, source, target, [one.message_id for one in part]) as staying:
-            for _, _, message_id in part:
-                if message_id in staying:
-                    conflicts += 1
-                    continue
-                try:
-                    moved += self._move(source, target, message_id)
-                except FileExistsError:
-                    conflicts += 1
-                except NoSuchQueue:
-                    self._is_gone = True
-                    break
+        names = [one.message_id for one in part]
+        try:
+            with receiving(self._context, source, target, names) as staying:
+                for message_id in names:
+                    if message_id in staying:
+                        conflicts += 1
+                        continue
+                    try:
+                        moved += self._move(source, target, message_id)
+                    except FileExistsError:
+                        conflicts += 1
+        except NoSuchQueue:
+            self._is_gone = True
         move = self.move
         self.move = replace(move, moved=move.moved + moved, conflicts=move.conflicts + conflicts)
 
@@ -319,12 +319,7 @@ class MoveWork:
     def _folders(self, pairs: list[tuple[str, str]]) -> Work:
         tree = self._tree
         queues = {tree.folder(QUEUES, queue) for pair in pairs for queue in pair}
-        queues |= {
-            tree.folder(IDS, queue)
-            for pair in pairs
-            for queue in pair
-            if self._context.settings.last(queue).index
-        }
+        queues |= index_folders(self._context, *(queue for pair in pairs for queue in pair))
         return Work(folders={tree.folder(NEW), tree.folder(DELAY), tree.folder(REMOVE), *queues})
 
     # -- both --------------------------------------------------------------------------------------
@@ -342,7 +337,7 @@ class MoveWork:
 
     def _count(self, moved: int) -> bool:
         """Count what has moved; whether it is to be synced now."""
-        self._pause = self._rate.pause(moved)
+        self._pause = self._turns.pause(self._rate.pause(moved))
         self._unsynced += moved
         if self._unsynced < _SYNC_EVERY:
             return False

@@ -29,7 +29,7 @@ from ..layout.transitions import (
 from ..layout.tree import Tree
 from ..views.browse import ids
 from .latch import latch_patiently
-from .links_of_move import PART, linked
+from .links_of_move import PART, Turns, keeps_order, receiving
 
 _PROGRESS_STEP = 1000
 
@@ -76,11 +76,11 @@ def move_messages(
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
         check_order(context, source, target)
-        is_indexed = has_index(context, source, target)
+        turns = Turns()
         found = _to_move(context, source, only, in_flight, delayed)
-        for part in portions(found, limit.part(PART) if is_indexed else 1):
+        for part in portions(found, limit.part(PART)):
             before = moved
-            with linked(context, source, target, [name for _, name in part]) as staying:
+            with receiving(context, source, target, [name for _, name in part]) as staying:
                 stay |= staying
                 for transition, message_id in part:
                     if message_id in staying:
@@ -95,7 +95,7 @@ def move_messages(
                         progress(moved)
             if rate is not None:
                 progress(moved)
-                time.sleep(limit.pause(moved - before))
+            time.sleep(turns.pause(limit.pause(moved - before)))
     progress(moved)
     return Moved(moved, len(stay))
 
@@ -113,8 +113,7 @@ def check_order(context: Context, source: str, target: str, field: str = "target
     A moved message keeps its name, and with it a place that only its own queue has given. So only
     dead letters come back.
     """
-    settings = context.settings.get(target)
-    if settings.fifo and settings.dead_letter_queue != source:
+    if not keeps_order(context.settings.get(target), source):
         reason = f"{target!r} is a fifo queue, whose order only puts make: put the messages there"
         raise InvalidValue(field, f"{reason} (its own dead letters may be moved back)")
 
@@ -152,12 +151,6 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
         raise NoSuchQueue(target)
     context.record(how.step, target, message_id, source=source)
     return True
-
-
-def has_index(context: Context, *queues: str) -> bool:
-    """Whether any of the queues of a move has an index. Raises OSError."""
-    found = [context.settings.get(queue) for queue in queues]  # all of them are to be known
-    return any(settings.index for settings in found)
 
 
 def _move_timer(context: Context, source: str, message_id: str, target: str) -> bool:

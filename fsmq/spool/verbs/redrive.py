@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +21,14 @@ from ..durability.sync import Work
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from ..layout import dead_letter
 from ..layout.claim_names import of_ended_claim
+from ..layout.dead_letter import DeadLetter
 from ..layout.names import check_id, check_queue, fits
 from ..layout.steps import portions
-from ..layout.transitions import DELAY, IDS, MOVE_READY, MOVED, NEW, QUEUES, State
+from ..layout.transitions import DELAY, MOVE_READY, MOVED, NEW, QUEUES, State
 from ..layout.tree import STRAY
 from .latch import PATIENCE_S, Latched, latch
-from .links_of_move import PART, linked
-from .move import check_order, has_index, is_elsewhere
+from .links_of_move import PART, Turns, index_folders, receiving
+from .move import check_order, is_elsewhere
 
 
 class Redriven(NamedTuple):
@@ -48,7 +50,6 @@ class _Outcome(Enum):
     CONFLICT = "conflict"
     NO_ORIGIN = "no origin"
     GONE = "gone"  # it is not ready, or another process acts on it
-    LATER = "later"  # its links have to be made first
 
 
 @dataclass(slots=True)
@@ -65,8 +66,6 @@ class Redrive:
     found: Mapping[str, float | None] | None = None
     done: Redriven = _NONE
     work: Work = field(default_factory=Work)
-    _later: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    _has_index: dict[str, bool | None] = field(default_factory=dict)  # None: there is no such queue
 
     def part(self, ids: Sequence[str]) -> None:
         """Redrive some messages; those that are not ready are skipped.
@@ -75,19 +74,50 @@ class Redrive:
             NoSuchQueue: the queue ``to`` is gone; what has not moved yet stays.
             Unavailable, OSError
         """
-        self._has_index.clear()
-        if self.to is not None and self._index_of(self.to) is None:
-            raise NoSuchQueue(self.to)
+        for target, those in self._targets(ids).items():
+            self._bring(target, those)
+
+    def _targets(self, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Where messages go that are ready."""
+        if self.to is not None:
+            return {self.to: ids}
+        targets: dict[str, list[str]] = defaultdict(list)
         for message_id in ids:
-            self._note(self._one(message_id, None))
-        for target, those in self._later.items():
-            with linked(self.context, self.dead, target, those) as staying:
-                for message_id in those:
-                    if message_id in staying:
-                        self._note(_Outcome.CONFLICT)
-                    else:
-                        self._note(self._one(message_id, target))
-        self._later.clear()
+            try:
+                letter = _letter(self.context, self.dead, message_id)
+            except FileNotFoundError:
+                continue
+            if not self._is_meant(letter, message_id):
+                continue
+            home = None if letter is None else letter.home
+            if home is None or home == self.dead:
+                self._note(_Outcome.NO_ORIGIN)
+            else:
+                targets[home].append(message_id)
+        return targets
+
+    def _is_meant(self, letter: DeadLetter | None, message_id: str) -> bool:
+        """Whether it is the letter that was found: it may have come back, and failed once more."""
+        return not self.found or self.found[message_id] == (letter and letter.at)
+
+    def _bring(self, target: str, ids: Sequence[str]) -> None:
+        """Redrive messages to one queue. Raises NoSuchQueue, OSError."""
+        left = [message_id for message_id in ids if fits(target, message_id)]
+        for _ in range(len(ids) - len(left)):
+            self._note(_Outcome.CONFLICT)
+        is_home = self.to is None
+        try:
+            with receiving(self.context, self.dead, target, left, is_home=is_home) as staying:
+                self.work.folders |= index_folders(self.context, self.dead, target)
+                while left:
+                    is_there = left[0] in staying
+                    self._note(_Outcome.CONFLICT if is_there else self._one(left[0], target))
+                    left.pop(0)
+        except NoSuchQueue:
+            if not is_home:
+                raise
+            for _ in left:
+                self._note(_Outcome.NO_ORIGIN)
 
     def _note(self, outcome: _Outcome) -> None:
         moved, conflicts, no_origin = self.done
@@ -98,8 +128,8 @@ class Redrive:
         elif outcome is _Outcome.NO_ORIGIN:
             self.done = Redriven(moved, conflicts, no_origin + 1)
 
-    def _one(self, message_id: str, linked: str | None) -> _Outcome:
-        """Redrive one message. linked: the queue in whose index it is already."""
+    def _one(self, message_id: str, target: str) -> _Outcome:
+        """Redrive one message. Raises NoSuchQueue, OSError."""
         try:
             latched = latch(
                 self.context, self.context.tree.path(State.READY, self.dead, message_id), PATIENCE_S
@@ -113,28 +143,17 @@ class Redrive:
         try:
             if not stat.S_ISREG(latched.found.st_mode):
                 return _Outcome.GONE
-            return self._latched(latched, message_id, linked)
+            if self.found or self.to is None:
+                letter = dead_letter.read(latched.fd)
+                if not self._is_meant(letter, message_id):
+                    return _Outcome.GONE
+                if self.to is None and (letter is None or letter.home != target):
+                    return _Outcome.GONE  # it is another one of this id
+            if is_elsewhere(self.context.tree, MOVE_READY, target, message_id):
+                return _Outcome.CONFLICT
+            return self._move(latched, message_id, target)
         finally:
             latched.close()
-
-    def _latched(self, latched: Latched, message_id: str, linked: str | None) -> _Outcome:
-        known = dead_letter.read(latched.fd) if self.to is None or self.found else None
-        if self.found and self.found[message_id] != (known and known.at):
-            return _Outcome.GONE
-        target = self.to or (None if known is None else known.home)
-        if target is None or target == self.dead:
-            return _Outcome.NO_ORIGIN
-        has_index = self._index_of(target)
-        if has_index is None:
-            return _Outcome.NO_ORIGIN
-        if not fits(target, message_id):
-            return _Outcome.CONFLICT
-        if has_index and target != linked:
-            self._later[target].append(message_id)
-            return _Outcome.LATER
-        if is_elsewhere(self.context.tree, MOVE_READY, target, message_id):
-            return _Outcome.CONFLICT
-        return self._move(latched, message_id, target)
 
     def _move(self, latched: Latched, message_id: str, target: str) -> _Outcome:
         context, tree = self.context, self.context.tree
@@ -160,12 +179,9 @@ class Redrive:
             if moved is None and is_stamped:
                 latched.stamp(context, path, before_ns)
         if moved is None:
-            if tree.has_queue(target):
-                return _Outcome.GONE
-            if self.to is not None:
+            if not tree.has_queue(target):
                 raise NoSuchQueue(target)
-            self._has_index[target] = None
-            return _Outcome.NO_ORIGIN
+            return _Outcome.GONE
         if is_stamped:
             self.work.closed.append(tree.path(State.READY, target, message_id))
         # The first two for the rename that brought it there, which nobody may have synced.
@@ -174,31 +190,36 @@ class Redrive:
         context.record(MOVED, target, message_id, source=self.dead)
         return _Outcome.MOVED
 
-    def _index_of(self, queue: str) -> bool | None:
-        """Whether what moves to a queue has links, here or there; None if it does not exist."""
-        if queue not in self._has_index:
-            tree = self.context.tree
-            self._has_index[queue] = None
-            if tree.has_queue(queue):
-                self._has_index[queue] = has_index(self.context, self.dead, queue)
-            if self._has_index[queue]:
-                self.work.folders |= {tree.folder(IDS, self.dead), tree.folder(IDS, queue)}
-        return self._has_index[queue]
-
 
 def buried_at(context: Context, dead: str, message_id: str) -> float | None:
     """When a dead letter was buried; None if nothing says so, or it is not ready. OSError."""
     try:
-        fd = context.tree.open(context.tree.path(State.READY, dead, message_id))
+        letter = _letter(context, dead, message_id)
+    except FileNotFoundError:
+        return None
+    return None if letter is None else letter.at
+
+
+def _letter(context: Context, dead: str, message_id: str) -> DeadLetter | None:
+    """What a message tells of its burial; None if nothing does, as of another user's file.
+
+    Raises FileNotFoundError if it is not ready, OSError.
+    """
+    path = context.tree.path(State.READY, dead, message_id)
+    try:
+        fd = context.tree.open(path)
     except OSError as error:
-        if error.errno in (*STRAY, errno.EACCES):
+        if error.errno == errno.EACCES:
             return None
+        if error.errno in STRAY:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
         raise
     try:
-        known = dead_letter.read(fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return dead_letter.read(fd)
     finally:
         os.close(fd)
-    return None if known is None else known.at
 
 
 def redrive_messages(
@@ -230,8 +251,9 @@ def redrive_messages(
                 raise NoSuchQueue(queue)
         if to is not None:
             check_order(context, dead, to, "to")
-        redrive = Redrive(context, dead, to)
+        redrive, turns = Redrive(context, dead, to), Turns()
         for part in portions(list(dict.fromkeys(ids)), PART):
             redrive.part(part)
             progress(redrive.done.moved)
+            time.sleep(turns.pause())
     return Pending(redrive.work, lambda: redrive.done)
