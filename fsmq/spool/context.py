@@ -86,6 +86,13 @@ class Context:
             raise NoSuchQueue(queue)
         return self.settings.get(queue)
 
+    def is_same_kind(self, queue: str, before: QueueSettings) -> bool:
+        """Whether a queue has not been deleted, and made anew as one of another kind, since a look.
+
+        Who has acted by that look finds out so, before anyone is told. Raises OSError.
+        """
+        return self.settings.get(queue).kind == before.kind
+
     def pause_of(self, queue: str, at_most: float) -> float:
         """Seconds after which a claim that got nothing may get something, though none arrives."""
         if self.gates.shut and self.gates.is_shut(queue):

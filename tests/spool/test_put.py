@@ -458,24 +458,23 @@ def test_a_queue_deleted_during_a_put_takes_nothing(spool: Spool, jobs: Queue, r
 def test_what_was_refused_is_taken_back_though_it_is_delivered_at_that_moment(
     root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its queue is deleted as it is written, and there again as it is taken back."""
+    """The disk refuses the second of two; the first one is delivered as it is taken back."""
     with Spool(root, sync="none", delivers=False) as writer:
-        create, rename = writer.tree.create, writer.tree.rename
-
-        def create_late(path: str) -> int:
-            spool.delete_queue("jobs")
-            return create(path)
+        rename = writer.tree.rename
+        shown: list[str] = []
 
         def rename_late(source: str, target: str, **how: bool) -> bool:
-            if not source.startswith("new/."):
-                spool.create_queue("jobs")
+            if source.startswith("new/.jobs"):
+                shown.append(target)
+                if len(shown) == 2:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+            elif source in shown:
                 spool.deliver()
             return rename(source, target, **how)
 
-        monkeypatch.setattr(writer.tree, "create", create_late)
         monkeypatch.setattr(writer.tree, "rename", rename_late)
-        with pytest.raises(NoSuchQueue):
-            Queue(writer, "jobs").put(b"x")
+        with pytest.raises(Unavailable):
+            writer.complete(writer.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y")]))
     assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
 
 

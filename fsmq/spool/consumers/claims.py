@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -106,15 +107,14 @@ def claim_ids(
         # What was claimed before the fault is given out.
         if not claimed:
             raise unavailable(error, f"cannot claim from queue {queue!r}") from error
+
+    release = partial(_undo, context, queue, claimed, mtimes)
+    with as_unavailable(f"cannot claim from queue {queue!r}"):
+        if claimed and not context.is_same_kind(queue, settings):
+            release()  # another queue has the name now, whose messages are claimed by groups
+            return Pending(Work(), list)
     if claimed:
         work.folders = {tree.folder(QUEUES, queue), tree.folder(DELAY)}
-
-    def release() -> None:
-        for claim, mtime_ns in zip(claimed, mtimes, strict=True):
-            try:
-                release_uncounted(context, queue, claim.id, mtime_ns)
-            except (OSError, FsmqError):
-                continue  # its timer brings it back
 
     def give_out() -> list[Claimed]:
         claim_ms = deadline_of(context, settings, visibility) - context.now_ms()
@@ -126,6 +126,15 @@ def claim_ids(
         return claimed
 
     return Pending(work, give_out, release)
+
+
+def _undo(context: Context, queue: str, claims: list[Claimed], mtimes: list[int]) -> None:
+    """Release what has been claimed a moment ago, with these stamps."""
+    for claim, mtime_ns in zip(claims, mtimes, strict=True):
+        try:
+            release_uncounted(context, queue, claim.id, mtime_ns)
+        except (OSError, FsmqError):
+            continue  # its timer brings it back
 
 
 def release_claims(context: Context, queue: str, claims: Sequence[Claimed]) -> Pending[int]:

@@ -243,6 +243,11 @@ class QueueSettings:
     )
 
     @property
+    def kind(self) -> tuple[bool, bool]:
+        """What is fixed when a queue is created: whether it has an index, whether it is fifo."""
+        return self.index, self.fifo
+
+    @property
     def is_open(self) -> bool:
         """Whether nothing but a want of messages keeps a claim from one."""
         is_limited = self.max_in_flight is not None or self.max_rate is not None

@@ -167,17 +167,24 @@ class Staging:
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover."""
         try:
+            self._check_queue()
             for staged in self._written:
                 self._show_or_collapse(staged)
-            if not self._tree.has_queue(self._queue):
-                # It was deleted while we synced, and may have purged new/ before this came there.
-                raise NoSuchQueue(self._queue)
         except BaseException as error:
             self.abandon()
             reraise(error, f"cannot publish to queue {self._queue!r}")
         self._free()
         self._end_number(is_over=True)
         return note_stored(self._context, self._queue, self._written)
+
+    def _check_queue(self) -> None:
+        """Make sure that the queue is there, and is none that was made anew as a fifo queue.
+
+        Whoever deletes it from now on removes our dot-names with it, or what is shown of them: so
+        no later queue of the name gets any, whatever its kind is.
+        """
+        if self._context.settings_of(self._queue).fifo:
+            raise NoSuchQueue(self._queue)
 
     def abandon(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""

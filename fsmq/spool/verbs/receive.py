@@ -12,7 +12,7 @@ from ..errors import FsmqError, NoRoom, is_full, unavailable
 from ..layout.claim_names import claim_name
 from ..layout.message import Message, found_message
 from ..layout.names import Facts, check_queue, facts, sends_name, sequence_of
-from ..layout.settings import check_number
+from ..layout.settings import DEFAULTS, check_number
 from ..layout.steps import Steps
 from ..layout.transitions import CLAIMED, CONFIG, DELAY, QUEUES
 from ..records.journal import Details
@@ -75,6 +75,7 @@ def claims_in(
         raise
     finally:
         claims.budget.close()
+    claims.check_kind()
     if not claims.messages:
         claims.work = Work()
     return claims
@@ -89,6 +90,7 @@ class Claims:
         self.work = Work(folders={tree.folder(QUEUES, queue), tree.folder(DELAY)})
         self.budget = Budget(room)
         self._most = context.max_file_bytes
+        self._settings = DEFAULTS  # by which they are claimed
         self._line: Line | None = None  # of the sends into a fifo queue, if it is needed
         self._context = context
         self._queue = queue
@@ -97,7 +99,7 @@ class Claims:
         self, count: int, visibility: float | None, whole_groups: bool = False
     ) -> Steps[None]:
         context, queue = self._context, self._queue
-        settings = context.settings_of(queue)
+        settings = self._settings = context.settings_of(queue)
         context.ready.set_partitions(queue, settings)
         ids = context.ready.popped(queue, count)
         size = 0
@@ -144,6 +146,23 @@ class Claims:
                 if not is_full(error):  # then only what is removed makes room
                     raise
             self._line = self._line._replace(settled=self._line.last)
+
+    def check_kind(self) -> None:
+        """Claim nothing if another queue has the name now, whose messages are not claimed so.
+
+        What is given back nobody has been given. Raises Unavailable.
+        """
+        if not self.messages:
+            return
+        try:
+            is_same = self._context.is_same_kind(self._queue, self._settings)
+        except OSError as error:
+            self.work.close()
+            raise unavailable(error, f"cannot claim from queue {self._queue!r}") from error
+        if not is_same:
+            self.work.close()
+            self.release()
+            self.messages.clear()
 
     def give_out(self) -> list[Message]:
         """Record the claims, once they are durable; the messages."""

@@ -225,9 +225,11 @@ def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
     leaves = leaves or tree.look(left) is not None
     if not leaves and not any(map(tree.look, (settings, tree.folder(IDS, queue)))):
         return
-    # Now no put and no delivery finds the queue, so one pass sees all that is left.
+    # Now no put and no delivery finds the queue. A listing may miss what is renamed meanwhile,
+    # as what a put has written is once: so two see all that is left.
     if leaves:
         await_claims(tree, left)
+        purge_folder(context, queue, NEW, is_gone=True)
         purge_folder(context, queue, NEW, is_gone=True)
         purge_folder(context, queue, DELAY, is_gone=True)
         for path in context.topics.entries_of(queue):

@@ -39,10 +39,7 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
     tree = context.tree
     work = Work(folders={tree.folder(NEW), tree.folder(QUEUES, queue)})
     with as_unavailable(f"cannot change a priority in queue {queue!r}"):
-        settings = context.settings_of(queue)
-        if settings.index or settings.fifo:
-            kind = "a queue with an index" if settings.index else "a fifo queue"
-            raise InvalidValue("priority", f"cannot change in {kind}")
+        _check_kind(context, queue)
         deliver_one(context, queue, message_id)  # it may still be new
         new_id = _new_id(context, queue, message_id, priority)
         if new_id == message_id:
@@ -85,7 +82,19 @@ def _latched(context: Context, queue: str, message_id: str) -> Latched:
     latched = latch_patiently(context, context.tree.path(State.READY, queue, message_id))
     if latched is None:
         raise NoSuchMessage(queue, message_id, "that is ready")
+    try:
+        _check_kind(context, queue)  # it may be that of a queue that was made anew since
+    except BaseException:
+        latched.close()
+        raise
     return latched
+
+
+def _check_kind(context: Context, queue: str) -> None:
+    settings = context.settings_of(queue)
+    if settings.index or settings.fifo:
+        kind = "a queue with an index" if settings.index else "a fifo queue"
+        raise InvalidValue("priority", f"cannot change in {kind}")
 
 
 def _rename(context: Context, queue: str, message_id: str, new_id: str) -> int:
