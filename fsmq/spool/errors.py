@@ -26,9 +26,11 @@ The tree, with those of the client and of other modules::
     · Reserved
     · Retry  [fsmq.spool.claimed]
     · Unavailable
+      · IdHeld  [fsmq.spool.verbs.by_id]
       · LogFull
       · QueueFull
       · Unlisted  [fsmq.spool.limits.in_flight]
+      · Unrecovered  [fsmq.spool.limits.sends]
       · Unsent  [fsmq.spool.limits.sends]
     · Uncounted  [fsmq.spool.views.counts]
     · UnexpectedAnswer  [fsmq.client.errors]

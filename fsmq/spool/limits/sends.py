@@ -33,7 +33,7 @@ from ..errors import FsmqError, NoSuchQueue, Unavailable, reraise
 from ..index import listings
 from ..layout.names import sends_name
 from ..layout.of_queues import OfQueues
-from ..layout.transitions import CONFIG, NEW, State
+from ..layout.transitions import CONFIG, NEW
 from ..layout.tree import Tree
 from ..layout.uuids import now_ticks
 from .gate import Scene
@@ -357,13 +357,9 @@ class _Turn:
         scene, name = self._scene, self.queue.name
         for send in self._sends:
             for staged in send.stored:
-                draft, path, own = staged.draft, staged.path, staged.draft.message_id
-                if draft.delay_ms is None:  # nobody has to look
-                    is_shown = scene.tree.rename(path, scene.tree.path(State.READY, name, own))
-                else:
-                    is_shown = show(scene.tree, scene.stamps, name, own, path, scene.clock())
-                if not is_shown:
-                    raise was_removed(draft)
+                now, own = scene.clock(), staged.draft.message_id
+                if not show(scene.tree, scene.stamps, name, own, staged.path, now):
+                    raise was_removed(staged.draft)
             send.end(None)
 
     def undo(self) -> None:
