@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, Queue, Spool
+from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.consumers.claims import claim_ids
 from fsmq.spool.consumers.window import Window
 from fsmq.spool.fsck import check
@@ -350,3 +350,24 @@ def test_without_locks_a_process_keeps_its_share(
     assert jobs.claim(9) == []
     clock.advance(1)
     assert len(jobs.claim(9)) == 1
+
+
+def test_a_read_that_fails_once_shuts_nobody_out(
+    jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(jobs, 2)
+    jobs.configure(max_in_flight=5, max_rate=1000)
+    assert len(jobs.claim()) == 1
+    pread = os.pread
+
+    def refuse(fd: int, *rest: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".limits"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(fd, *rest)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "pread", refuse)
+        with pytest.raises(Unavailable):
+            jobs.claim()
+    with Spool(root, sync="none") as other:
+        assert len(other.queue("jobs").claim()) == 1

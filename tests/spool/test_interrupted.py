@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from fsmq.spool import DuplicateMessage, NewMessage, Spool
 from fsmq.spool.context import Pending
+from fsmq.spool.durability import ids, locks, send_lines
+from fsmq.spool.limits import groups, shared
+from fsmq.spool.verbs import latch
 from tests.harness.calls import Trap, seen
 
 
@@ -86,3 +91,90 @@ def test_a_verb_that_is_interrupted_anywhere_before_its_sync_leaves_nothing(
             other.deliver()
             assert os.listdir(tmp_path / "new") == [], at
     assert at > 5
+
+
+def lost(function: Callable[..., Any], event: str, verb: Callable[[], object]) -> None:
+    """A verb that is ended where a function begins ("call") or has just ended ("return")."""
+    code = function.__code__
+
+    def stop(frame: FrameType, what: str, _: Any) -> None:
+        if what == event and frame.f_code is code:
+            sys.setprofile(None)
+            raise Interrupted
+
+    sys.setprofile(stop)
+    try:
+        verb()
+    except Interrupted:
+        return
+    finally:
+        sys.setprofile(None)
+    raise AssertionError(f"{function} was not called")
+
+
+VERBS: dict[str, Callable[[Spool], object]] = {
+    "settings": lambda spool: spool.configure("jobs", {"visibility_timeout": 60}),
+    "own id": lambda spool: spool.queue("jobs").put("x", id=os.urandom(8).hex()),
+    "given id": lambda spool: spool.indexed("indexed").ensure(NewMessage(b"x", id="one")),
+    "limits": lambda spool: spool.queue("limited").claim()[0].release(),
+    "order": lambda spool: spool.queue("ordered").claim()[0].release(),
+    "sends": lambda spool: spool.queue("ordered").put("x", group="g"),
+    "latch": lambda spool: spool.queue("jobs").claim()[0].release(),
+}
+
+
+@pytest.mark.parametrize("event", ["call", "return"])
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("settings", locks.lock),
+        ("settings", locks.hold),
+        ("settings", locks.Lock.free),
+        ("own id", locks.lock),
+        ("own id", locks.Reservations.free),
+        ("given id", ids.hold),
+        ("given id", ids.Held.free),
+        ("limits", shared.Shared._lock),
+        ("limits", locks.Lock.unlock),
+        ("order", groups._Queue._lock),
+        ("order", locks.Lock.unlock),
+        ("sends", send_lines.lock_sends),
+        ("sends", locks.Lock.unlock),
+        ("latch", latch.latch),
+        ("latch", latch.Latched.close),
+        ("latch", latch.Latched.unlatch),
+    ],
+)
+def test_a_lock_ends_with_the_verb_that_was_interrupted_beside_it(
+    tmp_path: Path, name: str, function: Callable[..., Any], event: str
+) -> None:
+    """Between a lock and the ``try`` behind it, say, or where what ends the lock begins."""
+    with Spool(tmp_path, sync="none") as spool, Spool(tmp_path, sync="none") as other:
+        for queue in ("jobs", "limited"):
+            spool.create_queue(queue)
+            spool.queue(queue).put_many(["1", "2"])
+        spool.create_queue("ordered", fifo=True)
+        spool.create_queue("indexed", index=True)
+        spool.configure("limited", {"max_in_flight": 2})
+        for group in ("a", "b"):
+            spool.queue("ordered").put("1", group=group)
+        verb = VERBS[name]
+        verb(spool)
+        lost(function, event, lambda: verb(spool))
+        verb(other)
+        verb(spool)
+
+
+def test_a_latch_ends_with_its_object(tmp_path: Path) -> None:
+    with Spool(tmp_path, sync="none") as spool:
+        path = f"queues/jobs/{spool.queue('jobs', create=True).put('x')}"
+        spool.deliver()
+        open_files = len(os.listdir("/proc/self/fd"))
+        latched = latch.latch(spool.context, path)
+        with pytest.raises(BlockingIOError):
+            latch.latch(spool.context, path)
+        assert latched is not None
+        del latched
+        assert latch.latch(spool.context, path) is not None
+        assert latch.pin(spool.context, path) is not None
+        assert len(os.listdir("/proc/self/fd")) == open_files

@@ -127,7 +127,8 @@ def test_children_of_a_killed_holder_keep_no_lock(root: Path, held: Reservations
     child = os.fork()
     if child == 0:
         with Spool(root, sync="none") as killed:
-            Reservations(killed.tree).take("jobs", "a")
+            theirs = Reservations(killed.tree)
+            theirs.take("jobs", "a")
             with forked() as grandchild:
                 os.write(writing, b"%d\n" % grandchild)
                 signal.pause()

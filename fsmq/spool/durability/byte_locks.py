@@ -11,16 +11,16 @@ import fcntl
 import os
 import struct
 import sys
-from typing import ClassVar
 
 from ..layout.tree import Tree
+from .owned import OwnedFile
 
 HAS_BYTES = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
 _IS_HELD = (errno.EAGAIN, errno.EACCES)
 _flock = struct.Struct("hhqqi0q")  # type, whence, start, length, process
 
 
-class ByteLocks:
+class ByteLocks(OwnedFile):
     """An open file some of whose bytes this process has locked; a child has none of the locks.
 
     path: of the file, which is made if it is missing. shared: others may share these locks, and
@@ -28,20 +28,17 @@ class ByteLocks:
         raise OSError.
     """
 
-    # The descriptors of those that are open, by the ids of these objects.
-    _opened: ClassVar[dict[int, int]] = {}
-
     def __init__(self, tree: Tree, path: str, *, shared: bool = False) -> None:
         self._tree = tree
         self._path = path
         self._kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
-        fd = tree.create_with(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CREAT)
-        self._opened[id(self)] = fd
-        self._inode = os.fstat(fd).st_ino
+        access = os.O_RDONLY if shared else os.O_RDWR
+        super().__init__(tree.create_with(path, access | os.O_CREAT))
+        self._inode = os.fstat(self.fd).st_ino
 
     @property
     def _fd(self) -> int:
-        return self._opened.get(id(self), -1)  # it is closed, or our parent's
+        return self.fd if self.is_open else -1
 
     def take(self, offset: int, size: int = 1) -> bool:
         """Lock bytes, also those of ours; False if one is held by another file of this path.
@@ -68,33 +65,18 @@ class ByteLocks:
             return bool(found[0] != fcntl.F_UNLCK)
         return not self.take(offset)
 
-    def give(self, offset: int) -> None:
-        """Unlock a byte; all of them, where the whole file is locked."""
+    def give(self, offset: int, size: int = 1) -> None:
+        """Unlock bytes, as `take` locks them; all, where the whole file is locked."""
         if HAS_BYTES:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock.pack(fcntl.F_UNLCK, 0, offset, 1, 0))
+            none = _flock.pack(fcntl.F_UNLCK, 0, offset, size, 0)
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, none)
         else:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _unlock(self) -> None:
+        self.give(0, size=0)
 
     def stands(self) -> bool:
         """Whether the file is still the one at its path."""
         here = self._tree.look(self._path)
-        return here is not None and here.st_ino == self._inode and self._fd >= 0
-
-    def close(self) -> None:
-        """Unlock all."""
-        fd = self._opened.pop(id(self), None)
-        if fd is not None:
-            os.close(fd)
-
-    # What an exception of the caller (Ctrl-C) has left unfinished locks nobody out.
-    __del__ = close
-
-    @classmethod
-    def _leave_to_parent(cls) -> None:
-        """Close a child's copies: they would keep the locks of a parent that is killed."""
-        for fd in cls._opened.values():
-            os.close(fd)
-        cls._opened.clear()
-
-
-os.register_at_fork(after_in_child=ByteLocks._leave_to_parent)
+        return here is not None and here.st_ino == self._inode and self.is_open

@@ -19,12 +19,13 @@ import re
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from ..errors import Unavailable, is_full
 from ..layout.names import reservation
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
+from .owned import OwnedFile
 from .unfinished import Recovered, finish, own_id
 
 # errno values of a lock where the filesystem has none.
@@ -40,58 +41,39 @@ def is_reservation(name: str) -> bool:
     return _name.fullmatch(name) is not None
 
 
-class Lock:
-    """A file that this process has locked, until :meth:`free`; a child does not have the lock."""
+class Lock(OwnedFile):
+    """A file that this process has locked, until :meth:`free` or the end of this object."""
 
-    _held: ClassVar[set[Lock]] = set()
-
-    def __init__(self, tree: Tree, path: str, fd: int, inode: int) -> None:
-        self.inode = inode
+    def __init__(self, tree: Tree, path: str, fd: int) -> None:
+        super().__init__(fd)
         self._tree = tree
         self._path = path
-        self._fd = fd
-        self._held.add(self)
+        self.inode = os.fstat(fd).st_ino
 
-    @property
-    def fd(self) -> int:
-        """The open file."""
-        return self._fd
+    def stands(self) -> bool:
+        """Whether the file is still the one at its path. Raises OSError."""
+        here = self._tree.look(self._path)
+        return here is not None and here.st_ino == self.inode
 
     def write(self, content: bytes) -> None:
         """Give the file a content, for those who look; no recovery needs it. Raises OSError."""
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, content, 0)
+        os.ftruncate(self.fd, 0)
+        os.pwrite(self.fd, content, 0)
 
     def unlock(self) -> None:
         """End the lock and leave the file."""
-        if self not in self._held:
-            return  # it is our parent's
-        # Unlock first: a child may have a copy of the descriptor until it runs another program.
-        with suppress(OSError):
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-        self._held.discard(self)
-        os.close(self._fd)
+        self.close()
 
     def free(self) -> None:
         """Remove the file, then end the lock. A file that cannot be removed keeps nobody out."""
-        if self not in self._held:
-            return
+        if not self.is_open:
+            return  # it is our parent's
         try:
             # Before the lock ends: the next process that locks the file must see that it is gone.
             with suppress(OSError):
                 self._tree.unlink(self._path)
         finally:
             self.unlock()
-
-    @classmethod
-    def _leave_to_parent(cls) -> None:
-        """Close a child's copies: they would keep the locks of a parent that is killed."""
-        for held in cls._held:
-            os.close(held._fd)
-        cls._held.clear()
-
-
-os.register_at_fork(after_in_child=Lock._leave_to_parent)
 
 
 class Reservations:
@@ -305,20 +287,21 @@ def lock(tree: Tree, path: str, create: int) -> Lock | None:
     With O_EXCL, too, it raises FileExistsError if the file exists, locked or not.
     """
     while True:
-        fd = tree.create_with(path, os.O_RDWR | create)
+        held = Lock(tree, path, tree.create_with(path, os.O_RDWR | create))
+        is_ours = False
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            here, inode = tree.look(path), os.fstat(fd).st_ino
-            if here is not None and here.st_ino == inode:
-                return Lock(tree, path, fd, inode)
+            fcntl.flock(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = held.stands()
         except BlockingIOError:
-            os.close(fd)
             return None
         except BaseException as error:
-            os.close(fd)
             if isinstance(error, OSError) and error.errno == errno.ESTALE:
                 continue  # a process of another host has unlinked it
             if create & os.O_EXCL:
                 tree.unlink(path)  # where there are no locks it would stay for ever
             raise
-        os.close(fd)  # it was unlinked between our open and our lock
+        finally:
+            if not is_ours:
+                held.close()  # or it was unlinked between our open and our lock
+        if is_ours:
+            return held

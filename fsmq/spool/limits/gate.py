@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
+from ..durability.owned import Turnstile
 from ..index.ready import Ready
 from ..layout.settings import QueueSettings
 from ..layout.settings_store import SettingsStore
@@ -59,7 +60,7 @@ class Gate:
         self._queue = queue
         self._in_flight = in_flight
         self._shared = Shared(scene.tree, queue)
-        self._lock = threading.Lock()
+        self._threads = Turnstile()
         self._line = Line()
         self._lease = 0.0  # of the rate: messages that this process may claim
         self._limited_until = 0.0  # in monotonic seconds, for those who wait
@@ -90,36 +91,35 @@ class Gate:
         if self.settings.max_rate is not None:
             most = self._lease + self._tokens(self._line, now)
         if self.settings.max_in_flight is not None:
-            if not self._enter():
-                self._limited_until = time.monotonic() + _BUSY_S
-                return 0
-            try:
+            with self._locked(may_lease=True) as line:
+                if not self._learns(line):
+                    return 0
                 most = min(most, self._room(now))
-            finally:
-                self.leave()
         if most < 1 - _GRAIN:
             self._keep_back(now)
         return int(min(most + _GRAIN, 1 << 20))
 
-    def enter(self) -> bool:
-        """Begin the claim of one message; False if none may be claimed now.
+    def claim(self) -> Generator[bool, None, None]:
+        """Yields once, whether a message may be claimed now.
 
-        Until `leave` no other process claims one, if there is a limit. Raises Unlisted, OSError.
+        Until it is closed no other process claims one, if there is a limit. Raises Unlisted,
+        OSError.
         """
         now = self._scene.clock()
         if not self.is_limited or self.settings.paused_until > now:
-            return self.settings.paused_until <= now
-        if not self._enter():
-            self._limited_until = time.monotonic() + _BUSY_S
-            return False
-        entered = False
+            yield self.settings.paused_until <= now
+            return
+        with self._locked(may_lease=True) as line:
+            yield self._learns(line) and self._may_claim(now)
+
+    def _may_claim(self, now: float) -> bool:
+        may = False
         try:
-            entered = self._has_room(now) and self._has_lease(now)
+            may = self._has_room(now) and self._has_lease(now)
         finally:
-            if not entered:
+            if not may:
                 self._keep_back(now)
-                self.leave()
-        return entered
+        return may
 
     def claimed(self) -> None:
         """A message was claimed. Raises OSError."""
@@ -131,47 +131,37 @@ class Gate:
 
     def uncount(self, count: int) -> None:
         """Let as many more be claimed by the rate. Raises OSError."""
-        if not self._lock.acquire(timeout=_PATIENCE_S):
-            return
-        try:
-            if not self._shared.lock():
+        with self._locked() as line:
+            if line is None:
                 return
-            try:
-                line, now = self._shared.read(), self._scene.clock()
-                tokens = min(self.settings.burst, self._tokens(line, now) + count)
-                at = line.at if 0 < line.at - now < _SKEW_S else now
-                self._line = line._replace(tokens=tokens, at=at)
-                self._shared.write(self._line)
-            finally:
-                self._shared.unlock()
-        finally:
-            self._lock.release()
+            now = self._scene.clock()
+            tokens = min(self.settings.burst, self._tokens(line, now) + count)
+            at = line.at if 0 < line.at - now < _SKEW_S else now
+            self._line = line._replace(tokens=tokens, at=at)
+            self._shared.write(self._line)
 
-    def leave(self) -> None:
-        """End what `enter` began."""
-        if self._lock.locked():
-            if self._has_file:
-                self._shared.unlock()
-                self._has_file = False
-            self._lock.release()
-
-    _has_file = False  # whether the file is locked
-
-    def _enter(self) -> bool:
-        if not self._lock.acquire(timeout=_PATIENCE_S):
+    def _learns(self, line: Line | None) -> bool:
+        """Take over a line that is locked; False if it is not."""
+        if line is None:
+            self._limited_until = time.monotonic() + _BUSY_S
             return False
-        if self.settings.max_in_flight is None and self._lease >= 1:
-            return True  # a part of the rate is its own
-        try:
-            if self._shared.lock():
-                self._has_file = True
-                self._line = self._shared.read()
-                return True
-        except BaseException:
-            self._lock.release()
-            raise
-        self._lock.release()
-        return False
+        self._line = line
+        return True
+
+    @contextmanager
+    def _locked(self, *, may_lease: bool = False) -> Iterator[Line | None]:
+        """Let nobody else change what is shared: its line; None if somebody is at it for long.
+
+        may_lease: what this process has of the rate is enough, if there is some.
+        """
+        with self._threads.passed(_PATIENCE_S) as is_ours:
+            if not is_ours:
+                yield None
+            elif may_lease and self.settings.max_in_flight is None and self._lease >= 1:
+                yield self._line
+            else:
+                with self._shared.locked() as line:
+                    yield line
 
     def _has_room(self, now: float) -> bool:
         return self.settings.max_in_flight is None or self._room(now) >= 1
@@ -231,7 +221,7 @@ class Turn:
     def __init__(self, gate: Gate, keep_shut: Callable[[], None]) -> None:
         self._gate = gate
         self._keep_shut = keep_shut
-        self._entered = False
+        self._claim: Generator[bool, None, None] | None = None  # that has begun
         self._claimed = 0
         self.is_kept_back = False
 
@@ -246,16 +236,20 @@ class Turn:
 
     def begin(self) -> bool:
         """Be sure that a message may be claimed. Raises OSError, Unlisted before the first."""
-        if not self._entered:
+        if self._claim is None:
             try:
-                self._entered = self._gate.enter()
+                claim = self._gate.claim()
+                if next(claim):
+                    self._claim = claim
+                else:
+                    claim.close()
             except Unlisted:
                 if not self._claimed:
                     raise
-            if not self._entered:
+            if self._claim is None:
                 self.is_kept_back = True
                 self._keep_shut()
-        return self._entered
+        return self._claim is not None
 
     def claimed(self) -> None:
         """A message was claimed; others may claim the next. Raises OSError."""
@@ -267,6 +261,6 @@ class Turn:
 
     def pause(self) -> None:
         """Let others claim."""
-        if self._entered:
-            self._entered = False
-            self._gate.leave()
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.close()

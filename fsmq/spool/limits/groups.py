@@ -20,7 +20,8 @@ from functools import partial
 from typing import TypeVar
 from uuid import uuid4
 
-from ..durability.locks import Lock, lock
+from ..durability.locks import Lock, lock, patiently
+from ..durability.owned import Turnstile
 from ..index import listings
 from ..index.events import Event, Kind
 from ..index.ready import Ready
@@ -85,8 +86,8 @@ class Groups:
     def learn(self, queue: str) -> None:
         """List a queue, in a thread that may do so. Raises OSError."""
         one = self._queue(queue, self._scene.settings.get(queue))
-        if one.enter(_LONG_S):
-            one.leave()
+        with closing(one.claiming(_LONG_S)) as claiming:
+            next(claiming)
 
     def _queue(self, queue: str, settings: QueueSettings) -> _Queue:
         ready, mode, now = self._scene.ready, mode_of(settings), time.monotonic()
@@ -139,9 +140,8 @@ class _Queue:
         self._scene = scene
         self._tree: Tree = scene.tree
         self._path = scene.tree.folder(CONFIG, claims_name(queue))
-        self._claiming = threading.Lock()  # one claim of this process at a time
+        self._threads = Turnstile()  # one claim of this process at a time
         self._noting = threading.RLock()  # for the view
-        self._held: Lock | None = None
         self._unsure: set[str] = set()
         # What events told during a listing, to be applied to its result. None: no listing runs.
         self._meanwhile: list[tuple[str, str, bool]] | None = None
@@ -159,42 +159,25 @@ class _Queue:
 
     # -- claims ----------------------------------------------------------------------------------
 
-    def enter(self, patience_s: float) -> bool:
-        """Let nobody else claim, and see all that is there; False if others claim for long.
-
-        Raises Unlisted, OSError.
+    def claiming(self, patience_s: float) -> Generator[bool, None, None]:
+        """Yields once: False if others claim for long, else nobody does until it is closed, and all
+        that is there is seen. Raises Unlisted, OSError.
         """
-        if not self._claiming.acquire(timeout=patience_s):
-            return False
-        try:
-            if not self._lock(patience_s):
-                self._claiming.release()
-                return False
-            self._look()
-        except BaseException:
-            self.leave()
-            raise
-        return True
+        with self._threads.passed(patience_s) as is_ours:
+            held = self._lock(patience_s) if is_ours else None
+            try:
+                if held is not None:
+                    self._look(held.fd)
+                yield held is not None
+            finally:
+                if held is not None:
+                    held.unlock()
 
-    def leave(self) -> None:
-        """Let others claim."""
-        held, self._held = self._held, None
-        if held is not None:
-            held.unlock()
-        self._claiming.release()
+    def _lock(self, patience_s: float) -> Lock | None:
+        return patiently(lambda: lock(self._tree, self._path, os.O_CREAT), patience_s, _RETRY_S)
 
-    def _lock(self, patience_s: float) -> bool:
-        end = time.monotonic() + patience_s
-        while (held := lock(self._tree, self._path, os.O_CREAT)) is None:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(_RETRY_S)
-        self._held = held
-        return True
-
-    def _look(self) -> None:
-        assert self._held is not None
-        is_ours = os.pread(self._held.fd, WHO_BYTES, 0) == self._who
+    def _look(self, fd: int) -> None:
+        is_ours = os.pread(fd, WHO_BYTES, 0) == self._who
         if not self.polls:
             self.ready.refresh()
         if not is_ours or not self.is_listed or (self.polls and self._is_due()):
@@ -203,7 +186,7 @@ class _Queue:
             self._list()
         if not is_ours:
             # Before the first claim: if we are killed behind it, nobody takes its view for exact.
-            os.pwrite(self._held.fd, self._who, 0)
+            os.pwrite(fd, self._who, 0)
         with self._noting:
             self._resolve()
 
@@ -325,7 +308,7 @@ class Turn:
         self._queue = queue
         self._most = settings.max_in_flight_per_group or (1 if settings.fifo else _ANY)
         self._whole = whole
-        self._entered = False
+        self._claiming: Generator[bool, None, None] | None = None
         self._tried: str | None = None
         self._last: str | None = None  # of those that were claimed
         self._mine: set[str] = set()
@@ -334,7 +317,7 @@ class Turn:
     def ids(self) -> Iterator[str]:
         """Messages that may be claimed, each when the one before was. Raises Unlisted, OSError."""
         while True:
-            if not self._entered and not self._enter():
+            if self._claiming is None and not self._enter():
                 return
             self._settle()
             self._tried = self._next()
@@ -352,16 +335,19 @@ class Turn:
 
     def pause(self) -> None:
         """Let others claim."""
-        if self._entered:
-            self._entered = False
-            try:
-                self._settle()
-            finally:
-                with self._queue._noting:
-                    for message_id in self._failed:
-                        self._queue.view.again(message_id)
-                self._failed.clear()
-                self._queue.leave()
+        claiming, self._claiming = self._claiming, None
+        if claiming is not None:
+            with closing(claiming):
+                self._end()
+
+    def _end(self) -> None:
+        try:
+            self._settle()
+        finally:
+            with self._queue._noting:
+                for message_id in self._failed:
+                    self._queue.view.again(message_id)
+            self._failed.clear()
 
     close = pause
 
@@ -369,15 +355,19 @@ class Turn:
         patience = _LONG_S if listings.are_allowed() else _PATIENCE_S
         queue, busy = self._queue.queue, self._groups.busy
         try:
-            self._entered = self._queue.enter(patience)
-            (busy.discard if self._entered else busy.add)(queue)
-            if not self._entered and not listings.are_allowed():
+            claiming = self._queue.claiming(patience)
+            if is_ours := next(claiming):
+                self._claiming = claiming
+            else:
+                claiming.close()
+            (busy.discard if is_ours else busy.add)(queue)
+            if not is_ours and not listings.are_allowed():
                 raise Unlisted(queue)  # not empty: a thread that may wait longer gets its turn
         except Unlisted:
             if self._mine:
                 return False
             raise
-        return self._entered
+        return is_ours
 
     def _next(self) -> str | None:
         queue = self._queue

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..durability.locks import NO_LOCKS, Lock, lock, patiently
@@ -44,27 +46,29 @@ class Shared:
         self._held: Lock | None = None
         self._own = Line()
 
-    def lock(self) -> bool:
-        """Lock it; False if another process has it for long."""
+    @contextmanager
+    def locked(self) -> Iterator[Line | None]:
+        """Lock it meanwhile: its line; None if another process has it for long."""
         try:
-            self._held = patiently(self._lock, _PATIENCE_S, _RETRY_S)
+            held = patiently(self._lock, _PATIENCE_S, _RETRY_S)
+            is_ours = held is not None
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            self.has_locks = False
-            return True
-        return self._held is not None
+            held, is_ours, self.has_locks = None, True, False
+        try:
+            self._held = held
+            yield self._read() if is_ours else None
+        finally:
+            self._held = None
+            if held is not None:
+                held.unlock()
 
     def _lock(self) -> Lock | None:
         return lock(self._tree, self._path, os.O_CREAT)
 
-    def unlock(self) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            held.unlock()
-
-    def read(self) -> Line:
-        """The line, while it is locked; the first one where there is none that makes sense."""
+    def _read(self) -> Line:
+        """The line; the first one where there is none that makes sense."""
         if self._held is None:
             return self._own
         try:

@@ -267,7 +267,7 @@ def claim_one(
     latched = latch(context, path, _CLAIM_PATIENCE_S, looks=False)
     if latched is None:
         return None
-    fd, found, locked = latched
+    fd, found, locked = latched.fd, latched.found, latched.locked
     won = stamped = False
     try:
         stamp = stamps.decode(message_id, found.st_mtime_ns)

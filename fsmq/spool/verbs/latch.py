@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from ..context import Context
+from ..durability.owned import OwnedFile
 from ..durability.unfinished import exists
 from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable
 from ..layout.claim_names import is_claimed, of_next_claim, of_same_claim
@@ -35,10 +36,6 @@ _RETRY_S = 0.0001
 _LOOK_ONLY = getattr(os, "O_PATH", os.O_RDONLY)  # only Linux opens a file that one may not read
 PATIENCE_S = 0.02
 
-# Open files that are latched. A child that is forked meanwhile closes its copies: they would keep
-# the latches of a parent that is killed.
-_latched: set[int] = set()
-
 # Whether an open file, with its fstat, is the message that the caller means.
 IsWanted: TypeAlias = Callable[[Context, int, os.stat_result], bool]
 
@@ -48,29 +45,49 @@ def anyone(context: Context, fd: int, found: os.stat_result) -> bool:
     return True
 
 
-class Latched(NamedTuple):
+class Latched(OwnedFile):
     """A latched message: an open descriptor, and its fstat since the lock.
 
     locked: False where the filesystem has no locks: other processes may act on it all the same.
     """
 
-    fd: int
     found: os.stat_result
-    locked: bool
 
-    def unlatch(self) -> None:
-        """End the latch and keep the descriptor."""
-        _latched.discard(self.fd)
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self.locked = False
+
+    def lock(self) -> None:
+        """Latch it. Raises BlockingIOError if another process has latched it."""
         try:
-            fcntl.flock(self.fd, fcntl.LOCK_UN)
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.locked = True
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # this filesystem has no locks
+
+    def look(self) -> bool:
+        """Learn what it is; False if another host has unlinked it. Raises OSError."""
+        try:
+            self.found = os.fstat(self.fd)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return False
+            raise
+        return True
+
+    def unlatch(self) -> int:
+        """End the latch; the descriptor, which the caller has to close."""
+        try:
+            self._unlock()
         except OSError:
             pass  # there was no lock
+        return self._release()
 
-    def close(self) -> None:
-        """End the latch and close the descriptor."""
-        # Unlock first: a process that was forked since has a copy, which would keep the lock.
-        self.unlatch()
-        os.close(self.fd)
+    def _unlock(self) -> None:
+        if self.locked:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
 
     def is_at(self, tree: Tree, path: str) -> bool:
         """Whether a name leads to the file."""
@@ -210,39 +227,15 @@ def _latch(context: Context, path: str, looks: bool) -> Latched | None:
         fd = _open(tree, path, os.O_RDONLY)
     if fd is None:
         return None
-    kept = locked = False
-    _latched.add(fd)
+    latched, kept = Latched(fd), False
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked = True
-        except BlockingIOError:
-            raise
-        except OSError:
-            pass  # this filesystem has no locks
-        found = _look(fd)
-        if found is None:
-            return None
-        latched = Latched(fd, found, locked)
+        latched.lock()
         # Before we had the lock it may have been renamed, and another file have taken its place.
-        kept = not looks or latched.is_at(tree, path)
+        kept = latched.look() and (not looks or latched.is_at(tree, path))
         return latched if kept else None
     finally:
         if not kept:
-            _latched.discard(fd)
-            if locked:
-                fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
-
-
-def _leave_to_parent() -> None:
-    for fd in _latched:
-        with suppress(OSError):
-            os.close(fd)
-    _latched.clear()
-
-
-os.register_at_fork(after_in_child=_leave_to_parent)
+            latched.close()
 
 
 def pin(context: Context, path: str) -> Latched | None:
@@ -253,11 +246,8 @@ def pin(context: Context, path: str) -> Latched | None:
         fd = _open(context.tree, path, _LOOK_ONLY)
     if fd is None:
         return None
-    found = _look(fd)
-    if found is None:
-        os.close(fd)
-        return None
-    return Latched(fd, found, locked=False)
+    pinned = Latched(fd)
+    return pinned if pinned.look() else None
 
 
 def _open(tree: Tree, path: str, access: int) -> int | None:
@@ -266,15 +256,6 @@ def _open(tree: Tree, path: str, access: int) -> int | None:
     except OSError as error:
         if error.errno in STRAY:
             return None
-        raise
-
-
-def _look(fd: int) -> os.stat_result | None:
-    try:
-        return os.fstat(fd)
-    except OSError as error:
-        if error.errno == errno.ESTALE:
-            return None  # another host has unlinked it
         raise
 
 
@@ -335,12 +316,11 @@ def restamp(
             else:
                 new = _new_stamp(stamp, deadline_ms, ends_claim, backs_off)
                 stamped = latched.stamp(context, path, stamps.encoded(message_id, new))
+        if not stamped:
+            return None
+        return Restamped(latched.unlatch(), new.deadline_ms, new.deliveries or 0)
     finally:
-        if stamped:
-            latched.unlatch()
-        else:
-            latched.close()
-    return Restamped(latched.fd, new.deadline_ms, new.deliveries or 0) if stamped else None
+        latched.close()  # unless it is unlatched
 
 
 def _is_late(stamp: Stamp | None, deadline_ms: int) -> bool:

@@ -190,8 +190,7 @@ def bury_now(
                 latched.close()
         if details is None:
             raise NoSuchMessage(queue, message_id, "that is in flight")
-        latched.unlatch()
-        work.files.append(latched.fd)  # for what it knows of its death
+        work.files.append(latched.unlatch())  # for what it knows of its death
     queues = {tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
     work.folders = {tree.folder(DELAY), *queues}
     return Pending(work, partial(context.record, BURIED, queue, message_id, **details))

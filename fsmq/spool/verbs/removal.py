@@ -5,7 +5,6 @@ A removal is a rename into ``remove/``, of a whole queue too; `fsmq.spool.reaper
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -154,7 +153,7 @@ def remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWan
             if is_it and pinned.move(context, attempt, queue, message_id) is not None:
                 return True
         finally:
-            os.close(pinned.fd)
+            pinned.close()
     return False
 
 

@@ -43,9 +43,7 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
         deliver_one(context, queue, message_id)  # it may still be new
         new_id = _new_id(context, queue, message_id, priority)
         if new_id == message_id:
-            latched = _latched(context, queue, message_id)
-            latched.unlatch()
-            work.files.append(latched.fd)
+            work.files.append(_latched(context, queue, message_id).unlatch())
             return Pending(work, lambda: new_id)
         # A put of the new id must not come in between.
         held = patiently(lambda: reserve(tree, queue, new_id), _PATIENCE_S)
@@ -120,5 +118,4 @@ def _rename(context: Context, queue: str, message_id: str, new_id: str) -> int:
             latched.close()
     if moved is None:
         raise NoSuchMessage(queue, message_id, "that is ready")
-    latched.unlatch()
-    return latched.fd
+    return latched.unlatch()
