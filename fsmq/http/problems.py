@@ -254,9 +254,15 @@ _FIELDS = (
 )
 
 
+def problem_type(error: FsmqError) -> ProblemType:
+    """The type of an error: that of its class, or of the nearest one above that has one."""
+    known = (PROBLEM_TYPES.get(one) for one in type(error).__mro__)
+    return next(filter(None, known), PROBLEM_TYPES[InternalError])
+
+
 def problem(error: FsmqError) -> Response:
     """The answer to an error."""
-    status, kind, title = PROBLEM_TYPES.get(type(error), PROBLEM_TYPES[InternalError])
+    status, kind, title = problem_type(error)
     details: dict[str, Any] = {
         "type": f"urn:fsmq:problem:{kind}",
         "title": title,

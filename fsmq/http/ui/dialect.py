@@ -16,12 +16,7 @@ from fsmq.spool.errors import FsmqError
 from ..describe import Answer, Operation
 from ..dialect import Dialect
 from ..guard.origin import Origins
-from ..problems import (
-    PROBLEM_TYPES,
-    InternalError,
-    NotFound,
-    Unauthorized,
-)
+from ..problems import NotFound, Unauthorized, problem_type
 from ..problems import problem as api_problem
 from ..routing.call import Call
 from ..service.service import Service
@@ -145,7 +140,7 @@ class Ui(Dialect):
         return Visit(call, identity, self._service, self._rendering, may_act=self._options.may_act)
 
     async def _explain(self, visit: Visit, error: FsmqError) -> Response:
-        status, _, title = PROBLEM_TYPES.get(type(error), PROBLEM_TYPES[InternalError])
+        status, _, title = problem_type(error)
         values = {"title_of_error": title, "error": error, "status": status}
         answer = await visit.page("error.html", values, status)
         answer.headers.update(api_problem(error).headers.copy() if status in (429, 503) else {})
