@@ -127,7 +127,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
                 clock=clock,
             )
         self.context.max_message_bytes = max_message_bytes
-        self.depths = Depths(lambda queue: self.counts(queue).total)
+        self.depths = Depths(self.tree, lambda queue: self.counts(queue).total)
         self.unsynced = Unsynced(self.context, self.depths)
         self.census = Census(self.context)
         self.open_logs = Logs(self)

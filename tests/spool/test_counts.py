@@ -41,9 +41,9 @@ def in_a_hurry() -> Iterator[None]:
     listings.allow()
 
 
-def test_a_slow_count_holds_up_no_other_queue_and_is_made_once() -> None:
+def test_a_slow_count_holds_up_no_other_queue_and_is_made_once(spool: Spool) -> None:
     counted = Counted()
-    depths = Depths(counted)
+    depths = Depths(spool.tree, counted)
     with ThreadPoolExecutor(9) as threads:
         try:
             waiting = [threads.submit(depths.admit, "slow", 10, 1) for _ in range(6)]
@@ -57,9 +57,9 @@ def test_a_slow_count_holds_up_no_other_queue_and_is_made_once() -> None:
     assert [type(error) for error in refused if error] == [QueueFull]
 
 
-def test_who_may_not_list_is_told_to_have_it_counted(in_a_hurry: None) -> None:
+def test_who_may_not_list_is_told_to_have_it_counted(spool: Spool, in_a_hurry: None) -> None:
     counted = Counted()
-    depths = Depths(counted)
+    depths = Depths(spool.tree, counted)
     with pytest.raises(Uncounted):
         depths.admit("jobs", 10, 1)
     assert not counted.asked

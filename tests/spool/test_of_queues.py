@@ -1,8 +1,11 @@
-"""What a process remembers of queues: of those that are there, and soon of no others."""
+"""What a process remembers of queues and topics: of those that are there, and soon of no others."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fsmq.spool import Spool
+from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.of_queues import OfQueues
 
 
@@ -32,3 +35,27 @@ def test_a_limit_holds_while_other_queues_come_and_go(spool: Spool) -> None:
         assert jobs.claim(9) == []
     first.ack()
     assert len(jobs.claim(9)) == 1
+
+
+def test_topics_subscriptions_and_depths_that_are_gone_are_forgotten(
+    spool: Spool, root: Path
+) -> None:
+    """Another program creates and deletes them."""
+    spool.topic("news", create=True).subscribe(spool.queue("stays", create=True).name)
+    with Spool(root, sync="none", delivers=False) as other:
+        for number in range(200):
+            name = f"gone-{number}"
+            other.create_queue(name)
+            other.configure(name, {"max_depth": 9})
+            other.subscribe("news", name, Filter({"kind": ["none"]}))
+            spool.topic("news").publish(b"x", attributes={"kind": "other"})
+            spool.queue(name).put(b"x")
+            other.topic(name, create=True).subscribe("stays")
+            spool.topic(name).publish(b"x")
+            other.delete_topic(name)
+            other.delete_queue(name)
+    spool.topic("news").publish(b"x")
+    known = spool.context.topics._known
+    assert len(known) < 40
+    assert list(known["news"].filters) == ["stays"]
+    assert len(spool.depths._known) < 40

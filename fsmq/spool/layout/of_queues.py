@@ -1,7 +1,8 @@
-"""What a process remembers of queues, for as long as they exist."""
+"""What a process remembers of things that come and go, for as long as they exist."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from .tree import Tree
@@ -11,23 +12,30 @@ T = TypeVar("T")
 _FEW = 16
 
 
-class OfQueues(dict[str, T]):
-    """Something of each of some queues, by name, in a program that outlives many of them.
+class WhileThere(dict[str, T]):
+    """Something of each of some things, by name, in a program that outlives many of them.
 
-    Each time it has twice as many as stood at the last look, what it has of queues that are gone
-    is dropped. So everything in it must be such as can be made anew.
+    Each time it has twice as many as stood at the last look, what it has of those that are gone is
+    dropped. So everything in it must be such as can be made anew.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, is_there: Callable[[str], bool]) -> None:
         super().__init__()
-        self._tree = tree
+        self._is_there = is_there
         self._most = _FEW
 
-    def __setitem__(self, queue: str, what: T) -> None:
-        super().__setitem__(queue, what)
+    def __setitem__(self, name: str, what: T) -> None:
+        super().__setitem__(name, what)
         if len(self) <= self._most:
             return
-        for name in list(self):
-            if name != queue and not self._tree.has_queue(name):
-                self.pop(name, None)
+        for other in list(self):
+            if other != name and not self._is_there(other):
+                self.pop(other, None)
         self._most = max(_FEW, 2 * len(self))
+
+
+class OfQueues(WhileThere[T]):
+    """The same of queues."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree.has_queue)

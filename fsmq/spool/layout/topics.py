@@ -21,6 +21,7 @@ from . import deliveries, documents
 from .deliveries import MAX_ENTRY_BYTES
 from .filters import Filter
 from .names import check_queue, is_queue
+from .of_queues import WhileThere
 from .transitions import LOGS, TOPICS
 from .tree import Tree
 
@@ -81,7 +82,7 @@ class Topics:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._known: dict[str, _Listing] = {}
+        self._known: WhileThere[_Listing] = WhileThere(self.has)
 
     # -- topics ----------------------------------------------------------------------------------
 
@@ -233,6 +234,7 @@ class Topics:
         if listing is not None:
             return listing
         known = self._known.get(topic)
+        before = known.filters if known is not None else {}
         # The mtime of a network filesystem is remembered; a listing asks, and costs not much more.
         settled = time.time() - folder.st_mtime > _TICK_S and not self._tree.network
         names = self._tree.names(self.folder(topic))
@@ -241,7 +243,7 @@ class Topics:
             until=time.monotonic() + FRESH_S if settled else 0.0,
             queues=sorted(filter(is_queue, names)),
             logs=sorted(filter(None, map(log_of_entry, names))),
-            filters=known.filters if known is not None else {},
+            filters={name: before[name] for name in names if name in before},
         )
         self._known[topic] = listing
         return listing

@@ -34,7 +34,9 @@ def bury(
     """
     context, of = spool.context, store.store
     queue = check_queue(store.settings().dead_letter_queue or "")
-    depths = Depths(lambda name: count(context.tree, context.stamps, name, context.now_ms()).total)
+    depths = Depths(
+        context.tree, lambda name: count(context.tree, context.stamps, name, context.now_ms()).total
+    )
     create(context, queue)
     told = dead_letter.DeadLetter(
         dead_letter.of_channel(of.disk.name, store.name),

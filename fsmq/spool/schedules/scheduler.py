@@ -143,7 +143,7 @@ def depths_of(context: Context) -> Depths:
     def counted(queue: str) -> int:
         return count(context.tree, context.stamps, queue, context.now_ms()).total
 
-    return Depths(counted)
+    return Depths(context.tree, counted)
 
 
 class SchedulerThread:

@@ -12,6 +12,7 @@ from ..context import Context
 from ..errors import FsmqError, QueueFull
 from ..index import listings
 from ..layout.names import facts, split_entry
+from ..layout.of_queues import OfQueues
 from ..layout.stamps import Stamps
 from ..layout.throttle import Throttle
 from ..layout.transitions import DELAY, NEW, REMOVE
@@ -116,32 +117,30 @@ class _Depth:
 class Depths:
     """Enforces ``max_depth``: with a count that is seldom older than a second, plus later puts."""
 
-    def __init__(self, counted: Callable[[str], int]) -> None:
+    def __init__(self, tree: Tree, counted: Callable[[str], int]) -> None:
         self._counted = counted
-        self._known: dict[str, _Depth] = {}
+        self._known: OfQueues[_Depth] = OfQueues(tree)
         self._lock = threading.Lock()
 
-    def is_known(self, queue: str) -> bool:
-        """Whether a queue's depth is known well enough."""
-        known = self._known.get(queue)
-        return known is not None and time.monotonic() < known.until
-
-    def learn(self, queue: str) -> None:
+    def learn(self, queue: str) -> _Depth:
         """Count a queue whose depth is not known. Of several threads that ask at once, one counts.
 
         Raises what the count raises.
         """
         with self._lock:
-            known = self._known.setdefault(queue, _Depth())
+            known = self._known.get(queue)
+            if known is None:
+                known = self._known[queue] = _Depth()
         with known.counting:
             started = time.monotonic()
             if started < known.until:
-                return
+                return known
             depth = self._counted(queue)
             cost = time.monotonic() - started
             with self._lock:
                 known.depth = depth
                 known.until = started + _THROTTLE.pause(cost)
+        return known
 
     def admit(self, queue: str, limit: int | None, more: int) -> None:
         """Let ``more`` messages in.
@@ -152,12 +151,12 @@ class Depths:
         """
         if limit is None:
             return
-        if not self.is_known(queue):
+        known = self._known.get(queue)
+        if known is None or time.monotonic() >= known.until:
             if not listings.are_allowed():
                 raise Uncounted(queue)
-            self.learn(queue)
+            known = self.learn(queue)
         with self._lock:
-            known = self._known[queue]
             if known.depth + more > limit:
                 raise QueueFull(queue, limit)
             known.depth += more
