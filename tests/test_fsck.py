@@ -19,8 +19,10 @@ from typing import NamedTuple
 import pytest
 
 from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
+from fsmq.spool.durability.settings_lock import settings_held
 from fsmq.spool.fsck import Kind, Progress, Report, Severity, check
 from fsmq.spool.fsck.check import MAX_LISTED
+from fsmq.spool.fsck.messages import MessageRules, Scene
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.layout.stamps import Stamps
 from tests.harness.busy import busy
@@ -596,3 +598,35 @@ def test_settings_of_all_kinds_are_understood(root: Path) -> None:
         spool.queue("jobs", create=True).put_many([NewMessage(b"x", delay=366 * 86_400.0), b"y"])
         spool.deliver()
     assert look(root).findings == []
+
+
+def test_an_index_is_not_taken_from_a_queue_that_is_being_created(root: Path) -> None:
+    """Its creator is between the index and the folder, as when it is stopped there."""
+    with Spool(root, sync="none", delivers=False) as spool:
+        with settings_held(spool.tree, "indexed"):
+            spool.tree.make_folder("ids", "indexed")
+            report = look(root, repair=True)
+            assert not report.repaired
+            assert [one.path for one in report.findings] == ["ids/indexed"]
+            assert "holds" in report.findings[0].reason
+        assert len(look(root, repair=True).repaired) == 1
+        assert not (root / "ids" / "indexed").exists()
+
+
+def test_a_timer_is_not_ended_that_somebody_has_set_since(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Spool(root, sync="none", delivers=False) as spool:
+        message = root / "delay" / f"jobs:{new_id()}"
+        far = int((time.time() + 9e7) * 1000)
+        write(message)
+        stamp = Stamps().encode(message.name.rpartition(":")[2], far, 1)
+        os.utime(message, ns=(stamp, stamp))
+        found = message.stat()
+        rules = MessageRules(Scene(spool.tree, Stamps(), time.time))
+        fault = rules.delay(message.name, found)
+        assert fault is not None
+        assert fault.mend is not None
+        os.utime(message, ns=(5, 5))
+        assert not fault.mend()
+        assert message.stat().st_mtime_ns == 5

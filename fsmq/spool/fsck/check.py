@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..consumers.manifest import folder_of
-from ..errors import ADVICE, UnusableSpool
+from ..errors import ADVICE, Unavailable, UnusableSpool
 from ..layout.filesystem import examine
 from ..layout.names import is_id, is_queue, split_entry
 from ..layout.stamps import Stamps
@@ -339,8 +339,9 @@ class Checker:
                     mended.append(fault)
                 else:
                     left.append(suspect)
-            except OSError as error:
-                reason = f"{fault.finding.reason}; the repair failed: {error.strerror}"
+            except (OSError, Unavailable) as error:
+                why = error.strerror if isinstance(error, OSError) else error
+                reason = f"{fault.finding.reason}; the repair failed: {why}"
                 finding = replace(fault.finding, reason=reason)
                 failed.append(suspect._replace(fault=fault._replace(finding=finding)))
         self._report.repaired = grouped(mended)

@@ -5,14 +5,9 @@ from __future__ import annotations
 import os
 import stat
 
-from ..context import Context
 from ..durability.locks import is_held
-from ..index.ready import Ready
-from ..layout.settings_store import SettingsStore
-from ..layout.topics import Topics
 from ..layout.transitions import STAGING
-from ..staging.abandoned import is_abandoned, take_over
-from ..staging.commit import remove
+from ..staging.abandoned import end_abandoned, is_abandoned, take_over
 from ..staging.forward import last, load, remove_gone
 from ..staging.part import Job, check_job, is_draft, is_gone, is_lock, job_of, lock_path
 from .layout import left_draft
@@ -61,8 +56,10 @@ class JobRules:
         finding = Finding(Kind.ABANDONED_JOB, Severity.WARNING, path, reason, "remove it")
 
         def mend() -> bool:
-            remove(self._tree, job)
-            return True
+            gone = end_abandoned(self._tree, job, self._scene.now())
+            if gone is not None:
+                remove_gone(self._tree, gone)
+            return gone is not None
 
         return Fault(finding, mend)
 
@@ -84,9 +81,7 @@ class JobRules:
         return Fault(finding, lambda: self._bring_forward(job))
 
     def _bring_forward(self, job: Job) -> bool:
-        tree = self._tree
-        context = Context(tree, self._scene.stamps, SettingsStore(tree), Ready(tree), Topics(tree))
-        forward, held = take_over(context, job)
+        forward, held = take_over(self._scene.context(), job)
         if held is None:
             return False
         try:

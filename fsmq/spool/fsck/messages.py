@@ -10,17 +10,19 @@ import os
 import stat
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from math import inf
 
+from ..context import Context
 from ..durability.dotnames import LATE_AFTER_S, is_being_written, recover_one
 from ..durability.locks import is_reservation, is_stale
 from ..durability.send_lines import Recovery
 from ..durability.settings_lock import settings_held
 from ..durability.unfinished import is_complete
 from ..errors import Unavailable
+from ..index.ready import Ready
 from ..layout.compression import ZSTD_MAGIC, decompress
 from ..layout.message import MAX_HEADER_BYTES, header
 from ..layout.names import (
@@ -36,9 +38,11 @@ from ..layout.names import (
 from ..layout.settings import MAX_DELAY_S
 from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
+from ..layout.topics import Topics
 from ..layout.transitions import DELAY, NEW, QUEUES, State
 from ..layout.tree import Tree
 from ..probe import remove_scratch
+from ..verbs.latch import PATIENCE_S, latch
 from .report import Fault, Finding, Kind, Severity
 
 # How far the clocks of two hosts may differ before a timer is called wrong.
@@ -60,6 +64,11 @@ class Scene:
     def now(self) -> float:
         """The time by which ages are reckoned: offline everything is old enough."""
         return inf if self.offline else self.clock()
+
+    def context(self) -> Context:
+        """What verbs act on."""
+        tree = self.tree
+        return Context(tree, self.stamps, SettingsStore(tree), Ready(tree), Topics(tree))
 
     def make_queue(self, queue: str) -> bool:
         """Create a queue that is missing; False while another process creates or deletes it."""
@@ -198,7 +207,18 @@ class MessageRules:
         reason = f"is hidden for {days:,.0f} days: was a clock wrong?"
         finding = Finding(Kind.FAR_TIMER, Severity.ERROR, path, reason, "end its timer now")
         ends_now = stamps.encoded(message_id, stamp._replace(deadline_ms=int(now * 1000)))
-        return Fault(finding, lambda: self._tree.stamp(path, ends_now))
+        return Fault(finding, lambda: self._stamp(path, found, ends_now))
+
+    def _stamp(self, path: str, seen: os.stat_result, mtime_ns: int) -> bool:
+        """Set the stamp of a message, unless somebody has acted on it since it was seen."""
+        context = self._scene.context()
+        latched = latch(context, path, PATIENCE_S)
+        if latched is None:
+            return False
+        with closing(latched):
+            now = latched.found
+            is_it = (now.st_ino, now.st_mtime_ns) == (seen.st_ino, seen.st_mtime_ns)
+            return is_it and latched.stamp(context, path, mtime_ns)
 
     # -- dot-names of new/ -----------------------------------------------------------------------
 

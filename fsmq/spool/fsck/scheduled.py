@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from ..context import Context
 from ..errors import InvalidValue, NoSuchSchedule
-from ..index.ready import Ready
-from ..layout.settings_store import SettingsStore
-from ..layout.topics import Topics
 from ..layout.transitions import SCHEDULES
 from ..schedules.schedule_files import (
     DONE,
@@ -32,9 +28,7 @@ class ScheduleRules:
         tree = scene.tree
         self._scene = scene
         self._tree = tree
-        self._files = ScheduleFiles(
-            Context(tree, scene.stamps, SettingsStore(tree), Ready(tree), Topics(tree))
-        )
+        self._files = ScheduleFiles(scene.context())
 
     def entry(self, name: str, found: os.stat_result) -> Fault | None:
         """An entry of ``schedules/``."""

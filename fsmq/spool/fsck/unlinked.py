@@ -18,12 +18,14 @@ from ..durability.ids import (
     settle,
 )
 from ..durability.put_numbers import PUTS
+from ..durability.settings_lock import no_ids, settings_held
 from ..layout import dead_letter
 from ..layout.given_ids import link_name
 from ..layout.names import facts, is_queue
 from ..layout.transitions import IDS, INDEX_TRASH, REMOVE
 from ..layout.tree import STRAY
 from ..layout.uuids import uuid7
+from ..verbs.removal import leaving
 from .messages import Scene, hidden, stray
 from .report import Fault, Finding, Kind, Severity
 
@@ -48,9 +50,8 @@ class LinkRules:
         if self._tree.has_queue(name):
             return None
         reason = f"is the index of queue {name!r}, which does not exist"
-        trash = self._tree.folder(REMOVE, INDEX_TRASH + uuid7())
         finding = Finding(Kind.STALE_LINK, Severity.WARNING, path, reason, "remove it")
-        return Fault(finding, lambda: self._tree.rename(path, trash))
+        return Fault(finding, lambda: self._forget(name, path))
 
     def link(self, queue: str, name: str, found: os.stat_result) -> Fault | None:
         """An entry of a queue's index."""
@@ -105,6 +106,14 @@ class LinkRules:
         reason = "was left by an upsert that died: is mq-mover running?"
         finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "finish or remove it")
         return Fault(finding, lambda: self._settle(queue, link))
+
+    def _forget(self, queue: str, path: str) -> bool:
+        """Remove an index, unless its queue is being created or deleted."""
+        tree, trash = self._tree, self._tree.folder(REMOVE, INDEX_TRASH + uuid7())
+        with settings_held(tree, queue), no_ids(tree, queue):
+            if tree.has_queue(queue) or tree.look(leaving(tree, queue)) is not None:
+                return False
+            return tree.rename(path, trash)
 
     def _settle(self, queue: str, link: str) -> bool:
         with hold_patiently(self._tree, {queue: [link]}):

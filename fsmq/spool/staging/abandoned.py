@@ -110,13 +110,7 @@ class Abandoned:
         return False
 
     def _open(self, job: Job, now: float) -> bool:
-        held = lock(self._tree, lock_path(self._tree, job.name), os.O_CREAT)
-        if held is None:
-            return False
-        try:
-            return is_abandoned(self._tree, job, now) and rename_away(self._tree, job) is not None
-        finally:
-            held.free()
+        return end_abandoned(self._tree, job, now) is not None
 
     def _committed(self, name: str, job: Job) -> bool:
         if self._at_work is not None:
@@ -155,6 +149,17 @@ def take_over(context: Context, job: Job) -> tuple[Forward | None, Lock | None]:
             tree.sync_folder(folder)
 
     return Forward(context, sync, job, manifest, chunk=_BUDGET), held
+
+
+def end_abandoned(tree: Tree, job: Job, now: float) -> str | None:
+    """Rename a job that nobody writes any more away; its new path, or None. Raises OSError."""
+    held = lock(tree, lock_path(tree, job.name), os.O_CREAT)
+    if held is None:
+        return None
+    try:
+        return rename_away(tree, job) if is_abandoned(tree, job, now) else None
+    finally:
+        held.free()
 
 
 def is_abandoned(tree: Tree, job: Job, now: float) -> bool:
