@@ -162,7 +162,7 @@ class Rival:
         """As far as `free` comes whose process is stopped before it closes the file."""
         assert self._held is not None
         self._spool.tree.unlink(self._held._path)
-        self._lock(self._held._fd, fcntl.LOCK_UN)
+        self._lock(self._held.fd, fcntl.LOCK_UN)
 
     def let_go(self) -> None:
         if self._held is not None:

@@ -294,7 +294,7 @@ def test_a_job_that_nobody_writes_is_removed_in_time(
 ) -> None:
     part = Part(spool.context, spool.syncer.sync, JOB)
     part.write("jobs", NewMessage(b"never"))
-    os.close(part._lock._fd)  # as if it had died
+    part._lock.unlock()  # as if it had died
     write(spool, Job("other"), some(1))
     living = Part(spool.context, spool.syncer.sync, Job("living"))
     living.write("jobs", NewMessage(b"soon"))

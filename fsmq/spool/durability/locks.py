@@ -266,8 +266,11 @@ def is_held(tree: Tree, path: str) -> bool:
     return False
 
 
-def free_lock(tree: Tree, path: str) -> bool:
-    """Remove a lock's file that no process has locked; False if one has. Raises OSError."""
+def free_lock(tree: Tree, path: str, may: Callable[[], bool] = lambda: True) -> bool:
+    """Remove a lock's file that no process has locked; False if one has. Raises OSError.
+
+    may: asked under the lock.
+    """
     try:
         stale = lock(tree, path, 0)
     except FileNotFoundError:
@@ -275,10 +278,9 @@ def free_lock(tree: Tree, path: str) -> bool:
     if stale is None:
         return False
     try:
-        tree.unlink(path)
+        return may() and tree.unlink(path)
     finally:
         stale.unlock()
-    return True
 
 
 def lock(tree: Tree, path: str, create: int) -> Lock | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ..durability.dedup_records import KEPT_MS, forget_records, old_records, remove_old
+from ..durability.left_files import forget_shared, shared_by
 from ..durability.settings_lock import settings_held
 from ..layout.names import queue_of_dedup
 from ..layout.transitions import CONFIG
@@ -12,8 +13,6 @@ from ..layout.tree import Tree
 from .messages import Scene, hidden
 from .report import Fault, Finding, Kind, Severity
 
-# What processes share of a queue, in files of ``config/``.
-_SHARED = (".limits", ".sends", ".claims")
 # A mover has looked in that time.
 _MOVER_LOOKS_S = 2 * KEPT_MS / 1000
 
@@ -25,10 +24,7 @@ def shared(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault |
     if queue is None:
         if name.endswith(".lock"):
             return None  # it keeps nobody out when its process has gone
-        ends = [end for end in _SHARED if name.endswith(end)]
-        if ends and tree.has_queue(name[1:].removesuffix(ends[0])):
-            return None
-        return hidden(scene, path, name, found)
+        return _left(scene, path, name, found)
     if not tree.has_queue(queue):
         if not scene.is_late(found):
             return None
@@ -40,6 +36,18 @@ def shared(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault |
     reason = "has deduplication ids that count no more: is mq-mover running?"
     finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove them")
     return Fault(finding, lambda: remove_old(tree, queue) > 0)
+
+
+def _left(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | None:
+    """What processes share of a queue."""
+    tree, queue = scene.tree, shared_by(name)
+    if queue is None:
+        return hidden(scene, path, name, found)
+    if tree.has_queue(queue) or not scene.is_late(found):
+        return None
+    reason = f"was shared by those who used queue {queue!r}, which does not exist"
+    finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
+    return Fault(finding, lambda: forget_shared(tree, name))
 
 
 def _forget(tree: Tree, queue: str) -> bool:

@@ -12,6 +12,8 @@ from ..consumers.batches import finish_abandoned
 from ..context import Context
 from ..durability.dedup_records import KEPT_MS, remove_old_records
 from ..durability.dotnames import RECOVER_EVERY_S, recover
+from ..durability.left_files import EVERY_S as LEFT_EVERY_S
+from ..durability.left_files import remove_left_files
 from ..durability.send_lines import Recovery
 from ..durability.unfinished import Recovered
 from ..index.apart import Apart
@@ -66,6 +68,7 @@ class FromNew:
             Task("recover new/", self._recover),
             Task("finish batches", self._finish),
             Task("forget deduplication ids", self._forget_ids),
+            Task("remove small files", self._remove_left),
             self._recovering_jobs,
             self.listing,
             self._delivering,
@@ -150,6 +153,11 @@ class FromNew:
         """Remove the deduplication ids of fifo queues that are over."""
         remove_old_records(self._tree)
         return KEPT_MS / 1000
+
+    def _remove_left(self, now: float) -> float:
+        """Remove small files that programs which died have left."""
+        remove_left_files(self._tree, self._context.clock())
+        return LEFT_EVERY_S
 
     def _finish(self, now: float) -> float:
         """Remove what consumers that died have committed."""

@@ -1,0 +1,75 @@
+"""Small files that outlive what they are of, because a program died: a mover removes them.
+
+Whoever deletes a queue removes what processes share of it, but for what one of them holds right
+then; and who dies leaves its lock's file, or the draft of a file that it was to replace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+
+from ..layout.names import UUID7, claims_name, limits_name, sends_name
+from ..layout.transitions import CONFIG, SCHEDULES, TOPICS
+from ..layout.tree import Tree
+from .locks import free_lock
+
+EVERY_S = 300.0
+# A program that is stopped for longer is told that its change was not made.
+_OLD_S = 3600.0
+_draft = re.compile(rf"\.{UUID7}\.tmp")
+_ENDS = tuple(name("") for name in (limits_name, sends_name, claims_name))
+
+
+def shared_by(name: str) -> str | None:
+    """The queue of a file of ``config/`` that processes share; None for any other name."""
+    ends = [end[1:] for end in _ENDS if name.endswith(end[1:])]
+    return name[1:].removesuffix(ends[0]) if ends and name[0] == "." else None
+
+
+def remove_left_files(tree: Tree, now: float) -> int:
+    """Remove them all; how many. now: in Unix seconds. Raises OSError."""
+    topics = (f"{tree.folder(TOPICS)}/{name}" for name in _names(tree, tree.folder(TOPICS)))
+    removed = sum(_remove_drafts(tree, topic, now) for topic in topics)
+    for folder in map(tree.folder, (CONFIG, SCHEDULES)):
+        removed += _remove_drafts(tree, folder, now)
+        for name in _names(tree, folder):
+            if name[0] == "." and name.endswith(".lock"):
+                removed += _free(tree, f"{folder}/{name}")
+    for name in _names(tree, tree.folder(CONFIG)):
+        if shared_by(name) is not None:
+            removed += forget_shared(tree, name)
+    return removed
+
+
+def forget_shared(tree: Tree, name: str) -> bool:
+    """Remove what processes share of a queue that is gone, unless one of them has it locked."""
+    queue = shared_by(name)
+    if queue is None or tree.has_queue(queue):
+        return False
+    # Looked at again under the lock: who uses it for the next queue of that name needs that, too.
+    return _free(tree, tree.folder(CONFIG, name), lambda: not tree.has_queue(queue))
+
+
+def _free(tree: Tree, path: str, may: Callable[[], bool] = lambda: True) -> bool:
+    with suppress(OSError):  # another user's, or there are no locks
+        return free_lock(tree, path, may)
+    return False
+
+
+def _remove_drafts(tree: Tree, folder: str, now: float) -> int:
+    removed = 0
+    for name in _names(tree, folder):
+        if _draft.fullmatch(name):
+            found = tree.stat(f"{folder}/{name}")
+            if found is not None and now - found.st_ctime >= _OLD_S:
+                with suppress(OSError):
+                    removed += tree.unlink(f"{folder}/{name}")
+    return removed
+
+
+def _names(tree: Tree, folder: str) -> list[str]:
+    with suppress(OSError):  # it has gone, is no folder, or is another user's
+        return tree.names(folder)
+    return []
