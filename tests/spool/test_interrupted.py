@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from fsmq.spool import DuplicateMessage, NewMessage, Spool
 from fsmq.spool.context import Pending
 from fsmq.spool.durability import ids, locks, send_lines
 from fsmq.spool.limits import groups, shared
+from fsmq.spool.log import joint
 from fsmq.spool.verbs import latch
 from tests.harness.calls import Trap, seen
 
@@ -94,11 +96,13 @@ def test_a_verb_that_is_interrupted_anywhere_before_its_sync_leaves_nothing(
 
 
 def lost(function: Callable[..., Any], event: str, verb: Callable[[], object]) -> None:
-    """A verb that is ended where a function begins ("call") or has just ended ("return")."""
+    """A verb that is ended where a function begins ("call") or has just ended ("return"), or where
+    it has just left a lock of threads ("c_return")."""
     code = function.__code__
 
-    def stop(frame: FrameType, what: str, _: Any) -> None:
-        if what == event and frame.f_code is code:
+    def stop(frame: FrameType, what: str, called: Any) -> None:
+        is_exit = what != "c_return" or called.__name__ == "__exit__"
+        if what == event and frame.f_code is code and is_exit:
             sys.setprofile(None)
             raise Interrupted
 
@@ -120,6 +124,7 @@ VERBS: dict[str, Callable[[Spool], object]] = {
     "order": lambda spool: spool.queue("ordered").claim()[0].release(),
     "sends": lambda spool: spool.queue("ordered").put("x", group="g"),
     "latch": lambda spool: spool.queue("jobs").claim()[0].release(),
+    "log": lambda spool: spool.log("users", create=True).publish(b"x"),
 }
 
 
@@ -143,6 +148,7 @@ VERBS: dict[str, Callable[[Spool], object]] = {
         ("latch", latch.latch),
         ("latch", latch.Latched.close),
         ("latch", latch.Latched.unlatch),
+        ("log", joint.Joint._lead),
     ],
 )
 def test_a_lock_ends_with_the_verb_that_was_interrupted_beside_it(
@@ -178,3 +184,13 @@ def test_a_latch_ends_with_its_object(tmp_path: Path) -> None:
         assert latch.latch(spool.context, path) is not None
         assert latch.pin(spool.context, path) is not None
         assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_a_publish_that_was_interrupted_keeps_no_other_one_waiting(tmp_path: Path) -> None:
+    with Spool(tmp_path, sync="none") as spool:
+        VERBS["log"](spool)
+        lost(joint.Joint._join, "c_return", lambda: VERBS["log"](spool))
+        other = threading.Thread(target=VERBS["log"], args=(spool,), daemon=True)
+        other.start()
+        other.join(10)  # it waited for ever
+        assert not other.is_alive()

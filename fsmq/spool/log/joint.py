@@ -51,13 +51,13 @@ class Joint:
         if not own:
             return own
         first = own[0]
-        with self._joining:
-            self._open += own
-            self._callers += 1
-            leads = self._leader is None
-            if leads:
-                self._leader = first
         try:
+            with self._joining:
+                self._open += own
+                self._callers += 1
+                leads = self._leader is None
+                if leads:
+                    self._leader = first
             if not leads:
                 first.woken.acquire()  # they are done, or it is this thread's turn to lead
             if not first.done:
