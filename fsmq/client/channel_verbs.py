@@ -42,6 +42,7 @@ class ChannelVerbs:
 
     def __init__(self, verbs: Verbs, log: str, channel: str) -> None:
         self._verbs = verbs
+        self._names = log, channel
         self._path = f"/_logs/{log}/channels/{channel}"
 
     def create(self, from_: From, settings: Mapping[str, Any]) -> Verb[bool]:
@@ -106,7 +107,7 @@ class ChannelVerbs:
     def done(self, messages: Iterable[Given], retry_for: float | None = None) -> Verb[int]:
         given = list(messages)
         ranges = ranges_of(sorted({offset_of(one) for one in given}))
-        return (yield from self.done_ranges(ranges, generation_of(given), retry_for))
+        return (yield from self.done_ranges(ranges, self._generation(given), retry_for))
 
     def done_ranges(
         self, ranges: Iterable[Range], generation: int | None, retry_for: float | None = None
@@ -126,7 +127,7 @@ class ChannelVerbs:
         return number
 
     def done_through(self, last: Given) -> Verb[int]:
-        body = json_of({"through": offset_of(last), "generation": generation_of([last])})
+        body = json_of({"through": offset_of(last), "generation": self._generation([last])})
         answer = yield from self._verbs.done("POST", f"{self._path}/done", body=body)
         return int(member(answer, "done"))
 
@@ -141,7 +142,7 @@ class ChannelVerbs:
                 "PATCH",
                 f"{self._path}/messages/{offset_of(one)}",
                 # 0 would be a release.
-                {"visibility": 0.001 if visibility == 0 else visibility, **_claim(one)},
+                {"visibility": 0.001 if visibility == 0 else visibility, **self._claim(one)},
                 retry_for=retry_for,
             )
             told = answer.headers.get("x-message-deadline")
@@ -172,14 +173,16 @@ class ChannelVerbs:
         for one in messages:
             path = f"{self._path}/messages/{offset_of(one)}"
             outcome = yield from self._verbs.outcome(
-                "PATCH", path, {**what, **_claim(one)}, retry_for=retry_for
+                "PATCH", path, {**what, **self._claim(one)}, retry_for=retry_for
             )
             unless_gone(outcome, NotInFlight)
 
+    def _claim(self, given: Given) -> dict[str, Any]:
+        [deliveries] = claims_of([given]).values()
+        return {"generation": self._generation([given]), "deliveries": deliveries or None}
 
-def _claim(given: Given) -> dict[str, Any]:
-    [deliveries] = claims_of([given]).values()
-    return {"generation": generation_of([given]), "deliveries": deliveries or None}
+    def _generation(self, messages: Iterable[Given]) -> int | None:
+        return generation_of(*self._names, messages)
 
 
 def _claims(answer: Answer) -> list[Claim]:

@@ -221,7 +221,8 @@ class ClientChannel:
     def done(self, *messages: Given) -> int:
         """Finish messages that were handed out, durably; how many had not been done yet.
 
-        Raises NotInFlight for one that was not handed out, ClaimVoid after a seek.
+        Raises NotInFlight for one that was not handed out; ClaimVoid for one that was, before a
+        seek or by a channel that was deleted.
         """
         return self._run(self._verbs.done(messages))
 

@@ -137,11 +137,12 @@ class NotInFlight(FsmqError, LookupError):
 
 
 class ClaimVoid(FsmqError):
-    """The channel was sent to another position since this claim: it does not count any more."""
+    """The channel was sent to another position, or made anew, since this claim: it is over."""
 
     def __init__(self, log: str, channel: str) -> None:
         super().__init__(
-            f"channel {channel!r} of log {log!r} went to another position since this claim"
+            f"channel {channel!r} of log {log!r} went to another position, or was made anew, since"
+            " this claim"
         )
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fsmq.cli.place.channel import ChannelQueue
+from fsmq.spool import NoSuchMessage, Spool
 from tests.cli.helpers import Command, completed
 from tests.harness.suite import Suite
 
@@ -54,6 +56,26 @@ def test_a_log_from_its_making_to_its_end(fsmq: Command, log: str, tmp_path: Pat
     assert "retain_for" in fsmq.out("log", log)
     assert fsmq.json("log", log, "--delete", "--yes") == {"log": log, "deleted": True}
     assert log not in fsmq.out("logs")
+
+
+def test_a_message_is_settled_in_its_own_claim(root: Path) -> None:
+    """The program has claimed another one of the same offset since."""
+    with Spool(root, sync="none") as spool:
+        log = spool.log("users", create=True)
+        log.publish(b"x")
+        channel = log.channel("mailer")
+        queue = ChannelQueue(channel)
+        channel.create("first")
+        [old] = queue.claim()
+        channel.delete()
+        channel.create("first")
+        [new] = queue.claim()
+        assert queue.ack_each([old]) == ["missing"]
+        for verb in (queue.release, queue.renew):
+            with pytest.raises(NoSuchMessage):
+                verb(old)
+        assert channel.state().in_flight == 1
+        assert queue.ack_each([new]) == ["removed"]
 
 
 def test_a_channel_from_its_making_to_its_end(fsmq: Command, log: str) -> None:

@@ -148,7 +148,7 @@ async def test_a_channel_from_its_making_to_its_end(log: Any) -> None:
     assert (await done(channel.configure(order="none"))).order == "none"
     messages = await done(channel.claim(3, visibility=60))
     assert [(m.offset, m.body, m.deliveries, m.generation) for m in messages] == [
-        (n, b"%d" % n, 1, 2) for n in range(3)
+        (n, b"%d" % n, 1, (await done(channel.state())).generation) for n in range(3)
     ]
     assert await done(messages[0].renew(600)) > messages[1].deadline + 500
     assert await done(messages[0].done()) is True
@@ -182,6 +182,27 @@ async def test_a_channel_from_its_making_to_its_end(log: Any) -> None:
     with pytest.raises(NotInFlight) as not_there:
         await done(other.done(2))
     assert not_there.value.offset == 2
+
+
+async def test_a_claim_of_a_channel_that_was_deleted_is_none_of_the_next_one(log: Any) -> None:
+    await done(log.publish_many([b"0", b"1"]))
+    channel = log.channel("c")
+    for _ in range(9):  # not by chance
+        held: list[Any] = []
+        for _ in range(2):
+            await done(channel.create("first", order="none", dead_letter_queue="dead"))
+            held.append(await done(channel.claim(2)))
+            if len(held) == 1:
+                await done(channel.delete())
+        [[old, old_1], [_, new_1]] = held
+        for verb in (
+            *(old.done, old.renew, old.release, old.bury),
+            *(lambda: channel.done(old, new_1), lambda: channel.done_through(old_1)),  # noqa: B023
+        ):
+            with pytest.raises(ClaimVoid):
+                await done(verb())
+        assert (await done(channel.state())).in_flight == 2
+        await done(channel.delete())
 
 
 async def test_a_claim_that_is_over_does_not_touch_the_next_one(place: Any, log: Any) -> None:

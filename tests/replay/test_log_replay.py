@@ -390,7 +390,7 @@ def inspect_channel(log: Log, promised: Promised, clock: Clock) -> None:
         return
     assert promised.channel is not False
     state = channel.state()
-    sought = promised.seeks and state.generation == 2
+    sought = promised.seeks and state.position == 7
     assert not (promised.position == 7 and not sought)
     if promised.delayed and not sought:
         clock.advance(200)  # the claim that they were in would have ended

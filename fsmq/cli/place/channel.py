@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsmq.cli.place.place import Place, Queue
@@ -22,9 +22,11 @@ _MOST = 1000
 
 @dataclass(frozen=True)
 class ChannelItem(Message):
-    """A message that a channel has handed out. key: what its order keeps in order."""
+    """A message that a channel has handed out. key: what its order keeps in order. handed: names
+    its claim."""
 
     key: str | None = None
+    handed: Handed | None = field(default=None, repr=False, compare=False)
 
 
 class ChannelQueue:
@@ -33,7 +35,6 @@ class ChannelQueue:
     def __init__(self, channel: Channel | ClientChannel) -> None:
         self.name = f"{channel.log.name}/{channel.name}"
         self._channel = channel
-        self._held: dict[str, Handed] = {}  # those that this process has claimed
 
     def settings(self) -> ChannelSettings:
         return self._channel.settings()
@@ -43,7 +44,6 @@ class ChannelQueue:
     ) -> list[ChannelItem]:
         """Claim messages."""
         messages = self._channel.claim(min(count, _MOST), visibility, wait)
-        self._held.update((str(message.offset), message) for message in messages)
         return [self._item(message) for message in messages]
 
     def _item(self, message: Handed) -> ChannelItem:
@@ -60,32 +60,30 @@ class ChannelQueue:
             created_at=message.published_at,
             expires_at=None,
             key=message.key,
+            handed=message,
         )
 
     def remove(self, *ids: str | Message) -> int:
         """Finish messages; how many were handed out."""
-        return sum(self.remove_each([one if isinstance(one, str) else one.id for one in ids]))
+        return sum(self.remove_each(ids))
 
-    def remove_each(self, ids: Sequence[str]) -> list[bool]:
+    def remove_each(self, messages: Sequence[str | Message]) -> list[bool]:
         """Finish messages; for each whether it was handed out."""
-        given = [self._given(one) for one in ids]
+        given = list(map(_given, messages))
         try:
             self._channel.done(*given)
         except (NotInFlight, ClaimVoid):
-            if len(ids) == 1:
+            if len(messages) == 1:
                 return [False]
-            return [self.remove_each([one])[0] for one in ids]
-        for one in ids:
-            self._held.pop(one, None)
-        return [True] * len(ids)
+            return [self.remove_each([one])[0] for one in messages]
+        return [True] * len(messages)
 
     def ack_each(
         self, messages: Sequence[str | Message], claims: Sequence[str | None] | None = None
     ) -> list[Acked]:
         """Finish messages; for each what became of it."""
-        ids = [one if isinstance(one, str) else one.id for one in messages]
         _check_none(*(claims or ()))
-        return ["removed" if found else "missing" for found in self.remove_each(ids)]
+        return ["removed" if found else "missing" for found in self.remove_each(messages)]
 
     def renew(
         self, message: str | Message, visibility: float | None = None, *, claim: str | None = None
@@ -115,14 +113,19 @@ class ChannelQueue:
     def _known(self, message: str | Message) -> Iterator[Given]:
         name = message if isinstance(message, str) else message.id
         try:
-            yield self._given(name)
+            yield _given(message)
         except (NotInFlight, ClaimVoid):
             raise NoSuchMessage(self.name, name, "in flight") from None
 
-    def _given(self, name: str) -> Given:
-        if not name.isascii() or not name.isdecimal():
-            raise InvalidValue("offset", f"{name[:50]!r} is not an offset")
-        return self._held.get(name, int(name))
+
+def _given(message: str | Message) -> Given:
+    """The claim of a message; of an offset alone whichever there is."""
+    if isinstance(message, ChannelItem) and message.handed is not None:
+        return message.handed
+    name = message if isinstance(message, str) else message.id
+    if not name.isascii() or not name.isdecimal():
+        raise InvalidValue("offset", f"{name[:50]!r} is not an offset")
+    return int(name)
 
 
 def _check_none(*claims: str | None) -> None:

@@ -143,7 +143,7 @@ _FACTS = {
 _OF_CLAIM = {
     "deliveries": integer(1),
     "deadline": MOMENT,
-    "generation": integer(1, description="one more with each seek"),
+    "generation": integer(1, description="of the channel: one more with each seek"),
 }
 
 

@@ -205,10 +205,11 @@ class Channel:
     def done(self, *messages: Given) -> int:
         """Finish messages that were handed out, durably; how many had not been done yet.
 
-        Raises NotInFlight for one that was not handed out, ClaimVoid after a seek.
+        Raises NotInFlight for one that was not handed out; ClaimVoid for one that was, before a
+        seek or by a channel that was deleted.
         """
         return self.done_ranges(
-            ranges_of(sorted({offset_of(one) for one in messages})), generation_of(messages)
+            ranges_of(sorted({offset_of(one) for one in messages})), self._generation(messages)
         )
 
     def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
@@ -234,7 +235,7 @@ class Channel:
     def done_through(self, last: Given) -> int:
         """Finish all messages that were handed out up to this one, durably; how many."""
         with self._doing("finish messages of"):
-            number = self._store.done_through(offset_of(last), generation_of([last]))
+            number = self._store.done_through(offset_of(last), self._generation([last]))
         self.log.spool.context.metrics.count(("log_done", self.log.name), number)
         return number
 
@@ -247,7 +248,7 @@ class Channel:
             store = self._store
             seconds = store.settings().visibility_timeout if visibility is None else visibility
             check_seconds("visibility", seconds, MAX_VISIBILITY_S)
-            return store.renew(claims_of(messages), seconds, generation_of(messages))
+            return store.renew(claims_of(messages), seconds, self._generation(messages))
 
     def release(self, *messages: Given, delay: float = 0.0) -> None:
         """Let messages be handed out again, after ``delay`` seconds; durably.
@@ -256,7 +257,7 @@ class Channel:
         """
         check_seconds("delay", delay, MAX_DELAY_S)
         with self._doing("release messages of"):
-            self._store.release(claims_of(messages), delay, generation_of(messages))
+            self._store.release(claims_of(messages), delay, self._generation(messages))
 
     def bury(self, *messages: Given, reason: str | None = None) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
@@ -269,7 +270,7 @@ class Channel:
             raise InvalidValue("dead_letter_queue", "is not set: nothing can be buried")
         reason = check_reason(reason)
         with self._doing("bury messages of"):
-            self._store.bury(claims_of(messages), generation_of(messages), reason, self._bury)
+            self._store.bury(claims_of(messages), self._generation(messages), reason, self._bury)
 
     def end_poison(self) -> None:
         """Bury or skip messages whose deliveries are used up, though nobody claims."""
@@ -368,6 +369,9 @@ class Channel:
         assert make is not None, "only the logs of a spool have workers"
         pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
         return make(self, handler, *pace)
+
+    def _generation(self, messages: Iterable[Given]) -> int | None:
+        return generation_of(self.log.name, self.name, messages)
 
     @property
     def _store(self) -> ChannelStore:

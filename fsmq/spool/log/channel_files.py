@@ -16,6 +16,8 @@ from .progress_file import progress_name
 
 CHANNEL_FILE = "channel.json"
 MAX_FILE_BYTES = 64 * 1024
+# Programs that read JSON keep whole numbers of 53 bits: the rest is for seeks.
+_BITS = 52
 
 
 def create(disk: Disk, name: str, start: int, settings: ChannelSettings) -> bool:
@@ -25,7 +27,7 @@ def create(disk: Disk, name: str, start: int, settings: ChannelSettings) -> bool
     """
 
     def fill(draft: str) -> None:
-        begun = Progress(1, Tally(), None)
+        begun = Progress(_first_generation(), Tally(), None)
         begun.apply(Line(DONE, [(0, start)]))
         fd = disk.tree.create(f"{draft}/{progress_name(1)}")
         try:
@@ -36,6 +38,12 @@ def create(disk: Disk, name: str, start: int, settings: ChannelSettings) -> bool
         disk.tree.replace(f"{draft}/{CHANNEL_FILE}", encode(settings.as_dict()))
 
     return disk.make(disk.channel(name), fill)
+
+
+def _first_generation() -> int:
+    """A number that no other channel has begun with: what names a claim of one that was deleted
+    names none of the one that has its name now."""
+    return 1 + (int.from_bytes(os.urandom(8)) >> (64 - _BITS))
 
 
 def encode(document: dict[str, Any]) -> bytes:

@@ -196,13 +196,11 @@ class ChannelStore(OpenChannel):
         return found
 
     def _unfinished(self, progress: Progress, ranges: list[Range]) -> list[Range]:
-        """What of some ranges is handed out and not done. Raises NotInFlight, ClaimVoid."""
+        """What of some ranges is handed out and not done. Raises NotInFlight."""
         new = [one for start, end in ranges for one in progress.done.gaps(start, end)]
         for start, end in new:
             offset = progress.held.after(start)
             if offset < end:
-                if progress.generation > 1:
-                    raise ClaimVoid(self.store.disk.name, self.name)
                 raise NotInFlight(self.store.disk.name, self.name, offset)
         return new
 

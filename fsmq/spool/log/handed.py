@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Protocol
 
-from ..errors import FsmqError
+from ..errors import ClaimVoid, FsmqError
 from ..layout.settings import check_number
 from .record import LogMessage
 
@@ -37,8 +37,9 @@ class Handed(LogMessage):
     """A message that a channel has handed out, whatever may be done with it.
 
     deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
-    channel: settles it; None where something else does. generation: one more with each seek of it.
-    With its deliveries it names the claim; 0, of either: whatever it is now.
+    channel: settles it; None where something else does. generation: one more with each seek of it,
+    and another where a channel is made anew. With its deliveries it names the claim; 0, of either:
+    whatever it is now.
     """
 
     __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation")
@@ -158,10 +159,15 @@ def offset_of(given: Given) -> int:
     return check_number("offset", given, 0, 10**18)
 
 
-def generation_of(messages: Iterable[Given]) -> int | None:
-    """The generation that messages were handed out in; offsets are of whatever it is now."""
+def generation_of(log: str, channel: str, messages: Iterable[Given]) -> int | None:
+    """The generation that messages were handed out in; offsets are of whatever it is now.
+
+    Raises ClaimVoid if they are of more than one: it is over for some of them.
+    """
     found = {one.generation for one in messages if isinstance(one, Handed) and one.generation}
-    return min(found, default=None)
+    if len(found) > 1:
+        raise ClaimVoid(log, channel)
+    return next(iter(found), None)
 
 
 def claims_of(messages: Iterable[Given]) -> dict[int, int]:
