@@ -205,7 +205,7 @@ FOR_PROGRAMS = {
     Channel: {
         "change",
         "claim_each",
-        "ready_in",
+        "again_in",
         "done_each",
         "changed_at",
         "end_poison",

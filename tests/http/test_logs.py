@@ -333,6 +333,18 @@ async def test_a_claim_of_what_was_deleted_is_none_of_what_is_made_anew(log: Log
         await log.channel()
 
 
+async def test_a_channel_that_somebody_waits_at_does_not_expire(suite: Suite, log: Log) -> None:
+    channel = await log.channel(expires=1)
+    waiting = asyncio.ensure_future(log.claim(channel, 1, f"&wait={WAIT_S}"))
+    with Spool(suite.root, create=False) as spool:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            await asyncio.sleep(0.1)
+            spool.tend_logs()
+    await log.publish()
+    assert await waiting == [0]
+
+
 async def test_what_retention_took_is_told(suite: Suite, log: Log) -> None:
     await log.ask("PATCH", json={"retain_for": 0, "retain_bytes": 0, "segment_bytes": 4096})
     for _ in range(4):

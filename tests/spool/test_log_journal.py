@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def test_what_retention_does_is_noted(root: Path, clock: Clock) -> None:
         for number in range(60):
             log.publish(b"%0100d" % number)
         clock.advance(30)
+        for file in (root / "logs/users/channels/idle").iterdir():
+            os.utime(file, (0, 0))
         spool.tend_logs()
         first = log.first()
         assert first > 0

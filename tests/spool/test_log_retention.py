@@ -18,6 +18,7 @@ from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.channels import ChannelStore
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.logs import Logs
+from fsmq.spool.log.open_channel import OpenChannel
 from fsmq.spool.log.retention import Retention
 from fsmq.spool.log.upkeep import Upkeep
 from tests.harness.calls import seen
@@ -144,15 +145,46 @@ def test_channels_that_nobody_uses_are_removed(spool: Spool, log: Log, clock: Cl
     for name in ("idle", "paused", "used"):
         expiring(log, name)
     log.channel("paused").pause()
-    clock.advance(-HOUR_S / 2)  # the filesystem has its own clock
+    leave_alone(spool, "idle", since=time.time() - 0.9 * HOUR_S)
     tend(log)
     assert log.channels() == ["idle", "paused", "used"]
-    clock.advance(2 * HOUR_S)
-    store = spool.open_logs.channel("users", "used")
-    real = store.used_at_ns
-    store.used_at_ns = lambda: real() + int(1.4e9 * HOUR_S)  # type: ignore[method-assign]
+    for name in ("idle", "paused", "used"):
+        leave_alone(spool, name, since=time.time() - 1.1 * HOUR_S)
+    assert log.channel("used").claim() == []
     tend(log)
     assert log.channels() == ["paused", "used"]
+
+
+@pytest.mark.parametrize("seconds", [DAY_S, -DAY_S])
+def test_a_clock_that_is_off_lets_no_channel_expire(
+    spool: Spool, log: Log, clock: Clock, seconds: float
+) -> None:
+    for name in ("idle", "used"):
+        expiring(log, name)
+    leave_alone(spool, "idle", since=time.time() - 2 * HOUR_S)
+    clock.advance(seconds)
+    tend(log)
+    assert log.channels() == ["used"]
+
+
+def test_a_channel_from_which_nothing_can_be_claimed_is_used(spool: Spool, log: Log) -> None:
+    """Time passes for the files, and for who claims."""
+    channel = expiring(log, "used")
+    path = spool.tree.root / "logs/users/channels/used/progress.1"
+    store = spool.open_logs.channel("users", "used")
+    for part in range(100):
+        leave_alone(spool, "used", since=time.time() - part % 11 / 10 * HOUR_S)
+        store._noted_at -= HOUR_S / 10
+        assert channel.claim() == []
+        assert time.time() - path.stat().st_mtime < HOUR_S / 16
+        tend(log)
+        assert log.channels() == ["used"]
+    leave_alone(spool, "used", since=time.time() - HOUR_S)
+    store._noted_at -= HOUR_S / 20
+    assert channel.claim() == []  # who claims again and again does not write each time
+    assert time.time() - path.stat().st_mtime > 0.9 * HOUR_S
+    tend(log)
+    assert log.channels() == ["used"]
 
 
 def test_a_mover_ends_poison_that_nobody_claims(log: Log, spool: Spool, clock: Clock) -> None:
@@ -370,9 +402,10 @@ def test_a_channel_that_loses_messages_while_nobody_uses_it_expires(
 ) -> None:
     monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", progress_bytes)
     monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 1 if not progress_bytes else 4)
+    monkeypatch.setattr(OpenChannel, "_now", lambda channel: clock())
     for name in ("idle", "used"):
         log.channel(name).create("first", expires=DAY_S, max_lag=HOUR_S)
-        leave_alone(spool, name, since=clock() - 20 * HOUR_S)
+        leave_alone(spool, name, since=clock() - 22 * HOUR_S)
     lost = 0
     for _ in range(2):
         fill(log, clock, 4)
@@ -394,6 +427,6 @@ def test_a_channel_that_goes_on_after_a_long_pause_stays(
     channel.resume()
     tend(log)
     assert log.channels() == ["paused"]
-    clock.advance(2 * HOUR_S)
+    leave_alone(spool, "paused", since=clock() - 2 * HOUR_S)
     tend(log)
     assert log.channels() == []

@@ -39,10 +39,10 @@ _TICK_S = 0.05
 
 
 class _Got(NamedTuple):
-    """What it gets. ready_in: seconds until a claim or a delay ends, where it gets nothing."""
+    """What it gets. again_in: seconds until to claim again, where it gets nothing."""
 
     messages: list[ChannelMessage]
-    ready_in: float | None
+    again_in: float | None
 
 
 _OfChannel = tuple[str, str]
@@ -147,7 +147,7 @@ class OpenLogs:
                     return []
                 if not waited:
                     place.enter_context(self._admission.waiting(call.account))
-                pause = left if got.ready_in is None else min(left, got.ready_in + 0.001)
+                pause = left if got.again_in is None else min(left, got.again_in + 0.001)
                 if not await self._wait(call, line, news, pause, again=waited):
                     return []
                 waited = True
@@ -372,8 +372,8 @@ def _grown(before: _Stamp, now: _Stamp) -> int:
 def _claim_each(channel: Channel, asked: list[Asked]) -> list[_Got]:
     """Claim for each in turn, without waiting."""
     each = channel.claim_each(asked)
-    ready_in = None if each[-1] else channel.ready_in()
-    return [_Got(messages, None if messages else ready_in) for messages in each]
+    again_in = None if each[-1] else channel.again_in()
+    return [_Got(messages, None if messages else again_in) for messages in each]
 
 
 def _release(channel: Channel, messages: list[ChannelMessage]) -> None:

@@ -190,10 +190,11 @@ class Channel:
             for handed in each
         ]
 
-    def ready_in(self) -> float | None:
-        """In how many seconds the next claim or delay ends; None if there is none."""
+    def again_in(self) -> float | None:
+        """In how many seconds to claim again, if nothing changes: when the next claim or delay
+        ends, or while the channel counts as used; None: not at all."""
         with self._doing("look at"):
-            return self._store.ready_in()
+            return self._store.again_in()
 
     def changed_at(self) -> int | None:
         """When a program changed the channel last, ns since 1970; None if there is none."""

@@ -64,6 +64,8 @@ class ChannelStore(OpenChannel):
                     if not handed:
                         break
                     found += [handed] if len(some) == 1 else [[one] for one in handed]
+            if not found:
+                self._note_use()
         return found + [[] for _ in asked[len(found) :]], generation
 
     def _claim(
@@ -274,14 +276,15 @@ class ChannelStore(OpenChannel):
             found.setdefault((hold.kind, hold.deliveries), []).append(offset)
         return {held: ranges_of(some) for held, some in found.items()}
 
-    def ready_in(self) -> float | None:
-        """In how many seconds the next claim or delay ends; None if there is none."""
+    def again_in(self) -> float | None:
+        """In how many seconds to claim again, if nothing changes: when the next claim or delay
+        ends, or while the channel counts as used; None: not at all."""
         with self.locked() as progress:
-            progress.end_timers(int(self.store.disk.clock() * 1e9))
-            deadline_ns = progress.next_deadline_ns()
-        if deadline_ns is None:
-            return None
-        return max(0.0, deadline_ns / 1e9 - self.store.disk.clock())
+            now = self.store.disk.clock()
+            progress.end_timers(int(now * 1e9))
+            deadline_ns, expires = progress.next_deadline_ns(), self._settings.expires
+        ends = None if deadline_ns is None else max(0.0, deadline_ns / 1e9 - now)
+        return min((at for at in (ends, expires and expires / 2) if at is not None), default=None)
 
     # -- seek ------------------------------------------------------------------------------------
 

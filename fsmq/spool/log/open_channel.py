@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -33,6 +34,8 @@ _TIMES, _LEAST_BYTES = 4, 128 * 1024
 # So many bytes in front of the place up to which a file is known must be what they were.
 _COMPARED = 24
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+# A claim that gets nothing notes that the channel is used so often in the time of `expires`.
+_NOTES = 16
 # Keys are read with the messages around them: at least so many at a time.
 _AT_A_TIME = 64
 
@@ -59,6 +62,7 @@ class OpenChannel:
         self._made_for: tuple[object, ...] = ()  # settings
         self._settings = ChannelSettings()  # those in force, while it is locked
         self._version: tuple[int, ...] = ()
+        self._noted_at = float("-inf")  # when a use was noted for which nothing was written
         self._journal = note
 
     # -- settings --------------------------------------------------------------------------------
@@ -104,7 +108,7 @@ class OpenChannel:
         return self._look().st_ctime_ns
 
     def used_at_ns(self) -> int:
-        """When a message was claimed or finished last, or a setting changed. Raises as above."""
+        """When somebody claimed or finished last, or changed a setting. Raises as above."""
         self.settings()
         changed_ns = self._version[0] if self._version else 0
         return max(self._look().st_mtime_ns, changed_ns)
@@ -122,7 +126,24 @@ class OpenChannel:
         settings = self.settings()
         if settings.expires is None or settings.paused:
             return False
-        return self.store.disk.clock() - self.used_at_ns() / 1e9 > settings.expires
+        now = self._now()  # before the look: what comes behind it is used
+        return now - self.used_at_ns() / 1e9 > settings.expires * (1 + 1 / _NOTES)
+
+    def _now(self) -> float:
+        """The time by the clock from which the files have theirs: that of this host may differ."""
+        found = self._tree.stat(self.folder) if self._tree.touch(self.folder) else None
+        if found is None:
+            raise NoSuchChannel(self.store.disk.name, self.name)
+        return found.st_mtime
+
+    def _note_use(self) -> None:
+        """Let the file's time tell that the channel is used, under the lock, where nothing is
+        written."""
+        expires, now = self._settings.expires, time.monotonic()
+        if expires is not None and now - self._noted_at >= expires / _NOTES:
+            assert self._file is not None
+            self._file.touch()
+            self._noted_at = now
 
     # -- the lock --------------------------------------------------------------------------------
 

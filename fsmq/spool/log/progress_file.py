@@ -57,6 +57,10 @@ class ProgressFile(LockFile):
         self._within = folder
         self.number = number
 
+    def touch(self) -> None:
+        """Set the file's time to now, as the filesystem has it."""
+        os.utime(self._fd)
+
     @contextmanager
     def with_its_time(self) -> Iterator[None]:
         """Leave the file's time as it is: it says when the channel was used last."""
