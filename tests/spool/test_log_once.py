@@ -50,6 +50,16 @@ def test_a_batch_is_stored_once(log: Log, clock: Clock) -> None:
         publish_once(log, "job", 3, [LogEntry(b"x", id="own")])
 
 
+def test_a_first_batch_of_a_writer_relies_on_no_name_that_may_not_be_durable(
+    log: Log, spool: Spool
+) -> None:
+    """The folder of writers was synced with the log, whoever else is at work."""
+    folder = spool.tree.root / "logs/users"
+    names = sorted(os.listdir(folder))
+    assert publish_once(log, "job", 0, batch(b"a")) == range(1)
+    assert sorted(os.listdir(folder)) == names
+
+
 def test_what_was_noted_and_not_published_is_published(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

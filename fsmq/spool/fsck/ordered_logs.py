@@ -16,7 +16,7 @@ from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from ..log.blocks import Blocks
 from ..log.chain import open_piece
-from ..log.disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
+from ..log.disk import CHANNELS, FOLDERS, LOG_FILE, SEGMENTS, Disk
 from ..log.lines import MAX_HEAD_BYTES, parse_head
 from ..log.log_document import Document
 from ..log.log_settings import ChannelSettings
@@ -95,7 +95,7 @@ class LogRules:
 
     def _log(self, name: str) -> Fault | None:
         path = self._tree.folder(LOGS, name)
-        for folder in (path, f"{path}/{SEGMENTS}", f"{path}/{CHANNELS}"):
+        for folder in (path, *(f"{path}/{inner}" for inner in FOLDERS)):
             found = self._tree.stat(folder)
             if found is None and self._tree.stat(path) is not None:
                 reason = "is missing: put it back, or remove the log"

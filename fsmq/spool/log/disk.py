@@ -15,7 +15,7 @@ from ..layout.tree import STRAY, Tree
 from ..layout.uuids import uuid7
 
 LOG_FILE = "log.json"
-SEGMENTS, CHANNELS = "log", "channels"
+FOLDERS = SEGMENTS, CHANNELS, WRITERS = "log", "channels", "writers"
 # errno values of what is done with a file that another host may have removed meanwhile.
 GONE = (*STRAY, errno.ESTALE)
 

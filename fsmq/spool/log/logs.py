@@ -20,7 +20,7 @@ from ..layout.uuids import uuid7
 from ..records.peers import host_name
 from .blocks import Blocks
 from .channels import ChannelStore
-from .disk import CHANNELS, LOG_FILE, SEGMENTS, Disk
+from .disk import FOLDERS, LOG_FILE, Disk
 from .log_document import Document
 from .log_settings import LogSettings
 from .store import Store
@@ -145,7 +145,7 @@ class Logs:
         document = Document(uuid7(), LogSettings().changed(given), host_name(), disk.clock())
 
         def fill(draft: str) -> None:
-            for folder in (SEGMENTS, CHANNELS):
+            for folder in FOLDERS:
                 disk.tree.make_entry(f"{draft}/{folder}")
             disk.tree.replace(f"{draft}/{LOG_FILE}", document.encode())
 

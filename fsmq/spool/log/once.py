@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 
 from ..errors import InvalidValue, as_unavailable
 from ..layout import documents
 from ..layout.names import check_queue
+from .disk import WRITERS
 from .log import Log, LogEntry
 from .store import Store
 
-_FOLDER = "writers"
 _MAX_FILE_BYTES = 4096
 
 
@@ -55,7 +55,7 @@ def publish_once(log: Log, writer: str, number: int, messages: Sequence[LogEntry
 
 
 def _read(store: Store, writer: str) -> tuple[int, int] | None:
-    path = f"{store.disk.folder}/{_FOLDER}/{writer}.json"
+    path = f"{store.disk.folder}/{WRITERS}/{writer}.json"
     try:
         found = documents.read(store.disk.tree, path, _MAX_FILE_BYTES)
         return documents.whole(found, "number"), documents.whole(found, "from")
@@ -66,12 +66,8 @@ def _read(store: Store, writer: str) -> tuple[int, int] | None:
 def _write(store: Store, writer: str, number: int, start: int) -> None:
     with closing(store.disk.opened(store.disk.folder)) as tree:
         store.about_ours()  # then the folder is that of the log which ends there
-        if not tree.is_folder(_FOLDER):
-            with suppress(FileExistsError):  # another writer was quicker
-                tree.make_entry(_FOLDER)
-            tree.sync_folder(".")
         content = json.dumps({"number": number, "from": start}).encode() + b"\n"
-        tree.replace(f"{_FOLDER}/{writer}.json", content)
+        tree.replace(f"{WRITERS}/{writer}.json", content)
 
 
 def _find(store: Store, start: int, own: str) -> int | None:
