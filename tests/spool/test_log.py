@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -165,6 +166,82 @@ def test_an_id_is_stored_once(spool: Spool, writers: str, clock: Clock) -> None:
     assert log.publish(b"a much later", id="one") == 6
 
 
+@MODES
+def test_an_id_is_stored_once_whatever_other_clocks_say(
+    spool: Spool, writers: str, clock: Clock
+) -> None:
+    """Whoever asks next has never seen the log."""
+
+    def publish(number: int, behind_s: float, own: str | None = None) -> list[int]:
+        clock.advance(-behind_s)
+        with Spool(spool.tree.root, sync="none", clock=clock, delivers=False) as other:
+            found = [other.log(log.name).publish(b"x" * 1000, id=own) for _ in range(number)]
+        clock.advance(behind_s)
+        return found
+
+    log = made(spool, writers)
+    log.configure(segment_bytes=4096)
+    publish(6, 1000)
+    [first] = publish(1, 0, "one")
+    publish(6, 0)
+    publish(40, 3600)
+    publish(9, -7200)
+    assert publish(3, 0, "one") == [first] * 3
+    assert publish(2, 3600, "one") == [first + 56] * 2
+
+
+@MODES
+def test_a_clock_that_was_ahead_for_a_while_lets_no_id_be_forgotten(
+    spool: Spool, writers: str, clock: Clock
+) -> None:
+    log = made(spool, writers)
+    assert log.publish(b"a", id="one") == 0
+    clock.advance(86_400)
+    assert log.publish(b"b", id="two") == 1
+    clock.advance(1 - 86_400)
+    assert log.publish(b"a", id="one") == 0
+    assert log.publish(b"c", id="two") == 2  # by the clock now it was given a day from now
+    clock.advance(86_400)
+    assert log.publish(b"b", id="two") == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ids_are_found_by_the_times_of_messages_in_any_order(
+    spool: Spool, clock: Clock, seed: int
+) -> None:
+    """Processes have clocks of their own, which are set; hints are lost."""
+    rng = random.Random(seed)
+    log = made(spool, "hosts" if seed % 2 else "host")
+    log.configure(segment_bytes=rng.choice([4096, 30_000, 1 << 20]))
+    clocks = [Clock() for _ in range(3)]
+    spools = [Spool(spool.tree.root, sync="none", clock=one, delivers=False) for one in clocks]
+    window_us = 300_000_000
+    for _ in range(150):
+        at = rng.randrange(3)
+        step = rng.choice([0.0, 1.0, 40.0, 40.0, 200.0, -200.0, 900.0, -900.0])
+        clocks[at].advance(step)
+        if not rng.randrange(8):
+            spools[at].close()
+            spools[at] = Spool(spool.tree.root, sync="none", clock=clocks[at], delivers=False)
+        if not rng.randrange(20):
+            for other in spools:
+                other.open_logs.close()
+            for hint in (spool.tree.root / "logs" / log.name / "log").glob(".[st]*"):
+                hint.unlink()
+        now_us = int(clocks[at]() * 1e6)
+        mine = spools[at].log(log.name)
+        own = f"id{rng.randrange(12)}"
+        known = {
+            m.offset for m in mine.read() if m.id == own and abs(m.time_us - now_us) <= window_us
+        }
+        got, end = mine.publish(bytes(rng.randrange(900)), id=own), mine.end()
+        assert got in known if known else got == end - 1
+        mine.publish_many([bytes(rng.randrange(900))] * rng.randrange(1, 90))
+    for one in spools:
+        one.close()
+    assert findings(log) == []
+
+
 def test_times_follow_a_clock_that_was_set_back_and_no_small_step(log: Log, clock: Clock) -> None:
     for step in (0.0, -1.5, 2.0, -3600.0, 60.0):
         clock.advance(step)
@@ -271,7 +348,7 @@ def torn(log: Log, extra: bytes, clock: Clock, *, reboot: bool) -> Log:
 @pytest.mark.parametrize("cut", [1, 19, 20, 30, -1])
 def test_a_torn_append_is_cut(log: Log, clock: Clock, reboot: bool, cut: int) -> None:
     log.publish_many([b"kept %d" % number for number in range(100)])
-    cursor = record.Cursor(b"x" * 16, 0, 1)
+    cursor = record.Cursor(b"x" * 16, 0, 1, 0)
     batch = b"".join(
         record.encode([record.Entry(b"", b"torn"), record.Entry(b"", b"2")], 1, cursor)
     )
@@ -285,7 +362,7 @@ def test_a_whole_append_of_a_writer_that_died_counts_when_it_is_durable(
     log: Log, spool: Spool, clock: Clock
 ) -> None:
     log.publish(b"first")
-    cursor = record.Cursor(b"x" * 16, 0, 1)
+    cursor = record.Cursor(b"x" * 16, 0, 1, 0)
     left = b"".join(record.encode([record.Entry(b"", b"left")], 1, cursor))
     append_raw(log, left)
     assert bodies(log) == [b"first"]
@@ -420,7 +497,7 @@ def test_what_a_crash_has_left_behind_a_hole_of_zeros_never_counts(
 ) -> None:
     """Of two appends that no sync has covered, a power cut may keep the second alone."""
     log.publish(b"kept")
-    cursor = record.Cursor(b"x" * 16, 0, 1)
+    cursor = record.Cursor(b"x" * 16, 0, 1, 0)
     lone = b"".join(record.encode([record.Entry(b"", b"ghost")], 1, cursor))
     log = torn(log, bytes(len(lone)) + lone, clock, reboot=False)
     assert bodies(log) == [b"kept"]

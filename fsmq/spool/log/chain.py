@@ -64,7 +64,7 @@ def lines_before(disk: Disk, log: str, file: File) -> tuple[Piece, Piece]:
             size = found.size
             found.close()
             if found.line is not None and found.line.log == log:
-                before = Piece(number, found.base, file.base, size, found.line.uuid)
+                before = Piece(number, found.base, file.base, size, uuid=found.line.uuid)
                 return before, found.line.before[0]
     return Piece(), Piece()
 

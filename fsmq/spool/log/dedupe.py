@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Sequence
 
 from ..errors import InvalidValue
 from .record import Entry, LogMessage
 
+_Given = tuple[int, int, str]
+"""The time of a message, its offset, and its id."""
+
 
 class Ids:
-    """The ids of the messages of the last ``window`` seconds of a log, of what is durable.
+    """The ids of messages of a log that are durable, and not older than a time.
 
-    seen: the offset up to which the log was read for them; None if not at all.
+    A publish of an id stores nothing if the log has it in a message whose time is no further from
+    now than ``window`` seconds: whatever other times come before and behind it in the log, and
+    whatever the clock said when this was asked before.
+
+    seen: the offset up to which the log was read for them.
     """
 
     def __init__(self, window_s: float) -> None:
         self.window_s = window_s
-        self.seen: int | None = None
-        self._first: dict[str, int] = {}
-        self._order: deque[tuple[int, str, int]] = deque()
+        self.seen = 0
+        self._window_us = int(window_s * 1e6)
+        self._since_us: int | None = None
+        self._of: dict[str, tuple[_Given, ...]] = {}
+        self._oldest: list[_Given] = []  # a heap
+
+    def since(self, now_us: int) -> int:
+        """From which time on they have to be known now."""
+        return now_us - self._window_us
+
+    def knows(self, now_us: int) -> bool:
+        """Whether they are known, as far as that matters now; not if the clock was set back."""
+        return self._since_us is not None and self._since_us <= self.since(now_us)
 
     def add(self, messages: Iterable[LogMessage]) -> None:
         """Note messages, in their order."""
@@ -35,31 +52,42 @@ class Ids:
 
     def _add(self, own: str | None, offset: int, time_us: int) -> None:
         if own is not None:
-            self._first[own] = offset
-            self._order.append((time_us, own, offset))
+            given = (time_us, offset, own)
+            before = self._of.get(own)
+            self._of[own] = (given,) if before is None else (*before, given)
+            heapq.heappush(self._oldest, given)
         self.seen = offset + 1
 
     def forget(self, now_us: int) -> None:
-        """Forget ids of messages that are not of the window now; of one that is as far ahead
-        nobody knows how old it is, since the clock was set back."""
-        window_us = int(self.window_s * 1e6)
-        while self._order and abs(now_us - self._order[0][0]) > window_us:
-            _, own, offset = self._order.popleft()
-            if self._first.get(own) == offset:  # else it was used again, later
-                del self._first[own]
+        """Forget ids of messages that are too old."""
+        self._since_us = since_us = self.since(now_us)
+        while self._oldest and self._oldest[0][0] < since_us:
+            given = heapq.heappop(self._oldest)
+            left = tuple(one for one in self._of.pop(given[2]) if one is not given)
+            if left:
+                self._of[given[2]] = left
 
-    def first_of(self, entries: Sequence[Entry], others: Mapping[str, int]) -> int | None:
+    def _find(self, own: str, now_us: int) -> int | None:
+        """The offset of the first message of an id whose time is close enough to now."""
+        for time_us, offset, _ in self._of.get(own, ()):
+            if abs(now_us - time_us) <= self._window_us:
+                return offset
+        return None
+
+    def first_of(self, entries: Sequence[Entry], others: Ids, now_us: int) -> int | None:
         """The first offset of a batch that is stored already; None if it is new.
 
-        others: ids of messages that are not durable yet, and their offsets.
+        others: those of messages that are not durable yet.
 
         Raises:
             InvalidValue: some of its ids are known and others are not, or not in this order.
         """
-        found = [
-            None if own is None else self._first.get(own, others.get(own))
-            for own in (entry.id for entry in entries)
-        ]
+        found: list[int | None] = []
+        for own in (entry.id for entry in entries):
+            offset = self._find(own, now_us) if own is not None else None
+            if offset is None and own is not None and others._of:
+                offset = others._find(own, now_us)
+            found.append(offset)
         if all(one is None for one in found):
             ids = [entry.id for entry in entries if entry.id is not None]
             if len(set(ids)) < len(ids):

@@ -34,8 +34,8 @@ class End(NamedTuple):
     """A place between two batches.
 
     number, base: of the segment. ordinal: how many messages of it come before. time_us: of the last
-    one. state: FAILED if a sync behind it has failed, UNDER_WAY while one is under way, or in a
-    turn while its writer is in.
+    one. latest_us: the latest time of them all; 0 if there are none. state: FAILED if a sync behind
+    it has failed, UNDER_WAY while one is under way, or in a turn while its writer is in.
     """
 
     number: int
@@ -43,12 +43,18 @@ class End(NamedTuple):
     ordinal: int
     position: int
     time_us: int = 0
+    latest_us: int = 0
     state: int = 0
 
     @property
     def offset(self) -> int:
         """The offset of the next message."""
         return self.base + self.ordinal
+
+    @property
+    def piece(self) -> tuple[int, int, int, int, int]:
+        """The segment up to here: number, first offset, next offset, position, latest time."""
+        return self.number, self.base, self.offset, self.position, self.latest_us
 
     def reaches(self, end: End) -> bool:
         """Whether all up to another place of the same segment comes before this one."""

@@ -145,10 +145,11 @@ class Newest:
             synced = self._sync.read()
             return synced.position if synced is not None and synced.number == end.number else 0
 
-        cursor = Cursor(file.mark, end.position, end.ordinal, durable)
         time_us = self._disk.now_us()
         if 0 < end.time_us - time_us < _SET_BACK_US:
             time_us = end.time_us
+        latest_us = max(end.latest_us, time_us)
+        cursor = Cursor(file.mark, end.position, end.ordinal, latest_us, durable)
         firsts: list[int] = []
 
         def parts() -> Iterator[bytes]:
@@ -157,7 +158,9 @@ class Newest:
                 yield from encode(entries, time_us, cursor)
 
         file.append(end.position, chunks(parts()))
-        self._end = end._replace(ordinal=cursor.ordinal, position=cursor.position, time_us=time_us)
+        self._end = end._replace(
+            ordinal=cursor.ordinal, position=cursor.position, time_us=time_us, latest_us=latest_us
+        )
         if self._disk.tree.in_place and not self._is_in:
             self._write_ahead(file, cursor.position, cursor.position - end.position, segment_bytes)
         if not self._is_in:

@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from ..errors import OffsetGone, Unavailable
@@ -22,6 +22,9 @@ from .stretch import read_stretch, walk
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
 PAGE_BYTES = 64 * 1024 * 1024
+# So many messages are read at a time; and so many without a look for a place in front of which all
+# are too old.
+_PAGE, _FEW = 10_000, 1000
 _numbers = itertools.count()
 T = TypeVar("T")
 
@@ -222,11 +225,7 @@ class Reader:
         if not low:
             return known.first
         piece = pieces[low - 1]
-        found = self._look_into(
-            piece,
-            lambda file: self._search(file, piece, lambda _, at: _time_at(file, at) < time_us),
-        )
-        offset = piece.start if found is None else found[0]
+        offset = self._since(piece, time_us)
         while offset < piece.end:
             page = self.page(offset, 1000)
             for message in page.messages:
@@ -236,6 +235,39 @@ class Reader:
                 break
             offset = page.next
         return min(offset, known.end)
+
+    def since(self, time_us: int, start: int) -> Iterator[Page]:
+        """All messages from an offset on that are not older than a time, and others beside them, in
+        order, up to the end; pages may be empty.
+
+        The times of messages may come in any order: hosts have clocks of their own, and a clock is
+        set. Marks and lines tell the latest time of all that stand before them.
+        """
+        known = self._known(False)
+        for piece in known.pieces[find(known.pieces, start) :]:
+            offset = max(start, piece.start)
+            if 0 < piece.latest_us < time_us or piece.end - offset > _FEW:
+                offset = max(offset, self._since(piece, time_us))
+            while offset < piece.end:
+                try:
+                    page = self.page_of(known, offset, min(_PAGE, piece.end - offset))
+                except OffsetGone:  # retention was faster
+                    break
+                yield page
+                if page.next <= offset:
+                    return
+                offset = page.next
+            yield Page([], piece.end, [])
+
+    def _since(self, piece: Piece, time_us: int) -> int:
+        """An offset of a piece before which all messages are older than a time."""
+        if 0 < piece.latest_us < time_us:
+            return piece.end
+        found = self._look_into(
+            piece,
+            lambda file: self._search(file, piece, lambda _, at: _time_at(file, at) < time_us),
+        )
+        return piece.start if found is None else found[0]
 
     def first_time(self, piece: Piece) -> int | None:
         """The time of a piece's first message, µs; 0 if it has none, None if the file is gone."""
@@ -307,7 +339,7 @@ def _end_with(block: Block, piece: Piece) -> None:
 
 def piece_of(end: End) -> Piece:
     """The newest segment up to a place."""
-    return Piece(end.number, end.base, end.offset, end.position)
+    return Piece(*end.piece)
 
 
 def as_it_is(disk: Disk, log: str) -> Known:

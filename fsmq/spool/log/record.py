@@ -161,12 +161,14 @@ def entry(
 
 class Piece(NamedTuple):
     """A segment in the chain: offsets from ``start`` to before ``end``, at positions up to
-    ``limit``. number: 0 is none. uuid: "-" if it is not known."""
+    ``limit``. number: 0 is none. latest_us: the latest time of its messages; 0 if it is not known.
+    uuid: "-" if it is not known."""
 
     number: int = 0
     start: int = 0
     end: int = 0
     limit: int = 0
+    latest_us: int = 0
     uuid: str = "-"
 
 
@@ -203,15 +205,15 @@ def parse_line(data: bytes) -> Line | None:
                 continue
             log, uuid, (number, base, time_us) = words[2], words[3], map(int, words[4:7])
             UUID(uuid)
-            before = _piece(*words[7:12]), _piece(*words[12:])
+            before = _piece(*words[7:13]), _piece(*words[13:])
         except (IndexError, ValueError, TypeError):
             continue
         return Line(log, uuid, number, base, time_us, before)
     return None
 
 
-def _piece(number: str, start: str, end: str, limit: str, uuid: str) -> Piece:
-    return Piece(int(number), int(start), int(end), int(limit), uuid)
+def _piece(number: str, start: str, end: str, limit: str, latest_us: str, uuid: str) -> Piece:
+    return Piece(int(number), int(start), int(end), int(limit), int(latest_us), uuid)
 
 
 def pack(header: bytes, body: bytes, time_us: int, flags: int) -> bytes:
@@ -221,31 +223,40 @@ def pack(header: bytes, body: bytes, time_us: int, flags: int) -> bytes:
 
 
 class Mark(NamedTuple):
-    """A mark. ordinal: how many messages of the file come before it. end: where it ends."""
+    """A mark. ordinal: how many messages of the file come before it. latest_us: their latest time,
+    or that of the next one. end: where it ends."""
 
     position: int
     ordinal: int
+    latest_us: int
     durable: int
     end: int
 
 
 class Cursor:
     """Where in a file the next record goes, and how many messages come before it. uuid: the
-    file's. durable: says up to where the file is durable."""
+    file's. latest_us: their latest time, with that of the next ones. durable: says up to where the
+    file is durable."""
 
     def __init__(
-        self, uuid: bytes, position: int, ordinal: int, durable: Callable[[], int] = int
+        self,
+        uuid: bytes,
+        position: int,
+        ordinal: int,
+        latest_us: int,
+        durable: Callable[[], int] = int,
     ) -> None:
         self.uuid = uuid
         self.position = position
         self.ordinal = ordinal
+        self.latest_us = latest_us
         self._durable = durable
 
-    def mark(self, time_us: int) -> bytes:
+    def mark(self) -> bytes:
         """The bytes of a mark for this place, which are counted as written."""
         body = _MARK.pack(self.uuid, self.position, self.ordinal, self._durable())
         self.position += MARK_BYTES
-        return pack(b"", body, time_us, MARK | MORE) + body
+        return pack(b"", body, self.latest_us, MARK | MORE) + body
 
 
 def encode(entries: Sequence[Entry], time_us: int, cursor: Cursor) -> Iterator[bytes]:
@@ -255,7 +266,7 @@ def encode(entries: Sequence[Entry], time_us: int, cursor: Cursor) -> Iterator[b
         end = cursor.position + HEAD_BYTES + len(header) + len(body)
         is_across = end // MARK_EVERY_BYTES > cursor.position // MARK_EVERY_BYTES
         if is_across or not cursor.ordinal % MARK_EVERY:
-            yield cursor.mark(time_us)
+            yield cursor.mark()
         head = pack(header, body, time_us, MORE if number < last else 0)
         yield head
         yield body
@@ -284,7 +295,7 @@ def read_mark(data: bytes | memoryview, at: int, uuid: bytes, position: int) -> 
     """The mark at ``at`` of some bytes, which are those of a file from ``position - at`` on."""
     if at < 0 or at + MARK_BYTES > len(data):
         return None
-    crc, size, _, _, flags = HEAD.unpack_from(data, at)
+    crc, size, latest_us, _, flags = HEAD.unpack_from(data, at)
     if size != _MARK.size or not flags & MARK:
         return None
     if zlib.crc32(memoryview(data)[at + 4 : at + MARK_BYTES]) != crc:
@@ -292,7 +303,7 @@ def read_mark(data: bytes | memoryview, at: int, uuid: bytes, position: int) -> 
     found, place, ordinal, durable = _MARK.unpack_from(data, at + HEAD_BYTES)
     if found != uuid or place != position:
         return None
-    return Mark(position, ordinal, durable, position + MARK_BYTES)
+    return Mark(position, ordinal, latest_us, durable, position + MARK_BYTES)
 
 
 def any_mark(data: bytes, position: int) -> bytes | None:

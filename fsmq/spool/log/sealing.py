@@ -49,7 +49,7 @@ def begin(
     before = lines_before(disk, log, file) if file is not None else (Piece(), Piece())
     if end.ordinal:
         uuid = file.line.uuid if file is not None and file.line is not None else "-"
-        before = Piece(end.number, end.base, end.offset, end.position, uuid), before[0]
+        before = Piece(*end.piece, uuid), before[0]
     line = Line(log, uuid7(), number, base, end.time_us, before)
     write_at(fd, line.encode(), 0)
     disk.sync_file(fd)
@@ -70,7 +70,7 @@ def end_of(file: File, synced: End | None, told: End | None) -> End:
         end = walk(file, end, size, doubtful=not is_said)
         file.cut_torn(end.position)
     time_us = end.time_us or (file.line.time_us if file.line is not None else 0)
-    return End(file.number, file.base, end.ordinal, end.position, time_us)
+    return end._replace(base=file.base, time_us=time_us, state=0)
 
 
 def has_counted(disk: Disk, number: int, end: End) -> bool:

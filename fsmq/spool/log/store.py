@@ -223,13 +223,15 @@ class Store:
         group = [batch for batch in group if batch.error is None]
         if not any(entry.id for batch in group for entry in batch.entries):
             return group
-        ids = self._durable_ids(end, settings.dedupe_window)
-        unsynced = self._unsynced_ids(tail, end) if (ids.seen or 0) < end.offset else {}
+        now_us = self.disk.now_us()
+        # Before those that are durable: some may become so meanwhile.
+        unsynced = self._unsynced_ids(tail, end, settings.dedupe_window)
+        ids = self._durable_ids(end, settings.dedupe_window, now_us)
         new: list[Batch] = []
         given: set[str] = set()
         for batch in group:
             try:
-                first = ids.first_of(batch.entries, unsynced)
+                first = ids.first_of(batch.entries, unsynced, now_us)
                 own = {entry.id for entry in batch.entries if entry.id}
                 if first is None and own & given:
                     raise Unavailable("another publish of the same id is under way")
@@ -243,36 +245,36 @@ class Store:
                 batch.first = first
         return new
 
-    def _durable_ids(self, end: End, window_s: float) -> Ids:
-        """The ids of the log's last messages that are durable."""
-        now_us = self.disk.now_us()
-        if self._ids is None or self._ids.window_s != window_s:
-            self._ids = Ids(window_s)
+    def _durable_ids(self, end: End, window_s: float, now_us: int) -> Ids:
+        """The ids of messages that are durable."""
         ids = self._ids
-        if ids.seen is None:
-            ids.seen = self.reader.offset_at(now_us - int(window_s * 1e6))
-        while ids.seen < end.offset and ids.seen < (known := self.end()):
-            page = self.reader.page(max(ids.seen, self.first()), 10_000)
-            ids.add(page.messages)
-            ids.seen = max(page.next, ids.seen)
-            if page.next >= known:
-                break
+        if ids is None or ids.window_s != window_s or not ids.knows(now_us):
+            ids = self._ids = Ids(window_s)
+        if ids.seen < end.offset:
+            for page in self.reader.since(ids.since(now_us), ids.seen):
+                ids.add(page.messages)
+                ids.seen = page.next
         ids.forget(now_us)
         return ids
 
-    def _unsynced_ids(self, tail: LogTail, end: End) -> dict[str, int]:
+    def _unsynced_ids(self, tail: LogTail, end: End, window_s: float) -> Ids:
         """The ids of what others have appended, and nobody has synced yet: it may never count."""
+        ids = Ids(window_s)
+        if self._ids is not None and self._ids.seen >= end.offset:
+            return ids
         synced = tail.durable()
         if synced is None or synced.number != end.number or synced.position >= end.position:
-            return {}
+            return ids
         file = open_file(self.disk, end.number, base=end.base)
-        if file is None:
-            return {}
-        with file:
-            found = read_stretch(
-                *(file, synced.position, synced.offset), *(end.position, end.position, end.offset)
-            )
-        return {own: message.offset for message in found.messages if (own := message.id)}
+        if file is not None:
+            with file:
+                ids.add(
+                    read_stretch(
+                        *(file, synced.position, synced.offset),
+                        *(end.position, end.position, end.offset),
+                    ).messages
+                )
+        return ids
 
     def _check_writer(self) -> bool:
         """Whether other hosts may write, too. Raises NoSuchLog, OtherWriter."""

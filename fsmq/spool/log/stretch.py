@@ -224,7 +224,8 @@ def walk(file: File, end: End, size: int, *, doubtful: bool) -> End:
         mark = _later_mark(file, position, size)
         if mark is None:
             return end
-        end = end._replace(position=mark.position, ordinal=mark.ordinal)
+        latest_us = max(end.latest_us, mark.latest_us)
+        end = end._replace(position=mark.position, ordinal=mark.ordinal, latest_us=latest_us)
 
 
 def is_sound(file: File, limit: int) -> bool:
@@ -234,7 +235,8 @@ def is_sound(file: File, limit: int) -> bool:
 
 def _walk(file: File, end: End, size: int) -> tuple[End, int]:
     uuid = file.mark or b""
-    position, ordinal, time_us = end.position, end.ordinal, end.time_us
+    position, ordinal = end.position, end.ordinal
+    time_us, latest_us = end.time_us, end.latest_us
     data, begin = b"", position
     while position < size:
         at = position - begin
@@ -257,8 +259,9 @@ def _walk(file: File, end: End, size: int) -> tuple[End, int]:
         else:
             ordinal, time_us = ordinal + 1, time
         position += length
+        latest_us = max(latest_us, time)
         if not flags & MORE:
-            end = End(file.number, file.base, ordinal, position, time_us)
+            end = End(file.number, file.base, ordinal, position, time_us, latest_us)
     return end, position
 
 
