@@ -116,6 +116,27 @@ def test_a_log_may_refuse_instead(log: Log, clock: Clock) -> None:
     assert log.publish(b"x") == 200
 
 
+def test_a_log_that_refuses_has_a_size_however_young_its_messages_are(
+    log: Log, clock: Clock
+) -> None:
+    log.configure(when_full="refuse", max_bytes=8_000)
+    ch = log.channel("slow")
+    ch.create("first")
+    fill(log, clock)
+    tend(log)
+    with pytest.raises(LogFull):
+        log.publish(b"x")
+    ch.done(*ch.claim(200))
+    tend(log)
+    assert log.stats().bytes <= 8_000
+    for _ in range(10):
+        fill(log, clock)
+        ch.done(*ch.claim(200))
+        tend(log)
+    assert log.stats().bytes <= 8_000
+    assert ch.state().lost == 0
+
+
 def test_a_log_that_drops_has_a_size(log: Log, clock: Clock) -> None:
     log.configure(max_bytes=10_000)
     ch = log.channel("slow")

@@ -53,8 +53,7 @@ class Retention:
             rest = size - (pieces[0].limit - FIRST)
             age = self._age(pieces)
             is_beyond = settings.max_bytes is not None and size > settings.max_bytes
-            is_old = age >= settings.retain_for or (is_beyond and settings.when_full == "drop")
-            if is_old and rest >= (settings.retain_bytes or 0):
+            if (is_beyond or age >= settings.retain_for) and rest >= (settings.retain_bytes or 0):
                 if len(pieces) == 1:
                     return self._begin_another
                 is_any_behind = self._is_any_behind(pieces[0].end, age, is_beyond)
