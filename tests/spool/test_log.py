@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Spool
+from fsmq.spool import NewMessage, Spool
 from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchLog, OffsetGone, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import filesystem
@@ -285,6 +285,29 @@ def test_segments_begin_anew(log: Log) -> None:
     stats = log.stats()
     assert (stats.first, stats.next, stats.segments) == (0, 100, len(segments(log)))
     assert 100 * 220 <= stats.bytes < 100 * 240
+
+
+def test_a_limit_of_messages_is_the_one_that_was_told_last(
+    spool: Spool, log: Log, clock: Clock
+) -> None:
+    """Also in a program that has the log open."""
+    log.publish(b"x")
+    with Spool(spool.tree.root, sync="none", clock=clock) as other:
+        theirs = other.log(log.name)
+        theirs.publish(b"y")
+        log.configure(max_message_bytes=10)
+        for publish in (
+            lambda: theirs.publish(b"x" * 11),
+            lambda: theirs.publish_many([b"x" * 10, b"x" * 11]),
+            lambda: theirs._taking(NewMessage(b"x" * 11)),
+        ):
+            with pytest.raises(MessageTooLarge, match="the limit is 10 bytes"):
+                publish()
+        [told, first] = theirs.publish_each([[LogEntry(b"x" * 11)], [LogEntry(b"x" * 10)]])
+        assert isinstance(told, MessageTooLarge)
+        assert first == 2
+        log.configure(max_message_bytes=None)
+        assert theirs.publish(b"x" * 11) == 3
 
 
 def test_what_cannot_be_is_refused(spool: Spool, log: Log) -> None:

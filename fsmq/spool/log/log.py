@@ -122,7 +122,11 @@ class Log:
         Raises MessageTooLarge, LogFull, OtherWriter.
         """
         given = LogEntry(body, key, id, content_type, attributes or {})
-        return self._published([self._entry(given, self._largest())])
+        try:
+            return self._published([self._entry(given)])
+        except MessageTooLarge as error:
+            error.index = None  # there is no other
+            raise
 
     def publish_many(self, messages: Iterable[bytes | str | LogEntry]) -> range:
         """Publish messages behind one another, all or none; their offsets.
@@ -147,8 +151,6 @@ class Log:
         for at, batch in enumerate(batches):
             try:
                 entries[at] = self._entries(batch)
-            except NoSuchLog:
-                raise
             except FsmqError as error:
                 outcomes[at] = error
         stored = self._published_each(list(entries.values()))
@@ -177,13 +179,13 @@ class Log:
         return outcomes
 
     def _entries(self, messages: Iterable[bytes | str | LogEntry]) -> list[Entry]:
-        """The messages of a batch. Raises InvalidValue, MessageTooLarge, NoSuchLog."""
+        """The messages of a batch. Raises InvalidValue, MessageTooLarge."""
         entries: list[Entry] = []
-        size, largest = 0, self._largest()
+        size = 0
         for index, message in enumerate(messages):
             given = message if isinstance(message, LogEntry) else LogEntry(message)
             try:
-                entries.append(self._entry(given, largest))
+                entries.append(self._entry(given))
             except (InvalidValue, MessageTooLarge) as error:
                 error.index = index
                 raise
@@ -197,14 +199,8 @@ class Log:
         context.metrics.count(("log_publish", self.name), number)
         context.journal.note_of_log("published", self.name, None, [(first, first + number)])
 
-    def _largest(self) -> int:
-        """The most bytes of a body, by the settings of the last publish."""
-        limit = self._logs.opened(self.name).document.settings.max_message_bytes
-        most = self.spool.context.max_message_bytes
-        return most if limit is None else min(most, limit)
-
-    def _entry(self, given: LogEntry, most: int) -> Entry:
-        body = given.body
+    def _entry(self, given: LogEntry) -> Entry:
+        body, most = given.body, self.spool.context.max_message_bytes
         if isinstance(body, str):
             try:
                 body = body.encode()
@@ -226,9 +222,9 @@ class Log:
         attributes = {name: v for name, v in message.attributes.items() if name.lower() != "key"}
         key = next((v for name, v in message.attributes.items() if name.lower() == "key"), None)
         given = LogEntry(message.body, key, None, message.content_type, attributes)
-        found = self._entry(given, self._largest())
+        found = self._entry(given)
         with as_unavailable(f"cannot publish to log {self.name!r}"):
-            self._store.check_open()
+            self._store.check_open([found])
         return lambda: self._published([found])
 
     # -- read ------------------------------------------------------------------------------------

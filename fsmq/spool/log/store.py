@@ -7,7 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from ..errors import FsmqError, LogFull, NoSuchLog, OtherWriter, Unavailable, unavailable
+from ..errors import (
+    FsmqError,
+    LogFull,
+    MessageTooLarge,
+    NoSuchLog,
+    OtherWriter,
+    Unavailable,
+    unavailable,
+)
 from ..layout import documents
 from ..records.peers import host_name
 from .blocks import Blocks
@@ -188,12 +196,15 @@ class Store:
         except OSError as error:
             raise unavailable(error, f"cannot publish to log {self.disk.name!r}") from error
 
-    def check_open(self) -> Document:
-        """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter. Raises OSError."""
+    def check_open(self, entries: Sequence[Entry] = ()) -> LogSettings:
+        """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter, MessageTooLarge.
+        Raises OSError."""
         if self.disk.tree.stat(self.disk.refuses) is not None:
             self.about_ours()  # it is that of this log
             raise LogFull(self.disk.name)
-        return self._writable()
+        settings = self._writable().settings
+        _check_sizes(entries, settings.max_message_bytes)
+        return settings
 
     def _writable(self) -> Document:
         document = self.about_ours()
@@ -202,7 +213,12 @@ class Store:
         return document
 
     def _publish(self, group: list[Batch]) -> None:
-        settings = self.check_open().settings
+        settings = self.check_open()
+        for batch in group:
+            try:
+                _check_sizes(batch.entries, settings.max_message_bytes)
+            except MessageTooLarge as error:
+                batch.error = error
         with self.tail as tail:
             with tail.locked() as end:
                 new = self._new_ones(group, settings, tail, end)
@@ -359,3 +375,14 @@ class Store:
             return self.reader.page(offset, count, max_bytes)
         except OSError as error:
             raise unavailable(error, f"cannot read log {self.disk.name!r}") from error
+
+
+def _check_sizes(entries: Sequence[Entry], limit: int | None) -> None:
+    """Raise MessageTooLarge for the first message that a log does not take."""
+    if limit is None:
+        return
+    for index, (_, body, _) in enumerate(entries):
+        if len(body) > limit:
+            error = MessageTooLarge(len(body), limit)
+            error.index = index
+            raise error
