@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -113,6 +114,37 @@ def test_threads_publish_to_and_read_more_logs_than_are_open(spool: Spool, logs:
     assert not errors
     assert [log.end() for log in logs] == [10] * len(logs)
     assert len(files_of(spool)) <= MOST + len(threads)
+
+
+@pytest.mark.parametrize("limit", [256, 1024])
+def test_logs_leave_most_files_to_others(spool: Spool, limit: int) -> None:
+    logs = [spool.log(f"log{number}", create=True) for number in range(limit // 4)]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        for _ in range(2):
+            for log in logs:
+                log.publish(b"x")
+                log.channel("c").create("first")
+                assert len(log.channel("c").claim()) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert sum(files_of(spool).values()) <= limit // 4
+
+
+@pytest.mark.parametrize("who", ["itself", "another"])
+def test_of_channels_that_came_and_went_nothing_is_kept(spool: Spool, who: str) -> None:
+    log = spool.log("users", create=True)
+    log.publish(b"x")
+    stays = [log.channel(f"stays{number}", create=True) for number in range(10)]
+    with Spool(spool.tree.root, sync="none") as other:
+        for number in range(500):
+            log.channel(f"c{number}").create("first")
+            log.channel(f"c{number}").claim()
+            (spool if who == "itself" else other).log("users").channel(f"c{number}").delete()
+            stays[number % 10].claim()
+    assert len(spool.open_logs._channels) < 100
+    assert log.channels() == sorted(channel.name for channel in stays)
 
 
 def test_of_a_log_that_was_deleted_nothing_stays_open(spool: Spool, logs: list[Log]) -> None:

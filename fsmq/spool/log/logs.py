@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,9 +26,14 @@ from .log_document import Document
 from .log_settings import LogSettings
 from .store import Store
 
-# So many logs are kept open at most; one that nobody has used for a while is closed.
+# So many logs are kept open at most; one that nobody has used for a while is closed. All together
+# have this part of the files that the process may have: each has its folder, .writer, .sync, the
+# turn, and the newest segment.
 _MOST_OPEN = 256
+_FILES, _SHARE = 5, 4
 _IDLE_S = 60.0
+# So many channels are known before any of them that are gone are looked for.
+_LEAST_CHANNELS = 64
 
 
 class Logs:
@@ -46,6 +52,7 @@ class Logs:
         self._recent: set[Store] = set()
         self._swept_at = time.monotonic()
         self._channels: dict[tuple[str, str], ChannelStore] = {}
+        self._most_channels = _LEAST_CHANNELS  # until those that are gone are forgotten
 
     def close(self) -> None:
         with self._lock:
@@ -87,10 +94,11 @@ class Logs:
         self._recent.add(store)
         if now - self._swept_at > _IDLE_S:
             self._close_idle()
-        if len(self._recent) > _MOST_OPEN:
+        if len(self._recent) > (most := _most_open()):
             for other in sorted(self._recent, key=lambda one: one.tail.used_at):
-                if self._close(other):
+                if len(self._recent) <= most:
                     break
+                self._close(other)
 
     def channel(self, log: str, name: str) -> ChannelStore:
         """A channel of a log, whether there is one or not. Raises NoSuchLog, Unavailable."""
@@ -102,12 +110,21 @@ class Logs:
         with self._lock:
             found = self._channels.get((log, name))
             if found is None or found.store is not store:
+                self._forget_channels()
                 note = self.context.journal.note_of_log
                 found = self._channels[log, name] = ChannelStore(
                     store, name, self.syncer.sync, note
                 )
                 self._keep(store)  # they are forgotten together
             return found
+
+    def _forget_channels(self) -> None:
+        """Forget channels that are gone, when twice as many are known as were there the last
+        time."""
+        if len(self._channels) < self._most_channels:
+            return
+        self._channels = {key: one for key, one in self._channels.items() if one.is_there()}
+        self._most_channels = max(_LEAST_CHANNELS, 2 * len(self._channels))
 
     def close_idle(self) -> None:
         """Close the files of logs that nobody uses."""
@@ -219,3 +236,8 @@ class Logs:
             gone = self._stores.pop(name, None)
             if gone is not None:
                 self._close(gone)
+
+
+def _most_open() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_OPEN if soft < 0 else max(1, min(_MOST_OPEN, soft // (_SHARE * _FILES)))

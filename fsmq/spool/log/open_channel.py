@@ -65,6 +65,13 @@ class OpenChannel:
         self._noted_at = float("-inf")  # when a use was noted for which nothing was written
         self._journal = note
 
+    def is_there(self) -> bool:
+        """Whether there is a channel of this name, as far as can be seen."""
+        try:
+            return self._tree.stat(self.folder) is not None
+        except OSError:
+            return True
+
     # -- settings --------------------------------------------------------------------------------
 
     def settings(self) -> ChannelSettings:
