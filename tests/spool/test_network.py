@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,7 +20,8 @@ import pytest
 
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchQueue, Queue, Spool
 from fsmq.spool.consumers.consumer import Consumer
-from fsmq.spool.durability.locks import reserve
+from fsmq.spool.durability.byte_locks import ByteLocks
+from fsmq.spool.durability.locks import lock, reserve
 from fsmq.spool.layout.transitions import DELIVER
 from fsmq.spool.staging.commit import Outcome, commit, is_committed
 from fsmq.spool.staging.part import Job, Part, Written
@@ -167,6 +169,28 @@ def test_a_message_that_another_host_unlinks_while_it_is_claimed_is_not_there(
         patched.setattr(os, "fstat", unlinked)
         assert jobs.claim() == []
     assert visible(root) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "bytes"])
+def test_a_lock_whose_file_another_host_unlinks_is_taken_anew(
+    network: Spool, root: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path, opened = root / "config" / ".one.lock", os.fstat
+
+    def unlinked(fd: int) -> os.stat_result:
+        monkeypatch.setattr(os, "fstat", opened)
+        path.unlink()
+        stale()
+
+    monkeypatch.setattr(os, "fstat", unlinked)
+    if kind == "file":
+        held = lock(network.tree, "config/.one.lock", os.O_CREAT)
+        assert held is not None
+        assert held.stands()
+    else:
+        with closing(ByteLocks(network.tree, "config/.one.lock")) as bytes_held:
+            assert bytes_held.take(7)
+            assert not bytes_held.stands()
 
 
 def test_a_folder_that_another_hosts_reaper_has_removed_is_gone(

@@ -16,7 +16,8 @@ from ..layout.tree import Tree
 from .owned import OwnedFile
 
 HAS_BYTES = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
-_IS_HELD = (errno.EAGAIN, errno.EACCES)
+# Held by others; or another host has just removed the file.
+_IS_HELD = (errno.EAGAIN, errno.EACCES, errno.ESTALE)
 _flock = struct.Struct("hhqqi0q")  # type, whence, start, length, process
 
 
@@ -34,7 +35,7 @@ class ByteLocks(OwnedFile):
         self._kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
         access = os.O_RDONLY if shared else os.O_RDWR
         super().__init__(tree.create_with(path, access | os.O_CREAT))
-        self._inode = os.fstat(self.fd).st_ino
+        self._inode: int | None = None  # until it is asked for
 
     @property
     def _fd(self) -> int:
@@ -78,5 +79,12 @@ class ByteLocks(OwnedFile):
 
     def stands(self) -> bool:
         """Whether the file is still the one at its path."""
+        if not self.is_open:
+            return False
+        if self._inode is None:
+            try:
+                self._inode = os.fstat(self.fd).st_ino
+            except OSError:
+                return False  # another host has removed it
         here = self._tree.look(self._path)
-        return here is not None and here.st_ino == self._inode and self.is_open
+        return here is not None and here.st_ino == self._inode

@@ -48,7 +48,11 @@ class Lock(OwnedFile):
         super().__init__(fd)
         self._tree = tree
         self._path = path
-        self.inode = os.fstat(fd).st_ino
+
+    @property
+    def inode(self) -> int:
+        """The number of the locked file. Raises OSError."""
+        return os.fstat(self.fd).st_ino
 
     def stands(self) -> bool:
         """Whether the file is still the one at its path. Raises OSError."""
