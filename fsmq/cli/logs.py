@@ -113,6 +113,8 @@ def _condition(state: Any) -> str:
         return "paused"
     if state.blocked_at is not None:
         return f"blocked at {state.blocked_at}"
+    if state.unburied_at is not None:
+        return f"unburied at {state.unburied_at}"
     return "stalled" if state.stalled else "-"
 
 

@@ -251,6 +251,8 @@ class ClientChannel:
     def bury(self, *messages: Given, reason: str | None = None) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
 
+        In the order of their offsets: if one cannot be stored, those before it are moved.
+
         reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.

@@ -107,6 +107,31 @@ def test_a_letter_is_counted_once(root: Path, clock: Clock, grows: bool) -> None
 
 
 @GROWS
+def test_a_kill_makes_no_second_copy_of_more_than_one_letter(
+    root: Path, clock: Clock, grows: bool
+) -> None:
+    """Though somebody removes the letters as soon as they come."""
+
+    def end_poison(spool: Spool) -> None:
+        clock.advance(200)
+        channel_of(spool).configure(on_poison="bury")
+        channel_of(spool).end_poison()
+
+    for _, spool in crashes(root, clock, end_poison):
+        dead, put = spool.queue("dead"), 0
+        for _ in range(2):
+            with Spool(spool.tree.root, sync="none", clock=clock) as mover:
+                mover.deliver()
+            for letter in dead.claim(9):
+                letter.ack()
+                put += 1
+            end_poison(spool)
+            clock.advance(-200)
+        assert put + dead.counts().total in (3, 4)
+        assert channel_of(spool).state().buried == 3
+
+
+@GROWS
 def test_what_is_skipped_is_counted_once(root: Path, clock: Clock, grows: bool) -> None:
     def skip(spool: Spool) -> None:
         clock.advance(200)

@@ -12,6 +12,7 @@ from fsmq.spool import Spool
 from fsmq.spool.errors import (
     ClaimVoid,
     InvalidValue,
+    MessageTooLarge,
     NoSuchChannel,
     NoSuchLog,
     NotInFlight,
@@ -458,6 +459,96 @@ def test_poison_is_buried_once(log: Log, spool: Spool, clock: Clock) -> None:
         DeadLetter(origin, "max_deliveries", 1, clock.now),
         DeadLetter(origin, "no such user", 1, clock.now),
     ]
+
+
+@pytest.mark.parametrize("limit", [{"max_depth": 1}, {"max_message_bytes": 2}])
+@ORDERS
+def test_what_the_dead_letter_queue_does_not_take_holds_up_nothing_else(
+    log: Log, spool: Spool, clock: Clock, order: str, limit: dict[str, int]
+) -> None:
+    dead = spool.queue("dead", create=True)
+    dead.configure(**limit)
+    dead.put(b"0")
+    log.publish_many([LogEntry(b"bad", key="a"), LogEntry(b"1", key="b"), LogEntry(b"2", key="a")])
+    ch = channel(log, order=order, max_deliveries=1, on_poison="bury", dead_letter_queue="dead")
+    ch.claim(1, visibility=5)
+    clock.advance(6)
+    rest = ch.claim(9)
+    assert offsets(rest) == {"none": [1, 2], "key": [1], "strict": []}[order]
+    state = reopened(ch).state()
+    assert (state.unburied_at, state.blocked_at, state.buried) == (0, None, 0)
+    assert ch.again_in() == pytest.approx(10, abs=0.1)
+    ch.done(*rest)
+    dead.configure(**dict.fromkeys(limit))
+    assert offsets(ch.claim(9)) == []  # it is not tried each time
+    assert dead.counts().total == 1
+    clock.advance(10)
+    assert offsets(ch.claim(9)) == {"none": [], "key": [2], "strict": [1, 2]}[order]
+    state = ch.state()
+    assert (state.unburied_at, state.buried) == (None, 1)
+    spool.deliver()
+    assert {message.body for message in dead.claim(9)} == {b"0", b"bad"}
+
+
+def test_a_letter_is_no_other_letter_s_prisoner(log: Log, spool: Spool, clock: Clock) -> None:
+    """Of some letters that are refused, each time, the others are put once."""
+    dead = spool.queue("dead", create=True)
+    dead.configure(max_message_bytes=4)
+    log.publish_many([b"bad" if number % 2 else b"large" for number in range(6)])
+    ch = channel(log, order="none", max_deliveries=1, dead_letter_queue="dead")
+    for _ in range(6):
+        ch.claim(1, visibility=5)
+    found: list[bytes] = []
+    for _ in range(4):
+        clock.advance(20)
+        ch.end_poison()
+        spool.deliver()
+        for letter in dead.claim(9):
+            found.append(letter.body)
+            letter.ack()
+    assert found == [b"bad"] * 3
+    assert (ch.state().buried, ch.state().unburied_at) == (3, 0)
+
+
+def test_of_letters_that_are_refused_in_part_those_before_are_buried(
+    log: Log, spool: Spool, clock: Clock
+) -> None:
+    dead = spool.queue("dead", create=True)
+    dead.configure(max_message_bytes=4)
+    log.publish_many([b"bad", b"large", b"bad"])
+    ch = channel(log, order="none", dead_letter_queue="dead")
+    messages = ch.claim(3)
+    with pytest.raises(MessageTooLarge):
+        ch.bury(*messages)
+    assert ch.state().buried == 1
+    dead.configure(max_message_bytes=None)
+    ch.bury(*messages[1:])
+    assert (ch.state().buried, dead.counts().total) == (3, 3)
+
+
+def test_a_fifo_queue_is_refused_for_letters(log: Log, spool: Spool) -> None:
+    spool.create_queue("groups", fifo=True)
+    with pytest.raises(InvalidValue, match=r"dead_letter_queue: .*fifo"):
+        channel(log, dead_letter_queue="groups")
+    ch = channel(log, max_deliveries=1)
+    with pytest.raises(InvalidValue, match=r"dead_letter_queue: .*fifo"):
+        ch.configure(dead_letter_queue="groups", on_poison="bury")
+    assert ch.settings().dead_letter_queue is None
+
+
+def test_a_channel_whose_dead_letter_queue_is_made_anew_as_fifo_can_be_changed(
+    log: Log, spool: Spool, clock: Clock
+) -> None:
+    log.publish_many([b"bad", b"good"])
+    ch = channel(log, order="none", max_deliveries=1, dead_letter_queue="dead")
+    spool.queue("dead").delete()
+    spool.create_queue("dead", fifo=True)
+    ch.claim(1, visibility=5)
+    clock.advance(6)
+    ch.pause()
+    ch.resume()
+    assert offsets(ch.claim(9)) == [1]
+    assert ch.state().unburied_at == 0
 
 
 def test_what_was_done_does_not_go_back_into_a_log(log: Log, spool: Spool) -> None:

@@ -125,6 +125,9 @@ class Channels(Handlers):
                     "skipped": integer(0),
                     "buried": integer(0),
                     "blocked_at": or_null(integer(0, description="its deliveries are used up")),
+                    "unburied_at": or_null(
+                        integer(0, description="its dead-letter queue did not take it")
+                    ),
                     "stalled": or_null(text(enum=["window"])),
                     "paused": {"type": "boolean"},
                     "generation": integer(1),
@@ -385,6 +388,6 @@ def _given(
 def _reason(state: ChannelState) -> str:
     if state.paused:
         return "paused"
-    if state.blocked_at is not None:
+    if state.blocked_at is not None or state.unburied_at is not None:
         return "blocked"
     return "stalled" if state.stalled is not None else ""

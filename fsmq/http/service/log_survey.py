@@ -36,6 +36,10 @@ OF_CHANNEL: dict[str, tuple[str, Callable[[ChannelState], float]]] = {
         "1 where a message whose deliveries are used up holds others back",
         lambda state: state.blocked_at is not None,
     ),
+    "unburied": (
+        "1 where the dead-letter queue does not take a message, which is tried again",
+        lambda state: state.unburied_at is not None,
+    ),
 }
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
-from ..context import OpenSpool
-from ..errors import DuplicateMessage
+from ..context import Context, OpenSpool
+from ..errors import DuplicateMessage, InvalidValue
 from ..layout import dead_letter
 from ..layout.names import check_queue
 from ..layout.uuids import derived_uuid7
@@ -21,16 +20,27 @@ log = logging.getLogger(__name__)
 _MAX_DELIVERIES = 9999  # as many as the attribute has room for
 
 
+def choose_queue(context: Context, queue: str) -> None:
+    """Create a queue that a channel is to bury in, if it is missing.
+
+    Raises InvalidValue if no letter could ever go there.
+    """
+    create(context, queue)
+    if context.settings.get(queue).fifo:
+        why = f"{queue!r} is a fifo queue, and the letters of a channel have no group"
+        raise InvalidValue("dead_letter_queue", why)
+
+
 def bury(
     spool: OpenSpool,
     store: ChannelStore,
-    messages: Sequence[LogMessage],
+    message: LogMessage,
     deliveries: int,
     reason: str | None,
 ) -> None:
-    """Store messages in a channel's dead-letter queue, each under an id of its own: once.
+    """Store a message in a channel's dead-letter queue, durably, under an id of its own: once.
 
-    deliveries: how often they were handed out. reason: what the letters tell.
+    deliveries: how often it was handed out. reason: what the letter tells.
     """
     context, of = spool.context, store.store
     queue = check_queue(store.settings().dead_letter_queue or "")
@@ -44,19 +54,18 @@ def bury(
         min(deliveries, _MAX_DELIVERIES),
         context.clock(),
     )
-    for message in messages:
-        seed = f"{of.uuid} {store.name} {message.offset}".encode()
-        derived = derived_uuid7(message.time_us * 1000, seed)
-        new = copy_of(message, derived, log=of.disk.name, channel=store.name)
+    seed = f"{of.uuid} {store.name} {message.offset}".encode()
+    derived = derived_uuid7(message.time_us * 1000, seed)
+    new = copy_of(message, derived, log=of.disk.name, channel=store.name)
+    try:
+        letter = put(context, depths, queue, [new])
         try:
-            letter = put(context, depths, queue, [new])
-            try:
-                for fd in letter.work.files:  # before its sync
-                    dead_letter.write_raw(fd, dead_letter.pack(told))
-            except OSError:
-                letter.abandon()
-                raise
-            spool.complete(letter)
-        except DuplicateMessage:
-            continue  # it was buried, and the power failed before it was done here
-        log.info("message %s of channel %r goes to %s", message.offset, store.name, queue)
+            for fd in letter.work.files:  # before its sync
+                dead_letter.write_raw(fd, dead_letter.pack(told))
+        except OSError:
+            letter.abandon()
+            raise
+        spool.complete(letter)
+    except DuplicateMessage:
+        return  # it was buried, and the power failed before it was done here
+    log.info("message %s of channel %r goes to %s", message.offset, store.name, queue)

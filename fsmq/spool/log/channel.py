@@ -21,9 +21,8 @@ from ..errors import (
 from ..layout.dead_letter import check_reason
 from ..layout.names import check_queue
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
-from ..verbs import creation
 from . import channel_files
-from .burial import bury
+from .burial import bury, choose_queue
 from .channel_files import CHANNEL_FILE
 from .channels import ChannelStore
 from .handed import ChannelMessage, Given, Handed, claims_of, generation_of, offset_of
@@ -47,7 +46,8 @@ class ChannelState(NamedTuple):
     position: the lowest unfinished offset. lag: unfinished messages, their bytes, and the age of
     the lowest. lost: messages that retention or damage took before they were done; first_lost: the
     offset of the first. skipped, buried: those that on_poison ended. blocked_at: the lowest offset
-    whose deliveries are used up, where on_poison is block. stalled: "window" at max_window.
+    whose deliveries are used up, where on_poison is block. unburied_at: the lowest that could not
+    be buried; it is tried again every 10 seconds. stalled: "window" at max_window.
     """
 
     position: int
@@ -61,6 +61,7 @@ class ChannelState(NamedTuple):
     skipped: int
     buried: int
     blocked_at: int | None
+    unburied_at: int | None
     stalled: str | None
     paused: bool
     generation: int
@@ -98,7 +99,8 @@ class Channel:
             store = self.log._store
             known = store.known(True)
             start = min(max(self.log.offset_of(from_), known.first), known.end)
-            self._make_dead_letter_queue(checked)
+            if checked.dead_letter_queue is not None:
+                choose_queue(self.log.spool.context, checked.dead_letter_queue)
             return channel_files.create(store.disk, self.name, start, checked)
 
     def delete(self) -> None:
@@ -134,8 +136,10 @@ class Channel:
             store.settings()  # raises NoSuchChannel
             with understood(f"{store.folder}/{CHANNEL_FILE}"):
                 before = store.read_settings()
-            settings = before.changed(change(before))
-            self._make_dead_letter_queue(settings)
+            changes = change(before)
+            settings = before.changed(changes)
+            if settings.dead_letter_queue is not None and "dead_letter_queue" in changes:
+                choose_queue(self.log.spool.context, settings.dead_letter_queue)
             store.replace_settings(settings)
             return settings
 
@@ -150,10 +154,6 @@ class Channel:
     def _held(self) -> AbstractContextManager[None]:
         """Keep others out who create, change or delete it."""
         return self.log._logs.held(self.log.name)
-
-    def _make_dead_letter_queue(self, settings: ChannelSettings) -> None:
-        if settings.dead_letter_queue is not None:
-            creation.create(self.log.spool.context, settings.dead_letter_queue)
 
     # -- claim and done --------------------------------------------------------------------------
 
@@ -263,6 +263,8 @@ class Channel:
     def bury(self, *messages: Given, reason: str | None = None) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
 
+        In the order of their offsets: if one cannot be stored, those before it are moved.
+
         reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
@@ -278,8 +280,8 @@ class Channel:
         with self._doing("end claims of"):
             self._store.end_poison(self._bury)
 
-    def _bury(self, messages: list[LogMessage], deliveries: int, reason: str | None) -> None:
-        bury(self.log.spool, self._store, messages, deliveries, reason)
+    def _bury(self, message: LogMessage, deliveries: int, reason: str | None) -> None:
+        bury(self.log.spool, self._store, message, deliveries, reason)
 
     # -- where it is -----------------------------------------------------------------------------
 
@@ -319,6 +321,7 @@ class Channel:
             in_flight, delayed = progress.count()
             is_full = progress.highest - position >= settings.max_window
             blocked = _blocked_at(progress.poison, settings)
+            unburied = progress.unburied_at if settings.poison == "bury" else None
             generation = progress.generation
         age = 0.0
         if behind:
@@ -340,6 +343,7 @@ class Channel:
             skipped=tally.skipped,
             buried=tally.buried,
             blocked_at=blocked,
+            unburied_at=unburied,
             stalled="window" if is_full else None,
             paused=settings.paused,
             generation=generation,

@@ -10,22 +10,27 @@ it is answered, and nothing can be done that is not durable in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ..durability.sync import Work
-from ..errors import ClaimVoid, FsmqError, NotInFlight
+from ..errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
 from ..layout.dead_letter import USED_UP
 from .handing import Asked, Chooser, Chosen, together
-from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, SOUGHT, Line
+from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, SOUGHT, UNBURIED, Line
 from .open_channel import OpenChannel
 from .progress import Progress
 from .ranges import Range, Ranges, ranges_of, size_of
 from .record import LogMessage
 
+log = logging.getLogger(__name__)
+# What the dead-letter queue does not take is tried again after this time.
+_UNBURIED_S = 10.0
+
 
 class Bury(Protocol):
-    def __call__(self, messages: list[LogMessage], deliveries: int, reason: str | None) -> None: ...
+    def __call__(self, message: LogMessage, deliveries: int, reason: str | None) -> None: ...
 
 
 class ChannelStore(OpenChannel):
@@ -40,7 +45,7 @@ class ChannelStore(OpenChannel):
 
         When one gets nothing, nobody behind it does. Raises as `locked`, and OSError.
 
-        bury: stores messages in the dead-letter queue, durably, with their deliveries and a reason.
+        bury: stores a message in the dead-letter queue, durably, with its deliveries and a reason.
         """
         found: list[list[tuple[LogMessage, Line]]] = []
         with self.locked() as progress:
@@ -115,26 +120,47 @@ class ChannelStore(OpenChannel):
             self._end_poison(progress, bury)
 
     def _end_poison(self, progress: Progress, bury: Bury) -> None:
-        poison = [(list(hold.ranges), hold.deliveries) for hold in progress.poison]
         if self._settings.poison == "bury":
-            self._bury(progress, poison, USED_UP, bury)
+            for offset in self._buried(progress, bury):
+                # Before the next: who works on the letter may have removed it already.
+                self._finish(progress, BURIED, [(offset, offset + 1)])
+            until_ns = int((self.store.disk.clock() + _UNBURIED_S) * 1e9)
+            self._write(
+                progress,
+                [
+                    Line(UNBURIED, list(hold.ranges), hold.deliveries, until_ns)
+                    for hold in progress.poison
+                ],
+            )
         elif self._settings.poison == "skip":
-            self._finish(progress, SKIPPED, [one for ranges, _ in poison for one in ranges])
+            poison = [one for hold in progress.poison for one in hold.ranges]
+            self._finish(progress, SKIPPED, poison)
 
-    def _bury(
-        self,
-        progress: Progress,
-        held: Sequence[tuple[list[Range], int]],
-        reason: str | None,
-        bury: Bury,
-    ) -> None:
-        """Bury what is held: ranges, each with its deliveries."""
-        for ranges, deliveries in held:
-            for start, end in ranges:
-                for page in self._pages(start, end):
-                    bury([one for one in page.messages if one.offset < end], deliveries, reason)
-                    self._lose(progress, [(a, min(b, end)) for a, b in page.lost if a < end])
-        self._finish(progress, BURIED, [one for ranges, _ in held for one in ranges])
+    def _buried(self, progress: Progress, bury: Bury) -> Iterator[int]:
+        """Bury poison; the offset of each that is in the dead-letter queue. The rest has to wait:
+        it must not stop those who claim other messages."""
+        try:
+            for hold in sorted(progress.poison, key=lambda one: one.ranges.next(0)):
+                for message in self._messages(progress, list(hold.ranges)):
+                    try:
+                        bury(message, hold.deliveries, USED_UP)
+                    except (InvalidValue, MessageTooLarge) as error:
+                        self._note_unburied(error)  # another one may be taken
+                    else:
+                        yield message.offset
+        except (OSError, FsmqError) as error:
+            self._note_unburied(error)
+
+    def _note_unburied(self, error: Exception) -> None:
+        of = f"channel {self.name!r} of log {self.store.disk.name!r}"
+        log.warning("%s cannot bury a message, and tries again later: %s", of, error)
+
+    def _messages(self, progress: Progress, ranges: Iterable[Range]) -> Iterator[LogMessage]:
+        """The messages of ranges. What is lost of them is noted."""
+        for start, end in ranges:
+            for page in self._pages(start, end):
+                self._lose(progress, [(a, min(b, end)) for a, b in page.lost if a < end])
+                yield from (one for one in page.messages if one.offset < end)
 
     # -- what a channel does not get -------------------------------------------------------------
 
@@ -253,10 +279,15 @@ class ChannelStore(OpenChannel):
         reason: str | None,
         bury: Bury,
     ) -> None:
-        """Store messages in the dead-letter queue, and finish them here; durably."""
+        """Store messages in the dead-letter queue, and finish each here, durably, before the next.
+
+        If one cannot be stored, those before it are buried, and the others stay as they are.
+        """
         with self.locked() as progress:
-            claimed = self._claimed(progress, claims, generation)
-            self._bury(progress, [(some, n) for (_, n), some in claimed.items()], reason, bury)
+            for (_, deliveries), held in self._claimed(progress, claims, generation).items():
+                for message in self._messages(progress, held):
+                    bury(message, deliveries, reason)
+                    self._finish(progress, BURIED, [(message.offset, message.offset + 1)])
 
     def _claimed(
         self, progress: Progress, claims: Mapping[int, int], generation: int | None

@@ -2,7 +2,7 @@
 
     fsmq-channel 1 <uuid7> <generation> <lost> <first lost> <skipped> <buried> <crc32>
     done|lost|skipped|buried <from>-<to>,… <crc32>
-    claimed|released <n> <until> <from>-<to>,… <crc32>
+    claimed|released|unburied <n> <until> <from>-<to>,… <crc32>
     sought 0-<to> <crc32>
     next <crc32>
 
@@ -21,9 +21,9 @@ from typing import NamedTuple
 from .ranges import Range
 
 DONE, LOST, SKIPPED, BURIED = "done", "lost", "skipped", "buried"
-CLAIMED, RELEASED = "claimed", "released"
+CLAIMED, RELEASED, UNBURIED = "claimed", "released", "unburied"
 SOUGHT, NEXT = "sought", "next"
-_ENDS, _HOLDS = (DONE, LOST, SKIPPED, BURIED, SOUGHT), (CLAIMED, RELEASED)
+_ENDS, _HOLDS = (DONE, LOST, SKIPPED, BURIED, SOUGHT), (CLAIMED, RELEASED, UNBURIED)
 MAX_HEAD_BYTES = 256
 # More of them make another line, so that damage costs no more than these.
 _MOST_RANGES = 256

@@ -12,7 +12,19 @@ from itertools import count
 from typing import TypeAlias
 
 from .keys import Keys
-from .lines import BURIED, CLAIMED, DONE, LOST, SKIPPED, SOUGHT, Line, Tally, encode, encode_head
+from .lines import (
+    BURIED,
+    CLAIMED,
+    DONE,
+    LOST,
+    SKIPPED,
+    SOUGHT,
+    UNBURIED,
+    Line,
+    Tally,
+    encode,
+    encode_head,
+)
 from .ranges import Range, Ranges
 
 # About so many bytes does a file have for a range, and for a hold.
@@ -23,7 +35,7 @@ _Due: TypeAlias = "tuple[int, int, int, Hold]"
 
 
 class Hold:
-    """Messages that are handed out, or were given up for a while.
+    """Messages that are handed out, were given up for a while, or could not be buried.
 
     ranges: its unfinished offsets. deliveries: how often they were handed out. deadline_ns: when it
     ends, Unix nanoseconds. is_due: whether it has ended, as far as seen.
@@ -187,6 +199,12 @@ class Progress:
     def is_any_claimed(self) -> bool:
         """Whether there is a claim that has not ended."""
         return any(hold.is_claimed for hold in self._holds)
+
+    @property
+    def unburied_at(self) -> int | None:
+        """The lowest offset that the dead-letter queue did not take when it was tried."""
+        unburied = (hold.ranges for hold in self._holds if hold.kind == UNBURIED)
+        return min((ranges.next(0) for ranges in unburied), default=None)
 
     def due(self) -> Generator[tuple[int, Hold]]:
         """Offsets whose holds have ended and are no poison, the lowest first."""
