@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from http import HTTPStatus
 
 import click
@@ -13,6 +14,7 @@ from fsmq.cli import output
 from fsmq.cli.output import json_option
 from fsmq.cli.place.place import Place, Root, at_option, is_default, open_place
 from fsmq.cli.place.server import Server
+from fsmq.spool.errors import FsmqError
 from fsmq.spool.fsck import printable
 from fsmq.spool.probe import cleaned_at_boot
 from fsmq.spool.probe.health import Finding, Health, examine, of_queues
@@ -67,6 +69,19 @@ def _findings(place: Place) -> Iterator[Finding]:
         settings = {name: place.queue(name).settings() for name in overviews}
         yield from of_queues(overviews, settings, {})
     yield from _schedules(place)
+    yield from _channels(place)
+
+
+def _channels(place: Place) -> Iterator[Finding]:
+    for log in place.logs():
+        with suppress(FsmqError):  # it was deleted meanwhile
+            for name in place.log(log).channels():
+                state = place.log(log).channel(name).state()
+                if state.unburied_at is not None:
+                    dead = state.settings.dead_letter_queue
+                    text = f"channel {name} of log {log} cannot bury message {state.unburied_at}"
+                    advice = f"see whether {dead} is full, or takes no message of its size"
+                    yield Finding("channels", Health.WARNING, text, advice)
 
 
 def _schedules(place: Place) -> Iterator[Finding]:

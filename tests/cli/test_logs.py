@@ -167,3 +167,18 @@ def test_a_follower_prints_what_comes(suite: Suite, queue: str) -> None:
     [line] = command("read", queue, "--follow", "-n", "1", "--json").stdout.splitlines()
     assert json.loads(line)["body"] == "x"
     assert time.monotonic() - started < 20
+
+
+def test_doctor_tells_what_cannot_be_buried(fsmq: Command, log: str) -> None:
+    dead = f"{log}.dead"
+    fsmq("create", dead, "max_message_bytes=1")
+    given = ["order=none", "max_deliveries=1", f"dead_letter_queue={dead}"]
+    chosen = [word for setting in given for word in ("--set", setting)]
+    fsmq("channel", log, "mail", "--create", "--from", "first", *chosen)
+    fsmq.out("publish", "--log", log, "--body", "large")
+    fsmq("get", f"{log}/mail", "--visibility", "0s")
+    fsmq("get", f"{log}/mail", code=1)
+    told = [f for f in fsmq.json("doctor", code=None)["findings"] if f["name"] == "channels"]
+    texts = [found["text"] for found in told if log in found["text"]]
+    assert texts == [f"channel mail of log {log} cannot bury message 0"]
+    assert "unburied at 0" in fsmq.out("logs", log)
