@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import DuplicateMessage, NewMessage, Spool
+from fsmq.spool import DuplicateMessage, NewMessage, Spool, context
 from fsmq.spool.context import Pending
 from fsmq.spool.durability import ids, locks, send_lines
+from fsmq.spool.durability.put_numbers import PutNumbers
 from fsmq.spool.limits import groups, shared
 from fsmq.spool.log import joint
 from fsmq.spool.verbs import latch
+from fsmq.spool.verbs.put import Staging
 from tests.harness.calls import Trap, seen
 
 
@@ -169,6 +171,26 @@ def test_a_lock_ends_with_the_verb_that_was_interrupted_beside_it(
         lost(function, event, lambda: verb(spool))
         verb(other)
         verb(spool)
+
+
+@pytest.mark.parametrize("event", ["call", "return"])
+@pytest.mark.parametrize(
+    "function",
+    [context.complete, PutNumbers.take, PutNumbers.end, Staging.write_all, Staging.publish],
+)
+def test_a_number_ends_with_the_put_that_was_interrupted(
+    tmp_path: Path, function: Callable[..., Any], event: str
+) -> None:
+    """While the program lives: a mover finishes what was written, or removes it."""
+    with Spool(tmp_path, sync="none") as spool, Spool(tmp_path, sync="none") as other:
+        jobs = spool.queue("jobs", create=True)
+        jobs.put("first")
+        lost(function, event, lambda: jobs.put("lost"))
+        other.deliver()
+        assert os.listdir(tmp_path / "new") == []
+        jobs.put("last")
+        other.deliver()
+        assert {"first", "last"} <= {message.body.decode() for message in jobs.claim(9)}
 
 
 def test_a_latch_ends_with_its_object(tmp_path: Path) -> None:

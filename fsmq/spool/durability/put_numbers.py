@@ -2,8 +2,8 @@
 
 A number is a byte of ``ids/.puts``. A process draws it, and keeps it for its next put: so most
 puts make no call for it. Of a put by a given id it is that of the id, in its queue's index. The
-lock ends with the process. Recovery takes it then, and with it what the dead put has left:
-docs/decisions/0018-one-lock-an-id.md.
+lock ends with the process, or with a put that nobody refers to any more. Recovery takes it then,
+and with it what the put has left: docs/decisions/0018-one-lock-an-id.md.
 """
 
 from __future__ import annotations
@@ -28,6 +28,26 @@ _CANNOT = (
 )
 
 
+class PutNumber:
+    """A locked number. It belongs to one put at a time, and its lock ends with this object: so it
+    does when an exception (Ctrl-C) comes where nobody ends the put."""
+
+    __slots__ = ("file", "value")
+
+    def __init__(self, file: ByteLocks, value: int) -> None:
+        self.file = file
+        self.value = value
+
+    def give(self) -> None:
+        """End the lock: recovery finishes what the put has left."""
+        if self.file.is_open:
+            self.file.give(self.value)
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            self.give()
+
+
 class PutNumbers:
     """The numbers that this process has locked. Safe in threads, and on both sides of a fork.
 
@@ -38,7 +58,7 @@ class PutNumbers:
         self._tree = tree
         self._forget()
 
-    def take(self) -> int | None:
+    def take(self) -> PutNumber | None:
         """A number that no other put of this process has; None where none can be locked."""
         if self._pid != os.getpid():
             self._forget()
@@ -47,14 +67,14 @@ class PutNumbers:
         except IndexError:
             return self._draw() if HAS_BYTES else None
 
-    def end(self, number: int | None, *, is_over: bool) -> None:
+    def end(self, number: PutNumber | None, *, is_over: bool) -> None:
         """End a put. is_over: none of its dot-names is left, so that another put may have it."""
-        if number is None or self._file is None or self._pid != os.getpid():
+        if number is None:
             return
-        if is_over:
+        if not is_over:
+            number.give()
+        elif number.file is self._file:  # not our parent's
             self._free.append(number)
-        else:
-            self._file.give(number)  # recovery finishes what is left
 
     def close(self) -> None:
         """End all locks."""
@@ -63,13 +83,13 @@ class PutNumbers:
         self._forget()
 
     def _forget(self) -> None:
-        self._free: list[int] = []
+        self._free: list[PutNumber] = []
         self._file: ByteLocks | None = None
         self._drawn: set[int] = set()
         self._drawing = threading.Lock()
         self._pid = os.getpid()
 
-    def _draw(self) -> int | None:
+    def _draw(self) -> PutNumber | None:
         with self._drawing:
             try:
                 if self._file is None:
@@ -78,7 +98,7 @@ class PutNumbers:
                     number = int.from_bytes(os.urandom(4))
                     if number not in self._drawn and self._file.take(number):
                         self._drawn.add(number)
-                        return number
+                        return PutNumber(self._file, number)
             except OSError as error:
                 if error.errno not in _CANNOT:
                     raise

@@ -13,6 +13,7 @@ from ..context import Context, Pending
 from ..durability.drafts import Draft, Staged, was_removed
 from ..durability.locks import Reservations
 from ..durability.pending import Send
+from ..durability.put_numbers import PutNumber
 from ..durability.sync import Work
 from ..durability.unfinished import exists, finish
 from ..errors import (
@@ -139,7 +140,7 @@ class Staging:
         self._queue = queue
         self._written: list[Staged] = []
         self._reserved: set[str] = set()
-        self._number: int | None = None
+        self._number: PutNumber | None = None
 
     def write_all(self, drafts: list[Draft]) -> None:
         self._reserve({_bare(draft) for draft in drafts if draft.own})
@@ -278,7 +279,7 @@ class Staging:
             return  # a name is left without a lock: recovery removes it
 
     def _staged_path(self, draft: Draft) -> str:
-        number = None if draft.own else self._number
+        number = None if draft.own or self._number is None else self._number.value
         return self._tree.folder(NEW, draft.staged(self._queue, number))
 
 
