@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,26 @@ def test_what_the_queue_refuses_comes_back(spool: Spool, log: Log, clock: Clock)
     with pytest.raises(QueueFull):
         feed(spool, log)
     assert log.channel("mails").state().in_flight == 0
+
+
+def test_what_a_queue_took_is_brought_once_though_it_refuses_the_rest(
+    spool: Spool, log: Log
+) -> None:
+    """Its consumers remove what came before the feed tries again."""
+    bodies = [b"%d" % n for n in range(1000)]
+    log.publish_many(bodies)
+    found: list[bytes] = []
+    for number in range(1, 9):
+        # What is removed is counted late: so the limit grows.
+        spool.configure("mails", {"max_depth": 300 * number})
+        with suppress(QueueFull):
+            feed(spool, log)
+        spool.deliver()
+        messages = spool.queue("mails").claim(1000)
+        found += [message.body for message in messages]
+        spool.queue("mails").ack_each(messages)
+    assert sorted(found) == sorted(bodies)
+    assert log.channel("mails").state().lag == 0
 
 
 FEEDS = """

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ..errors import DuplicateMessage, InvalidValue, MessageTooLarge
+from ..errors import DuplicateMessage, FsmqError, InvalidValue, MessageTooLarge
 from ..layout.message import NewMessage
 from ..layout.uuids import derived_uuid7
 from .handed import Handing
 from .record import LogMessage
 
-# At most so many messages are put with one sync.
-_AT_A_TIME = 1000
+# So many messages are claimed at a time at most, and put together: all or none of these.
+_AT_A_TIME, _PART = 1000, 250
 # What the queue refuses comes back after this time.
 _REFUSED_S = 1.0
 
@@ -63,18 +63,29 @@ class Feed:
         Raises what a claim and a put raise; then the rest is released.
         """
         messages = list(self._channel.claim(_AT_A_TIME, None, wait))
-        if not messages:
-            return 0
+        left = messages
         try:
-            self._queue.put_many([self._copy(one) for one in messages])
-        except (DuplicateMessage, InvalidValue, MessageTooLarge):
-            self._one_by_one(messages)
+            while left:
+                part, left = left[:_PART], left[_PART:]
+                self._bring(part)
         except BaseException:
-            self._channel.release(*messages)
+            if left:
+                self._channel.release(*left)
+            raise
+        return len(messages)
+
+    def _bring(self, part: list[Any]) -> None:
+        """Put messages, and finish them before others are put: who works on the queue may have
+        removed them by then."""
+        try:
+            self._queue.put_many([self._copy(one) for one in part])
+        except FsmqError:
+            self._one_by_one(part)
+        except BaseException:
+            self._channel.release(*part)
             raise
         else:
-            self._channel.done(*messages)
-        return len(messages)
+            self._channel.done(*part)
 
     def _one_by_one(self, messages: list[Any]) -> None:
         stored: list[Any] = []
