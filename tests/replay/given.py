@@ -71,6 +71,9 @@ class DoesIds:
     def id_upsert_held(self) -> None:
         self._upsert("held")
 
+    def id_upsert_undelivered(self) -> None:
+        self._upsert("new")
+
     def id_upsert_batch(self) -> None:
         self._upsert("fresh", "ready")
 
@@ -193,6 +196,7 @@ ID_VERBS = (
     "id_upsert_new",
     "id_upsert",
     "id_upsert_held",
+    "id_upsert_undelivered",
     "id_upsert_batch",
     "id_ensure",
     "id_ensure_again",

@@ -25,18 +25,13 @@ OTHERS = {"delete a queue": ("unsubscribe_jobs", "delete_topic")}
 # And new/, that a message of a dedup queue left before: the renames of one message build upon each
 # other, so that this is beyond what can be seen here.
 NOT_ITS_OWN = {
-    "stage": ("queue", "delay", "remove"),
+    "stage": ("queue", "delay"),
     "dedup poll": ("new",),
     "dedup ack": ("new",),
     "move": ("queues", "remove"),
     "set a priority": ("new",),  # of the mover
     "redrive": ("new", "delay"),  # of the burial, or of the mover
     "bury": ("queues", "config"),  # of the setting that it needs
-    # A second name takes the first one along here, which is more than is promised of filesystems.
-    # What it removes has no link any more: a claim, or fsck, removes it if it is back.
-    "upsert": ("new", "queue", "delay", "remove"),
-    # Settings that are left of a queue are removed by whoever creates it again.
-    "delete a queue": ("config",),
     "claim by id": ("new",),
     "renew by id": ("queue", "delay"),
 }

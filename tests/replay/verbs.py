@@ -42,6 +42,7 @@ HOLD_S = 600.0
 # the longest soak takes, since it stands still.
 AHEAD_S = 20_000.0
 JOBS, SIDE = "jobs", "side"
+DEPTH = 70  # the setting max_depth that the queue jobs has at first
 CONSUMER = "spark"
 FILTER = Filter({"type": ["refund"]})
 ABOUT = {"tags": {"team": "a"}}
@@ -76,7 +77,8 @@ class Promised:
     free: set[bytes] = field(default_factory=set)  # not hidden
     queue: bool | None = True  # whether jobs exists; None: it may
     fresh: bool | None = False  # the same of the queue "fresh"
-    depths: set[int | None] = field(default_factory=lambda: {None})  # the setting max_depth
+    # The setting max_depth; of a queue that is gone: None.
+    depths: set[int | None] = field(default_factory=lambda: {DEPTH})
     # What must, and what may, come out of the queue "side".
     side_must: set[bytes] = field(default_factory=set)
     side_may: set[bytes] = field(default_factory=set)
@@ -397,7 +399,8 @@ class Doer(DoesIds, DoesDead):
             p.depths = {None}
 
         self.begin(begin)
-        self.spool.delete_queue(JOBS)
+        with suppress(NoSuchQueue):  # that it was gone is an answer, too
+            self.spool.delete_queue(JOBS)
         self.end(end)
 
     def create_queue(self) -> None:
@@ -414,7 +417,7 @@ class Doer(DoesIds, DoesDead):
         """A change that depends on what was seen, as that of a client with If-Match."""
 
         def one_more(seen: QueueSettings, _: object) -> dict[str, int]:
-            depth = 78 if seen.max_depth is None else seen.max_depth + 1
+            depth = (seen.max_depth or 0) + 1
             self.begin(lambda p: p.depths.add(depth))
             return {"max_depth": depth}
 
