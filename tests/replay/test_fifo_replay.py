@@ -6,6 +6,7 @@ everything ends after any of them, and the next program tries each put again, an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,8 @@ class Promised:
     """What a user knows, by deduplication id, which is the body, too.
 
     told: the ids of messages. begun: puts. fading: acknowledgements that have begun; gone: those
-    that were answered. is_purged: whether all of before is gone; None: it may.
+    that were answered. is_purged: whether all of before is gone; None: it may. is_deleted: the same
+    of the queue. past: the ids of messages of a queue that was deleted, and is there again.
     """
 
     told: dict[str, str] = field(default_factory=dict)
@@ -36,13 +38,26 @@ class Promised:
     fading: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     is_purged: bool | None = False
+    is_deleted: bool | None = False
+    past: set[str] = field(default_factory=set)
+
+    def lose(self, is_sure: bool | None) -> None:
+        """The queue is deleted, or about to be."""
+        self.is_purged = self.is_deleted = is_sure
+
+    def begin_anew(self) -> None:
+        """The queue is about to be created again."""
+        self.past |= set(self.told.values())
+        self.told.clear()
+        self.is_purged, self.is_deleted = False, None
 
 
 class Actor:
     """Does verbs, and marks what each changes."""
 
-    def __init__(self, spool: Spool, recorder: Recorder) -> None:
+    def __init__(self, spool: Spool, recorder: Recorder, clock: Clock) -> None:
         self._spool = spool
+        self._clock = clock
         self._queue = spool.queue(QUEUE)
         self._recorder = recorder
 
@@ -88,6 +103,20 @@ class Actor:
         self._queue.purge()
         self._recorder.mark(lambda p: setattr(p, "is_purged", True))
 
+    def delete(self) -> None:
+        self._recorder.mark(lambda p: p.lose(None))
+        self._spool.delete_queue(QUEUE)
+        self._recorder.mark(lambda p: p.lose(True))
+
+    def delete_and_put_again(self) -> None:
+        """The next queue of that name knows nothing of the one before."""
+        self.delete()
+        self._clock.advance(1)  # else its messages get the same places, and so the same ids
+        self._recorder.mark(Promised.begin_anew)
+        self._spool.create_queue(QUEUE, fifo=True)
+        self._recorder.mark(lambda p: setattr(p, "is_deleted", False))
+        self._put("a2")
+
     def _put(self, *texts: str) -> None:
         self._recorder.mark(lambda p: p.begun.update(texts))
         ids = self._queue.put_many([new(text) for text in texts])
@@ -109,6 +138,7 @@ def new(text: str) -> NewMessage:
 
 LONG = ["put_and_consume", "first_put_and_consume", "first_put_behind_one_that_died"]
 VERBS = ["put", "put_batch", "put_again", "put_and_consume", "consume", "purge"]
+VERBS += ["delete", "delete_and_put_again"]
 VERBS += ["first_put", "first_put_and_consume", "first_put_behind_one_that_died"]
 
 
@@ -118,7 +148,8 @@ def test_no_crash_state_breaks_a_promise(verb: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["put", "put_batch", "put_and_consume", "purge", "first_put_behind_one_that_died"]
+    "verb",
+    ["put", "put_batch", "put_and_consume", "purge", "delete", "first_put_behind_one_that_died"],
 )
 def test_without_its_syncs_a_promise_is_broken(verb: str) -> None:
     with pytest.raises(AssertionError):
@@ -136,7 +167,9 @@ def test_without_the_sync_of_what_is_shared_too(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("verb", ["first_put_and_consume", "first_put_behind_one_that_died"])
+@pytest.mark.parametrize(
+    "verb", ["first_put_and_consume", "first_put_behind_one_that_died", "delete"]
+)
 def test_without_the_sync_of_the_names_of_what_is_shared_too(verb: str) -> None:
     with pytest.raises(AssertionError):
         look_at_all(verb, lambda step: not (isinstance(step, Sync) and step.path == "config"))
@@ -161,7 +194,7 @@ def look_at_all(
             before = Files.of(root)
             recorder = Recorder(root)
             with recorder.recording():
-                getattr(Actor(spool, recorder), verb)()
+                getattr(Actor(spool, recorder, clock), verb)()
             recorder.close()
         seen: set[object] = set()
         steps = [step for step in recorder.steps if counts(step)]
@@ -182,7 +215,16 @@ def look_at_all(
 
 
 def inspect(place: Path, promised: Promised, clock: Clock) -> None:
+    if promised.is_deleted:
+        # The lock may come back, and keeps nobody out.
+        left = {name for name in os.listdir(place / "config") if QUEUE in name}
+        assert left <= {f".{QUEUE}.lock"}, f"{left} of a queue that is gone"
+        assert not (place / "queues" / QUEUE).exists()
     with Spool(place, sync="none", clock=clock) as spool:
+        if promised.is_deleted is not False:
+            if spool.has_queue(QUEUE):
+                assert spool.settings(QUEUE).fifo, "a queue without its settings"
+            spool.create_queue(QUEUE, fifo=True)
         queue = spool.queue(QUEUE)
         tries = {
             text: queue.put(b"again", group=text[0], dedup_id=text)
@@ -201,6 +243,7 @@ def inspect(place: Path, promised: Promised, clock: Clock) -> None:
         assert queue.counts().total == 0
     for order in places.values():
         assert order == sorted(order, key=str), "out of order"
+    assert promised.past.isdisjoint(m.id for some in found.values() for m in some), "back again"
     for text, message_id in tries.items():
         check_one(promised, text, message_id, found.get(text, []))
     errors = [one for one in check(place, offline=True).findings if one.severity.value == "error"]
