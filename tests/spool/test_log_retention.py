@@ -269,6 +269,20 @@ def test_what_goes_is_done_durably(root: Path, log: Log, clock: Clock) -> None:
     assert quick.state().lost == 0
 
 
+def test_what_goes_says_nothing_of_when_a_channel_was_used(log: Log, clock: Clock) -> None:
+    fill(log, clock)
+    quick = log.channel("quick", create=True)
+    quick.seek("first")
+    quick.done(*quick.claim(200))
+    [used] = (log.spool.tree.root / "logs/users/channels/quick").glob("progress.*")  # type: ignore[attr-defined]
+    os.utime(used, (clock() - DAY_S, clock() - DAY_S))
+    before = quick.changed_at()
+    clock.advance(2 * HOUR_S)
+    tend(log)
+    assert log.first() > 0
+    assert quick.changed_at() == before
+
+
 def test_a_mover_that_was_stopped_takes_nothing_from_a_log_that_was_made_anew(
     log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,14 +6,16 @@ import errno
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fsmq.spool import InvalidValue, Moved, NewMessage, NoSuchQueue, Queue, Spool
+from fsmq.spool import InvalidValue, Moved, NewMessage, NoSuchQueue, Queue, Spool, Unavailable
 from fsmq.spool import queue as queue_module
 from fsmq.spool.moves import work as move_work
+from fsmq.spool.moves.order import save
 from fsmq.spool.moves.runner import MoveRunner
 from fsmq.spool.verbs.redrive import Redriven
 from tests.harness.calls import seen
@@ -298,6 +300,23 @@ def test_a_redrive_goes_on_and_leaves_what_was_buried_since(
     found = spool.find_move(order.ref)
     assert found is not None
     assert (found.status, found.total, found.moved) == ("complete", 4, 4)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"jobs-1": 1'])
+def test_one_whose_list_cannot_be_read_says_so_and_stops_no_other_one(
+    spool: Spool, jobs: Queue, dead: Queue, content: bytes
+) -> None:
+    damaged = spool.begin_redrive("dead")
+    save(spool.tree, replace(damaged, total=4))  # it has begun
+    (spool.tree.root / "moves" / f"{damaged.ref}.found").write_bytes(content)
+    jobs.put(b"moves", id="moves")
+    spool.deliver()
+    spool.begin_move("jobs", "other")
+    with pytest.raises(Unavailable, match=damaged.ref):
+        spool.make_moves()
+    assert names(spool.queue("other")) == ["moves"]
+    assert len(names(dead)) == 4
+    assert [move.status for move in spool.moves() if move.ref == damaged.ref] == ["in_progress"]
 
 
 def test_another_users_message_stays(
