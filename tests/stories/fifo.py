@@ -48,7 +48,8 @@ def means_put(stands: Stands, answer: Any, *ones: str) -> Iterator[Stands]:
 def means_put_again(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
     """Its id may be known still, or forgotten."""
     (waiting, known), copies = stands
-    yield stands
+    if answer is UNKNOWN or one in known:
+        yield stands
     yield _with((waiting, known - {one}), one), copies
 
 
@@ -179,6 +180,7 @@ FIFO = Story(
         "warm": lambda p: p.ask("put", "first"),
         "put": lambda p: p.ask("put", "x"),
         "put two": lambda p: p.ask("put", "x", "y"),
+        "put again": lambda p: p.ask("put again", "x"),
         "put another": lambda p: p.ask("put", p.new()),
         "publish": lambda p: p.ask("publish", "x"),
         "publish another": lambda p: p.ask("publish", p.new()),
@@ -190,7 +192,8 @@ FIFO = Story(
     others=("put", "put another", "publish", "publish another", "consume", "create anew"),
     anew="create anew",
     # A deduplication id is remembered for minutes: which are over for a clock that is far off.
-    clocks=("consume", "purge"),
+    clocks=("put again", "put another", "publish another", "consume", "purge"),
+    set_right=("put again", "put another", "publish another"),
     behind=("put another",),
     lay=lay,
     look=look,

@@ -63,6 +63,14 @@ def means_publish_once(stands: Stands, answer: Any, one: str) -> Iterator[Stands
                 yield after._replace(ids=(*stands.ids, (one, len(stands.bodies))))
 
 
+def means_publish_again(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
+    """Its id may be known still, or forgotten."""
+    yield from means_publish_once(stands, answer, one)
+    if one in dict(stands.ids):
+        ids = tuple(known for known in stands.ids if known[0] != one)
+        yield from means_publish_once(stands._replace(ids=ids), answer, one)
+
+
 def read(spool: Spool) -> tuple[tuple[int, str], ...]:
     return tuple((m.offset, _body(m)) for m in spool.log(LOG).read("first"))
 
@@ -193,6 +201,7 @@ LOGS = Story(
         "publish": Verb(publish, means_publish),
         "publish long": Verb(publish_long, means_publish),
         "publish once": Verb(publish_once, means_publish_once),
+        "publish again": Verb(publish_once, means_publish_again),
         "read": Verb(read, means_read),
         "take": Verb(take, means_take),
         "finish": Verb(finish, means_finish),
@@ -207,6 +216,7 @@ LOGS = Story(
         "publish": lambda p: p.ask("publish", p.new()),
         "publish two": lambda p: p.ask("publish", p.new(), p.new()),
         "publish once": lambda p: p.ask("publish once", "once"),
+        "publish again": lambda p: p.ask("publish again", "once"),
         "publish another": lambda p: p.ask("publish once", p.new()),
         "publish much": _publish_much,
         "read": lambda p: p.ask("read"),
@@ -218,7 +228,11 @@ LOGS = Story(
     acts=("publish", "publish two", "publish once", "consume", "release", "tend", "create anew"),
     others=("publish", "publish two", "publish once", "publish another", "read", "consume", "tend"),
     anew="create anew",
-    clocks=("publish", "publish two", "consume", "release", "tend"),
+    clocks=(
+        *("publish", "publish two", "publish again", "publish another"),
+        *("consume", "release", "tend"),
+    ),
+    set_right=("publish", "publish two", "publish again", "publish another", "tend"),
     behind=("publish another", "publish much", "consume"),
     sync="fdatasync",
     passes_s=(100.0, 100.0),

@@ -21,7 +21,7 @@ from tests.stories.story import Story
 
 # Longer than every limit of the design: claims, moments of patience, a day's clean-up.
 LONG_S = 2 * 86_400.0
-YEAR_S = 365 * 86_400.0
+_OFF = {"ahead": 1, "ahead, set right": 1, "behind": -1}
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,9 @@ class Play:
     deed: what the first program does. what: happens to it. meanwhile, then: what is done while it
     is stopped, and when it has come to its end, by the second program (if its first sync fails:
     "! deed"), the first one again ("= deed"), or one that starts. passes_s: so much
-    time passes while it is stopped. clock: how far that of the first is off: "ahead", "behind" by a
-    year, or "still" while it is stopped. crosses: a program that starts meanwhile, and is
+    time passes while it is stopped. clock: how far that of the first is off until its deed is over:
+    "ahead", so that this time passes then, or "ahead, set right"; "behind"; "still" while it is
+    stopped. crosses: a program that starts meanwhile, and is
     stopped at its first call of a name (``crosses_at``), until the first one has gone on for some
     calls.
     """
@@ -107,8 +108,12 @@ def stops(story: Story) -> Iterator[Play]:
         for other in story.others:
             yield Play(deed, "stop", ("a mover starts", other), passes_s=LONG_S)
         yield Play(deed, "stop", (deed,), passes_s=LONG_S, clock="still")
-        for clock in ("ahead", "behind") if deed in story.clocks else ():
-            yield Play(deed, "stop", (deed,), (deed,), clock=clock)
+    for deed in story.clocks:
+        for clock in ("ahead", "behind"):
+            yield Play(deed, "stop", (deed,), (deed, f"= {deed}"), clock=clock)
+    for deed in story.set_right:
+        then = (deed, f"= {deed}", deed)
+        yield Play(deed, "stop", (deed,), then, clock="ahead, set right")
 
 
 def pairs(story: Story) -> Iterator[Play]:
@@ -157,8 +162,7 @@ def _play(stage: Stage, play: Play, at: tuple[int, int]) -> tuple[bool, bool]:
     if "warm" in stage.story.deeds:
         for program in (one, other):
             stage.do(program, "warm", must_work=True)
-    if play.clock in ("ahead", "behind"):
-        stage.times.set_wall(one.number, YEAR_S if play.clock == "ahead" else -YEAR_S)
+    stage.times.set_wall(one.number, _OFF.get(play.clock, 0) * stage.story.off_s)
     looks, again = not play.crosses, at[1] + 1 if play.crosses else 0
     one.begin(play.deed, Happening(at[0], play.what, play.which, play.is_done, looks, again))
     one.wait()
@@ -167,7 +171,7 @@ def _play(stage: Stage, play: Play, at: tuple[int, int]) -> tuple[bool, bool]:
     stage.take(one, play.deed)
     stage.times.set_wall(one.number, 0.0)
     if play.clock == "ahead":
-        stage.pass_time(YEAR_S)  # then what it has claimed until then is free again
+        stage.pass_time(stage.story.off_s)  # then what it has claimed until then is free again
     for deed in play.then:
         _act(stage, one, other, deed, must_work=True)
     return is_over, is_within

@@ -117,7 +117,9 @@ SCHEDULES = Story(
     },
     acts=("run", "run and consume", "define", "pause", "delete"),
     others=("run and consume", "define", "pause", "delete"),
-    clocks=("pause", "delete"),
+    clocks=("run", "run and consume", "pause", "delete"),
+    off_s=3 * 3600.0,  # of a year there would be too many moments
+    set_right=("run", "run and consume", "pause", "delete"),
     behind=("run and consume",),
     passes_s=(float(EVERY_S), float(EVERY_S)),
     begins_s=_DUE * float(EVERY_S),

@@ -23,6 +23,7 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+YEAR_S = 365 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ class Story:
     at each call. others: what is done meanwhile. behind: what another does before the same is tried
     again. anew: deletes what the story is about, and makes it again. look: what a program that
     starts last of all finds; nobody may be refused then. sync: the call that makes things durable.
-    clocks: the deeds whose promises hold for a program whose clock is a year off.
+    clocks: the deeds whose promises hold for a program whose clock is off by ``off_s``. set_right:
+    those whose promises hold, too, if one that was ahead is set right; claims end when it would be.
     begins_s: how long after it was laid the story begins. passes_s: how long it goes on at its end,
     each time with a mover.
     """
@@ -102,6 +104,8 @@ class Story:
     anew: str | None = None
     sync: str = "fsync"
     clocks: tuple[str, ...] = ()
+    set_right: tuple[str, ...] = ()
+    off_s: float = YEAR_S
     begins_s: float = 0.0
     passes_s: tuple[float, ...] = (100.0,)
 
