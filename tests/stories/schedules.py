@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -52,11 +53,15 @@ def _changed(stands: Stands, answer: Any, after: Stands, is_made: bool) -> Itera
 
 
 def consume(spool: Spool) -> tuple[int, ...]:
-    """The moments of the messages that come out; these are acknowledged."""
-    spool.deliver()
-    found = spool.queue(JOBS).claim(100)
-    for message in found:
-        message.ack()
+    """The moments of the messages that come out; these are acknowledged.
+
+    A program that begins, delivers and lists: what others have just put comes out, too.
+    """
+    with Spool(spool.tree.root, sync="fsync", workers=1, watch="poll", clock=time.time) as anew:
+        anew.deliver()
+        found = anew.queue(JOBS).claim(100)
+        for message in found:
+            message.ack()
     return tuple(round(message.created_at or 0) // EVERY_S for message in found)
 
 
