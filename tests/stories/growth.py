@@ -13,14 +13,19 @@ from typing import NamedTuple
 from unittest import mock
 
 from fsmq.spool import NewMessage, Spool
+from fsmq.spool.layout.names import is_queue
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.moves.ended import forget_ended
+from fsmq.spool.records.reports import Reports
 from tests.spool.helpers import Clock
 
 # So long no program takes to clean up what others may still need.
 _DAYS_S = 3 * 86_400.0
-# What one that was here may cost until the program ends: its metrics, whose labels have its name.
-BYTES_EACH = 1024
+# Nothing is kept of one that was here, but a table that has grown stays as large: an entry in one
+# takes more than this.
+BYTES_EACH = 64
+# Of a few queues something is kept though they are gone, until there are twice as many.
+BYTES_OF_A_FEW = 32 * 1024
 
 Come = Callable[[Spool, int], None]
 
@@ -208,6 +213,7 @@ def grown(root: Path, come: Come, number: int) -> Size:
         mock.patch("time.monotonic", later),
         Spool(root, sync="none", clock=clock) as spool,
     ):
+        spool.open_logs.blocks.budget = 0  # what was read has a size, too
         tracemalloc.start()
         try:
             _let_come(spool, come, range(number))
@@ -240,6 +246,8 @@ def _measured(spool: Spool, clock: Clock, come: Callable[[], None]) -> Size:
         spool.tend_logs()
         spool.reap()
         forget_ended(spool.tree, lambda: time.time() + _DAYS_S + 1)  # as a reaper does
+        Reports(spool.tree, "here", "mq").write(spool.context.metrics)  # as each program does
+    is_queue.cache_clear()  # it has a size
     gc.collect()
     names = sum(len(folders) + len(files) for _, folders, files in os.walk(spool.tree.root))
     return Size(len(os.listdir("/proc/self/fd")), tracemalloc.get_traced_memory()[0], names)
