@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -181,7 +181,7 @@ class Inside:
         time.clock_gettime = lambda which: clock(which) + times.boot(me)
         # Who waits does so by its own clock alone.
         time.sleep = lambda seconds: times.add_boot(me, max(float(seconds), 0.005))
-        create, utime, fstat = os.open, os.utime, os.fstat
+        create, utime, fstat, write = os.open, os.utime, os.fstat, os.write
 
         def now_of_files() -> tuple[int, int]:
             now_ns = wall_ns() + round(times.passed * 1e9)
@@ -198,7 +198,15 @@ class Inside:
                 named["ns"] = now_of_files()
             utime(path, times_, **named) if times_ is not None else utime(path, **named)
 
+        def timed_write(fd: int, data: Any) -> int:
+            written = write(fd, data)
+            if times.passed:
+                with suppress(OSError):  # it is no file
+                    utime(fd, ns=now_of_files())
+            return written
+
         os.open, os.utime = timed_open, timed_utime  # type: ignore[assignment]
+        os.write = timed_write
         yield
 
 
