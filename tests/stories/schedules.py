@@ -17,11 +17,15 @@ _DUE = 2  # moments that have come when the story begins
 
 
 class Stands(NamedTuple):
-    """The schedule, and how many moments have had their messages; they come in their order."""
+    """The schedule, and the moments whose messages were consumed; they come in their order.
+
+    is_unsure: some of others may have been consumed, too, and nobody was told.
+    """
 
     is_there: bool = True
     paused: bool = False
     put: frozenset[int] = frozenset()
+    is_unsure: bool = False
 
 
 def define(spool: Spool) -> None:
@@ -53,22 +57,26 @@ def _changed(stands: Stands, answer: Any, after: Stands, is_made: bool) -> Itera
 
 
 def consume(spool: Spool) -> tuple[int, ...]:
-    """The moments of the messages that come out; these are acknowledged.
+    """The moments of the messages that come out and are acknowledged in time.
 
     A program that begins, delivers and lists: what others have just put comes out, too.
     """
     with Spool(spool.tree.root, sync="fsync", workers=1, watch="poll", clock=time.time) as anew:
         anew.deliver()
         found = anew.queue(JOBS).claim(100)
-        for message in found:
-            message.ack()
-    return tuple(round(message.created_at or 0) // EVERY_S for message in found)
+        told = anew.queue(JOBS).ack_each([m.id for m in found], [m.claim or "" for m in found])
+    return tuple(
+        round(message.created_at or 0) // EVERY_S
+        for message, what in zip(found, told, strict=True)
+        if what == "removed"
+    )
 
 
 def means_consume(stands: Stands, answer: Any) -> Iterator[Stands]:
     """No moment comes twice."""
     if answer is UNKNOWN:
         yield stands
+        yield stands._replace(is_unsure=True)
     elif len(set(answer)) == len(answer) and not stands.put & set(answer):
         yield stands._replace(put=stands.put | set(answer))
 
@@ -83,7 +91,7 @@ def means_look(stands: Stands, answer: Any) -> Iterator[Stands]:
     """Whether a moment is missing is told by the last ones that have come."""
     moments = sorted(stands.put)
     has_all = not moments or moments == list(range(moments[0], moments[-1] + 1))
-    if answer is UNKNOWN or (answer == stands[:2] and has_all):
+    if answer is UNKNOWN or (answer == stands[:2] and (has_all or stands.is_unsure)):
         yield stands
 
 
@@ -104,11 +112,13 @@ SCHEDULES = Story(
     verbs={
         "run": Verb(lambda spool: spool.run_schedules(), lambda stands, answer: [stands]),
         "define": Verb(
-            define, lambda s, answer: _changed(s, answer, Stands(True, False, s.put), True)
+            define,
+            lambda s, answer: _changed(s, answer, s._replace(is_there=True, paused=False), True),
         ),
         "pause": Verb(pause, lambda s, answer: _changed(s, answer, s._replace(paused=True), False)),
         "delete": Verb(
-            delete, lambda s, answer: _changed(s, answer, Stands(False, False, s.put), False)
+            delete,
+            lambda s, answer: _changed(s, answer, s._replace(is_there=False, paused=False), False),
         ),
         "consume": Verb(consume, means_consume),
         "look": Verb(look, means_look),
