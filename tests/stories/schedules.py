@@ -130,7 +130,7 @@ SCHEDULES = Story(
         "delete": lambda p: p.ask("delete"),
         "run and consume": lambda p: (p.ask("run"), p.ask("consume")),
     },
-    acts=("run", "run and consume", "define", "pause", "delete"),
+    acts=("run", "define", "pause", "delete"),
     others=("run and consume", "define", "pause", "delete"),
     clocks=("run", "run and consume", "pause", "delete"),
     off_s=3 * 3600.0,  # of a year there would be too many moments
