@@ -64,11 +64,12 @@ def means_publish_once(stands: Stands, answer: Any, one: str) -> Iterator[Stands
 
 
 def means_publish_again(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
-    """Its id may be known still, or forgotten."""
-    yield from means_publish_once(stands, answer, one)
-    if one in dict(stands.ids):
-        ids = tuple(known for known in stands.ids if known[0] != one)
-        yield from means_publish_once(stands._replace(ids=ids), answer, one)
+    """Its id may be known still, or forgotten: it is an offset that it got once, or is new."""
+    if answer is UNKNOWN or stands.bodies[answer : answer + 1] == (one,):
+        yield stands
+    for after in means_publish(stands, answer, one):
+        if after != stands:
+            yield after._replace(ids=(*stands.ids, (one, len(stands.bodies))))
 
 
 def read(spool: Spool) -> tuple[tuple[int, str], ...]:
