@@ -41,7 +41,7 @@ class Place:
     def __init__(self, root: Path, gate: Gate | None = None) -> None:
         self.root = root
         self.clock = Clock()
-        self.clock.now += 3 * 3600 - self.clock.now % 3600
+        self.clock.now -= self.clock.now % 3600  # near the time of files: what is old is removed
         seen = gate.watched("clock", self.clock) if gate is not None else self.clock
         self.one, self.other = (a_spool(root, seen) for _ in range(2))
         self.one.create_queue(JOBS)
