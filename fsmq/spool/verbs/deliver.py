@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from ..context import Context
 from ..layout.transitions import DEFER, DELIVER, State
 from ..layout.unclaimed import is_delayed
@@ -29,4 +27,4 @@ def deliver_one(context: Context, queue: str, message_id: str) -> None:
     except FileExistsError:
         return
     finally:
-        os.close(pinned.fd)
+        pinned.close()

@@ -51,7 +51,7 @@ def expire(
             context.record(how.step, queue, message_id, **details)
     finally:
         if latched is None:
-            os.close(opened.fd)
+            opened.close()
     return True
 
 
