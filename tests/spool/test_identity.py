@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, Spool, Unavailable
+from fsmq.spool import (
+    DuplicateMessage,
+    InvalidValue,
+    Message,
+    NewMessage,
+    NoSuchMessage,
+    Queue,
+    Spool,
+    Unavailable,
+)
 from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.durability.dotnames import recover
+from fsmq.spool.fsck import check
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import derived_uuid7
 from fsmq.spool.mover.expiry import Expiry
 from fsmq.spool.verbs import claim
@@ -298,6 +311,148 @@ def test_a_delay_is_not_passed_over_in_the_place_of_another(
     assert everything(spool) == []
     clock.advance(3600)
     assert everything(spool) == [(b"NEW", 1)]
+
+
+def acknowledge_late(
+    jobs: Queue, other: Spool, monkeypatch: pytest.MonkeyPatch, at_look: Callable[[], object]
+) -> None:
+    """Acknowledge a message whose id is used again before the rename; then ``at_look`` happens.
+
+    The new message is claimed by someone else, and not acknowledged.
+    """
+    jobs.put(b"OLD", id="report")
+    [old] = jobs.claim(visibility=300)
+
+    def use_again_and_claim() -> None:
+        use_again(other)
+        assert everything(other) == [(b"NEW", 1)]
+
+    with monkeypatch.context() as patched:
+        before(patched, Latched, "move", use_again_and_claim)
+        before(patched, Latched, "_remove", lambda: after(patched, Tree, "rename", at_look))
+        assert jobs.ack_each([old]) != ["removed"]
+
+
+def test_a_message_is_brought_back_that_was_taken_away_by_who_was_killed(
+    jobs: Queue, root: Path, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An acknowledgement of the message that had its id before was to look which one it is."""
+
+    def die() -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        acknowledge_late(jobs, other, monkeypatch, die)
+    assert everything(other) == []
+    clock.advance(30)  # its claim still holds
+    recover(other.tree, clock(), at_start=True)
+    assert tree_of(root)["delay"] == ["jobs:report"]
+    assert everything(other) == []
+    clock.advance(31)
+    assert everything(other) == [(b"NEW", 2)]
+    assert not check(root).findings
+
+
+def test_a_message_that_a_living_process_has_taken_away_is_left_to_it(
+    jobs: Queue, root: Path, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_for_an_hour() -> None:
+        clock.advance(3600)
+        assert recover(other.tree, clock(), at_start=True) == (0, 0)
+        assert not check(root).findings
+
+    acknowledge_late(jobs, other, monkeypatch, look_for_an_hour)
+    assert everything(other) == [(b"NEW", 2)]
+
+
+@pytest.mark.parametrize("verb", ["by its id", "in its claim"])
+def test_who_removes_what_was_taken_away_by_who_was_killed_is_told_so(
+    jobs: Queue, root: Path, other: Spool, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """To be told that it is gone would be wrong: it comes back."""
+    jobs.put(b"x", id="report")
+    claimed = jobs.claim(visibility=300)
+
+    def die() -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        after(patched, Tree, "rename", die)
+        with pytest.raises(SystemExit):
+            jobs.ack_each(claimed)
+    assert tree_of(root)["new"] == [".jobs:report:taken"]
+    if verb == "by its id":
+        assert other.queue("jobs").remove("report")
+    else:
+        assert other.queue("jobs").ack_each(claimed) == ["removed"]
+    assert tree_of(root)["new"] == tree_of(root)["delay"] == []
+
+
+def test_a_message_that_was_taken_away_is_in_nobodys_way_and_not_gone(
+    jobs: Queue, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def try_it() -> None:
+        with pytest.raises(Unavailable):
+            other.queue("jobs").remove("report")
+
+    acknowledge_late(jobs, other, monkeypatch, try_it)
+    clock.advance(61)
+    assert everything(other) == [(b"NEW", 2)]
+
+
+def test_a_check_brings_back_what_was_taken_away(
+    jobs: Queue, root: Path, other: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die() -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        acknowledge_late(jobs, other, monkeypatch, die)
+    [fault] = check(root, offline=True).findings
+    assert "taken away" in fault.reason
+    check(root, offline=True, repair=True)
+    assert tree_of(root)["delay"] == ["jobs:report"]
+    assert not check(root, offline=True).findings
+
+
+@pytest.mark.parametrize("has_numbers", [True, False], ids=["numbers", "no locks on bytes"])
+def test_a_message_that_was_taken_away_waits_until_its_id_is_free(
+    jobs: Queue,
+    root: Path,
+    other: Spool,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    has_numbers: bool,
+) -> None:
+    """Of two messages of one id neither could be claimed."""
+    monkeypatch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", has_numbers)
+
+    def put_a_third_one() -> None:
+        with pytest.raises(DuplicateMessage):
+            other.queue("jobs").put(b"THIRD", id="report")
+        (root / "delay" / "jobs:report").write_bytes(b"THIRD")  # as a shell user may
+        assert [m.body for m in other.queue("jobs").claim(visibility=300)] == [b"THIRD"]
+
+    acknowledge_late(jobs, other, monkeypatch, put_a_third_one)
+    now = time.time() + 3600
+    assert recover(other.tree, now) == (0, 0)
+    [fault] = check(root, clock=lambda: now).findings
+    assert "has the same id" in fault.reason
+    third = jobs.peek(state="in_flight")
+    assert jobs.ack_each(third) == ["removed"]  # though the other one is in its way
+    assert recover(other.tree, now) == (1, 0)
+    assert not check(root, clock=lambda: now).findings
+    clock.advance(61)
+    assert everything(other) == [(b"NEW", 2)]
+
+
+def test_a_purge_removes_what_was_taken_away(
+    jobs: Queue, root: Path, other: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acknowledge_late(jobs, other, monkeypatch, other.queue("jobs").purge)
+    assert recover(other.tree, time.time() + 3600) == (0, 0)
+    assert not tree_of(root)["new"]
+    assert not tree_of(root)["delay"]
 
 
 @pytest.fixture

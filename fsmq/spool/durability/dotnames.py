@@ -3,7 +3,8 @@
 A complete one is promoted, a torn one is removed, once its writer is dead: when its lock is free,
 which recovery holds meanwhile. That of an own id is the reservation, that of any other the number
 at the end of the dot-name. Only of what has neither (its program took no lock, or there are none)
-the age decides.
+the age decides. What was taken away from where it stood, to be looked at, is a message that may be
+acknowledged: it is brought back.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ..layout.names import is_scratch, number_of, reservation
+from ..layout.names import is_scratch, number_of, reservation, split_taken
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
 from .ids import finish_given
 from .locks import is_held, is_reservation, reserve, settle
 from .put_numbers import left_by_dead
+from .taken import bring_back, is_in_use
 from .unfinished import Recovered, finish, is_complete, own_id
 
 # Writing one message takes milliseconds. A writer that was stopped for longer finds its file gone
@@ -106,6 +108,8 @@ def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) ->
         return settle(tree, [name]) or Recovered()
     own, number = own_id(name), number_of(name)
     age = now - found.st_ctime
+    if split_taken(name) is not None:
+        return bring_back(tree, name, now)
     if own is None:
         is_left = is_scratch(name) and age >= TORN_AFTER_S
         return Recovered(removed=int(is_left and tree.unlink(tree.folder(NEW, name))))
@@ -117,11 +121,11 @@ def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) ->
     return Recovered()
 
 
-def is_being_written(tree: Tree, name: str) -> bool:
-    """Whether the writer of a dot-name is alive, as far as a lock tells. Raises OSError."""
+def is_being_written(tree: Tree, name: str, now: float) -> bool:
+    """Whether who made a dot-name is alive, as far as a lock tells. Raises OSError."""
     own, number = own_id(name), number_of(name)
     if own is None:
-        return False
+        return is_in_use(tree, name, now)
     if number is None:
         return is_held(tree, tree.folder(NEW, reservation(*own)))
     with left_by_dead(tree, own[0], number) as is_dead:

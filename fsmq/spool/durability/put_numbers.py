@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from ..errors import is_full
 from ..layout.transitions import IDS
 from ..layout.tree import Tree
 from .byte_locks import HAS_BYTES, ByteLocks
@@ -22,7 +23,7 @@ from .ids import LOCK
 PUTS = ".puts"
 _DRAWS = 8
 # The file is another user's, or there are no such locks: then ages decide.
-_CANNOT = (
+CANNOT = (
     *(errno.EACCES, errno.EPERM, errno.EINVAL),
     *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
 )
@@ -76,6 +77,21 @@ class PutNumbers:
         elif number.file is self._file:  # not our parent's
             self._free.append(number)
 
+    def hold(self, byte: int) -> PutNumber | None:
+        """Lock a byte behind all numbers; None where it cannot be locked. Raises OSError."""
+        if self._pid != os.getpid():
+            self._forget()
+        if not HAS_BYTES:
+            return None
+        with self._drawing:
+            try:
+                file = self._opened()
+                return PutNumber(file, byte) if file.take(byte) else None
+            except OSError as error:
+                if error.errno not in CANNOT and not is_full(error):
+                    raise
+        return None
+
     def close(self) -> None:
         """End all locks."""
         if self._file is not None:
@@ -89,18 +105,22 @@ class PutNumbers:
         self._drawing = threading.Lock()
         self._pid = os.getpid()
 
+    def _opened(self) -> ByteLocks:
+        if self._file is None:
+            self._file = ByteLocks(self._tree, self._tree.folder(IDS, PUTS), shared=True)
+        return self._file
+
     def _draw(self) -> PutNumber | None:
         with self._drawing:
             try:
-                if self._file is None:
-                    self._file = ByteLocks(self._tree, self._tree.folder(IDS, PUTS), shared=True)
+                file = self._opened()
                 for _ in range(_DRAWS):
                     number = int.from_bytes(os.urandom(4))
-                    if number not in self._drawn and self._file.take(number):
+                    if number not in self._drawn and file.take(number):
                         self._drawn.add(number)
-                        return PutNumber(self._file, number)
+                        return PutNumber(file, number)
             except OSError as error:
-                if error.errno not in _CANNOT:
+                if error.errno not in CANNOT:
                     raise
         return None
 

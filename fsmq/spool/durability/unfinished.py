@@ -12,11 +12,12 @@ import os
 import stat
 from typing import NamedTuple
 
-from ..layout.names import seal_of, siblings, split_entry, split_staged
+from ..layout.names import seal_of, siblings, split_entry, split_staged, taken_entry
 from ..layout.transitions import NEW, State
 from ..layout.tree import STRAY, Tree
 
 _CHUNK_BYTES = 1024 * 1024
+_STATES = (State.NEW, State.READY, State.DELAY, State.READY, State.DELAY)
 
 
 class Recovered(NamedTuple):
@@ -26,13 +27,20 @@ class Recovered(NamedTuple):
     removed: int = 0
 
 
-def exists(tree: Tree, queue: str, message_id: str, *, gone_too: bool = False) -> bool:
-    """Whether a message of this id is in the spool; also in ``remove/`` with ``gone_too``."""
+def exists(
+    tree: Tree, queue: str, message_id: str, *, gone_too: bool = False, taken_too: bool = True
+) -> bool:
+    """Whether a message of this id is in the spool; also in ``remove/`` with ``gone_too``.
+
+    taken_too: also one that was taken away, which may come back.
+    """
     # In the direction in which messages move, and again where they can move back.
-    states = [State.NEW, State.READY, State.DELAY, State.READY, State.DELAY]
+    paths = [tree.path(state, queue, message_id) for state in _STATES]
+    if taken_too and (taken := taken_entry(queue, message_id)) is not None:
+        paths.insert(-1, tree.folder(NEW, taken))
     if gone_too:
-        states.append(State.REMOVE)
-    return any(tree.look(tree.path(state, queue, message_id)) is not None for state in states)
+        paths.append(tree.path(State.REMOVE, queue, message_id))
+    return any(tree.look(path) is not None for path in paths)
 
 
 def own_id(staged: str) -> tuple[str, str] | None:

@@ -34,6 +34,7 @@ from ..layout.names import (
     is_scratch,
     split_entry,
     split_staged,
+    split_taken,
 )
 from ..layout.settings import MAX_DELAY_S
 from ..layout.settings_store import SettingsStore
@@ -229,11 +230,15 @@ class MessageRules:
                 return None
             reason = "was left by a put that died; it blocks nobody"
             return self._left(Kind.RESERVATION, Severity.WARNING, path, reason, "remove it")
+        if not stat.S_ISREG(found.st_mode):
+            return hidden(scene, path, name, found)
+        if (taken := split_taken(name)) is not None:
+            return self._taken(path, name, *taken, found)
         parts = split_staged(name)
-        if parts is None or not stat.S_ISREG(found.st_mode):
+        if parts is None:
             return hidden(scene, path, name, found)
         target, _ = parts
-        if not scene.is_late(found) or is_being_written(self._tree, name):
+        if not scene.is_late(found) or is_being_written(self._tree, name, scene.now()):
             return None
         if not is_complete(self._tree, name):
             if self._tree.stat(path) is None:
@@ -242,8 +247,31 @@ class MessageRules:
             return self._left(Kind.TORN, Severity.WARNING, path, reason, "remove it")
         return self._complete(path, target, found)
 
+    def _taken(
+        self, path: str, name: str, queue: str, message_id: str, found: os.stat_result
+    ) -> Fault | None:
+        """A message that was taken away to be looked at."""
+        scene = self._scene
+        if not scene.is_late(found) or is_being_written(self._tree, name, scene.now()):
+            return None
+        standing = self._standing(path, queue, message_id, found, "was taken away")
+        if standing is not None or self._tree.stat(path) is None:
+            return standing
+        reason = "was taken away by a program that died: is mq-mover running?"
+        return self._left(Kind.COMPLETE, Severity.ERROR, path, reason, "bring it back")
+
     def _complete(self, path: str, target: str, found: os.stat_result) -> Fault | None:
         queue, _, message_id = target.rpartition(":")
+        standing = self._standing(path, queue, message_id, found, "is complete")
+        if standing is not None or self._tree.stat(path) is None:
+            return standing  # or it was promoted just now
+        reason = "is a complete message that nobody promoted: is mq-mover running?"
+        return self._left(Kind.COMPLETE, Severity.ERROR, path, reason, "promote it")
+
+    def _standing(
+        self, path: str, queue: str, message_id: str, found: os.stat_result, what: str
+    ) -> Fault | None:
+        """Another message of the id of a dot-name, or the same one by a second name."""
         for state in (State.NEW, State.READY, State.DELAY):
             other = self._tree.path(state, queue, message_id)
             standing = self._tree.stat(other)
@@ -251,14 +279,13 @@ class MessageRules:
                 continue
             if self._tree.stat(path) is None:
                 return None  # promoted just now
-            reason = f"is complete, and {other} has the same id"
+            reason = f"{what}, and {other} has the same id"
             if standing.st_ino == found.st_ino:
                 finding = Finding(Kind.TWO_NAMES, Severity.ERROR, path, reason, "unlink it here")
                 return Fault(finding, lambda: self._tree.unlink(path))
             reason += ": compare them and keep one"
             return Fault(Finding(Kind.DUPLICATE, Severity.ERROR, path, reason))
-        reason = "is a complete message that nobody promoted: is mq-mover running?"
-        return self._left(Kind.COMPLETE, Severity.ERROR, path, reason, "promote it")
+        return None
 
     def _left(self, kind: Kind, severity: Severity, path: str, reason: str, repair: str) -> Fault:
         name = path.rpartition("/")[2]

@@ -40,6 +40,7 @@ _UUID_LENGTH = 36
 # What most longer names of ours have behind the UUID, and which flags of `Facts` that is.
 _FLAGS = {".h": (True, False), ".z": (False, True), ".h.z": (True, True)}
 _scratch_name = re.compile(rf"\.probe-{UUID7}")
+_taken_name = re.compile(r"\.(?P<entry>.+:[^:]+):taken")
 _dedup_name = re.compile(r"\.(?P<queue>.+)\.dedup")
 _staged_name = re.compile(r"\.(?P<entry>.+:[^:]+):(?P<seal>[0-9a-f]{8})(?P<number>[0-9a-f]{8})?")
 
@@ -301,6 +302,18 @@ def split_staged(name: str) -> tuple[str, int] | None:
     if match is None or split_entry(match["entry"]) is None:
         return None
     return match["entry"], int(match["seal"], 16)
+
+
+def taken_entry(queue: str, message_id: str) -> str | None:
+    """The dot-name of a message that was taken away to be looked at; None if it is too long."""
+    name = f".{queue}:{message_id}:taken"
+    return name if len(os.fsencode(name)) <= MAX_FILE_NAME_BYTES else None
+
+
+def split_taken(name: str) -> tuple[str, str] | None:
+    """The queue and the id of a message that was taken away; None for any other name."""
+    match = _taken_name.fullmatch(name)
+    return None if match is None else split_entry(match["entry"])
 
 
 def number_of(name: str) -> int | None:

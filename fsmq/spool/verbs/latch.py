@@ -24,10 +24,11 @@ from typing import NamedTuple, TypeAlias
 
 from ..context import Context
 from ..durability.owned import OwnedFile
+from ..durability.taken import lock_of
 from ..durability.unfinished import exists
 from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable
 from ..layout.claim_names import is_claimed, of_next_claim, of_same_claim
-from ..layout.names import scratch_name
+from ..layout.names import taken_entry
 from ..layout.stamps import MAX_COUNT, Stamp
 from ..layout.transitions import NEW, State, Transition
 from ..layout.tree import STRAY, Tree
@@ -125,7 +126,7 @@ class Latched(OwnedFile):
         """
         tree = context.tree
         if how.target is State.REMOVE:
-            return self._remove(tree, how.source, queue, message_id)
+            return self._remove(context, how.source, queue, message_id)
         to_queue = to_queue or queue
         target = tree.path(how.target, to_queue, to_id or message_id)
         if is_checked:
@@ -150,26 +151,49 @@ class Latched(OwnedFile):
         return None
 
     def _remove(
-        self, tree: Tree, state: State, queue: str, message_id: str
+        self, context: Context, state: State, queue: str, message_id: str
     ) -> os.stat_result | None:
         """The same to ``remove/``, where the reaper may unlink a file before we can check it.
 
-        So the check comes before, under a name that no other process uses. After a crash recovery
-        removes the file, a minute later.
+        So the check comes before, under a name that no other process uses. While we live that is
+        locked; if we die, recovery brings the message back.
         """
-        source, scratch = tree.path(state, queue, message_id), tree.folder(NEW, scratch_name())
+        tree = context.tree
+        source = tree.path(state, queue, message_id)
+        target = tree.path(State.REMOVE, queue, message_id)
         if state is State.READY and not tree.has_queue(queue):
             return None
-        if not tree.rename(source, scratch, replace=True):
-            return None
-        here = tree.stat(scratch)
+        held = context.put_numbers.hold(lock_of(queue, message_id))
+        try:
+            name = taken_entry(queue, message_id)
+            try:
+                if name is not None:
+                    is_ours = self._remove_by(tree, source, tree.folder(NEW, name), target)
+                    return self.found if is_ours else None
+            except FileExistsError:
+                pass  # what a dead process took away waits there until this one is gone
+            # Else we can only look right before the rename.
+            is_ours = self.is_at(tree, source) and tree.rename(source, target, replace=True)
+            return self.found if is_ours else None
+        finally:
+            if held is not None:
+                held.give()
+
+    def _remove_by(self, tree: Tree, source: str, taken: str, target: str) -> bool:
+        """Remove this message, and no other one, by way of another name; whether it was there."""
+        if not tree.rename(source, taken):
+            return False
+        here = tree.stat(taken)
         if here is None or here.st_ino == self.found.st_ino:
-            tree.rename(scratch, tree.path(State.REMOVE, queue, message_id), replace=True)
-            return self.found
-        # This one was removed, and its id used again. We renamed the new message: undo that.
-        with suppress(FileExistsError):  # a third message of the id has taken its place
-            tree.rename(scratch, source)
-        return None
+            if tree.rename(taken, target, replace=True):
+                return True
+            # Where there are no locks it was brought back; or an answer of the network was lost.
+            gone = tree.stat(target)
+            return gone is not None and gone.st_ino == self.found.st_ino
+        # This one was removed, and its id used again. We took the new message: undo that.
+        with suppress(FileExistsError):  # a third one stands: it comes back when that is gone
+            tree.rename(taken, source)
+        return False
 
 
 def move_back(context: Context, source: str, target: str, moved: os.stat_result) -> None:

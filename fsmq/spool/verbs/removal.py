@@ -17,7 +17,8 @@ from ..durability.locks import free_lock
 from ..durability.send_lines import no_sends
 from ..durability.settings_lock import no_ids, settings_held
 from ..durability.sync import Work
-from ..durability.unfinished import exists, message_of
+from ..durability.taken import bring_back_one
+from ..durability.unfinished import exists
 from ..errors import NoSuchQueue, Unavailable, as_unavailable, is_full, unavailable
 from ..layout.names import (
     check_id,
@@ -30,6 +31,7 @@ from ..layout.names import (
     sends_name,
     split_entry,
     split_staged,
+    split_taken,
 )
 from ..layout.transitions import (
     CONFIG,
@@ -117,6 +119,7 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
         # Or it was claimed and released in such a way that each try looked where it had been.
         if not tree.has_queue(queue) or not exists(tree, queue, message_id):
             return False
+        bring_back_one(tree, queue, message_id, context.clock())
     raise Unavailable(f"the message {message_id!r} keeps moving from folder to folder")
 
 
@@ -144,6 +147,15 @@ def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_
 
 def remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWanted) -> bool:
     """Remove a message, and no other one of its id; False if it is not there. Raises OSError."""
+    if _remove_known(context, queue, message_id, is_wanted):
+        return True
+    # An earlier try may have taken it away and died.
+    return bring_back_one(context.tree, queue, message_id, context.clock()) and _remove_known(
+        context, queue, message_id, is_wanted
+    )
+
+
+def _remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWanted) -> bool:
     for attempt in _ATTEMPTS:
         pinned = pin(context, context.tree.path(attempt.source, queue, message_id))
         if pinned is None:
@@ -355,18 +367,19 @@ def purge_folder(
     transition = REMOVE_NEW if folder == NEW else REMOVE_DELAY
     for name in tree.names(tree.folder(folder)):
         staged = split_staged(name) if folder == NEW else None
-        parts = split_entry(staged[0] if staged is not None else name)
+        taken = split_taken(name) if folder == NEW else None
+        parts = taken or split_entry(staged[0] if staged is not None else name)
         if parts is None or parts[0] != queue:
             continue
         path = tree.folder(folder, name)
         if is_gone and tree.has_queue(queue):
             break
-        if staged is None:
+        if staged is None and taken is None:
             if remove_from(tree, [transition], queue, parts[1]):
                 context.record(PURGED, queue, parts[1])
         else:
             # A complete one may have been acknowledged before a crash: recovery would promote it.
-            unlink_message(tree, path, queue, message_of(name))
+            unlink_message(tree, path, queue, parts[1])
         purged += 1
         if purged % PROGRESS_STEP == 0:
             progress(purged)

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from ..context import Context, Pending
 from ..durability.sync import Work
+from ..durability.taken import bring_back_one
 from ..durability.unfinished import exists
 from ..errors import unavailable
 from ..layout.claim_names import check_claim, is_claimed
@@ -76,7 +77,10 @@ def _remove_one(context: Context, queue: str, message_id: str, claim: str | None
     if claim is None:
         return "removed" if remove_one(context, queue, message_id) else "missing"
     tree = context.tree
-    latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
+    path = tree.path(State.DELAY, queue, message_id)
+    latched = latch_patiently(context, path)
+    if latched is None and bring_back_one(tree, queue, message_id, context.clock()):
+        latched = latch_patiently(context, path)  # an earlier try had taken it away and died
     if latched is not None:
         try:
             if not is_claimed(context.stamps, message_id, latched.found.st_mtime_ns, claim):
