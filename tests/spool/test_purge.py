@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable
+from fsmq.spool.durability import new_names
 from fsmq.spool.index.events import Event, Events, Kind
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.verbs import removal
@@ -205,3 +208,96 @@ def test_what_fails_for_another_reason_is_told(
         with pytest.raises(Unavailable, match="EIO"):
             verb()
     assert visible(root) == before
+
+
+@pytest.fixture
+def purging(root: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spool]:
+    """Another process that purges; a test decides what happens meanwhile."""
+    monkeypatch.setattr(new_names, "_PATIENCE_S", 0.0)
+    with Spool(root, sync="none", delivers=False) as spool:
+        yield spool
+
+
+@pytest.mark.parametrize("where", ["delay", "ready"])
+def test_what_is_postponed_meanwhile_does_not_survive(
+    spool: Spool, root: Path, purging: Spool, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It goes back to ``new/``, at which the purge has looked."""
+    spool.create_queue("later", index=True)
+    later = spool.indexed("later")
+    later.upsert([NewMessage(b"x", 60.0 if where == "delay" else None, id="a")])
+    spool.deliver()
+    listing = purging.tree.names
+
+    def names(path: str) -> list[str]:
+        if path == "delay":
+            with suppress(Unavailable):
+                later.postpone("a", 120.0)
+        return listing(path)
+
+    monkeypatch.setattr(purging.tree, "names", names)
+    purging.queue("later").purge()
+    assert visible(root) == []
+
+
+def test_what_gets_another_priority_meanwhile_does_not_survive(
+    jobs: Queue, spool: Spool, root: Path, purging: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = jobs.put(b"x")
+    spool.deliver()
+    listing = purging.tree.ready_names
+
+    def ready_names(queue: str) -> list[str] | None:
+        found = listing(queue)
+        with suppress(Unavailable):
+            jobs.set_priority(name, 7)
+        return found
+
+    monkeypatch.setattr(purging.tree, "ready_names", ready_names)
+    purging.queue("jobs").purge()
+    assert visible(root) == []
+
+
+def test_a_purge_waits_for_a_message_that_is_being_postponed(
+    spool: Spool, root: Path, purging: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.create_queue("later", index=True)
+    spool.indexed("later").upsert([NewMessage(b"x", id="a")])
+    postponed = spool.unsynced.postpone("later", "a", 60.0, {})
+    assert postponed is not None
+    with pytest.raises(Unavailable, match="new name"):
+        purging.queue("later").purge()
+    stored = spool.complete(postponed)
+    with pytest.raises(Unavailable, match="new name"):
+        purging.queue("later").purge()
+    assert stored.rest is not None
+    spool.complete(stored.rest)
+    purging.queue("later").purge()
+    assert visible(root) == []
+
+
+def test_no_new_name_comes_before_a_purge_that_waits(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or those who give them might keep it waiting for ever."""
+    tree, is_in = spool.tree, threading.Event()
+    first = new_names.may_rename(tree, "jobs")
+    assert first is not None
+
+    def purge() -> None:
+        with new_names.no_new_names(tree, "jobs"):
+            is_in.set()
+
+    purger = threading.Thread(target=purge)
+    purger.start()
+    time.sleep(0.2)
+    monkeypatch.setattr(new_names, "_PATIENCE_S", 0.0)
+    with pytest.raises(Unavailable):
+        new_names.may_rename(tree, "jobs")
+    assert not is_in.is_set()
+    first.close()
+    purger.join()
+    assert is_in.is_set()
+    later = new_names.may_rename(tree, "jobs")
+    assert later is not None
+    later.close()

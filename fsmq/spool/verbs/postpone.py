@@ -62,6 +62,7 @@ def _begin(context: Context, staging: Staging, link: str, changed: NewMessage) -
     """
     queue = staging.queue
     staging.hold(link)
+    staging.keep_purges_away()
     found = staging.standing([link]).get(link)
     if found is None:
         return None

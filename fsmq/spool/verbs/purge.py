@@ -3,6 +3,7 @@
 While it works, consumers claim and release, and timers end. A message that moves to and fro can be
 missing from each listing. But then it was claimed, so it came to ``delay/``, and that is an event.
 So the listings and the events together know each message, and it is removed wherever it is then.
+Nobody gives a message another name meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import partial
 
 from ..context import Context, Pending
 from ..durability.dedup_records import forget_records
+from ..durability.new_names import no_new_names
 from ..durability.send_lines import no_sends
 from ..durability.sync import Work
 from ..errors import NoSuchQueue, as_unavailable, is_full
@@ -57,7 +59,7 @@ def purge(
         with as_unavailable(f"cannot purge queue {queue!r}"):
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
-            with _Hidden(context, queue) as hidden:
+            with no_new_names(tree, queue), _Hidden(context, queue) as hidden:
                 # In the direction in which messages move, so that none can slip past.
                 with no_sends(tree, queue, context.settings) as is_fifo:
                     if is_fifo:

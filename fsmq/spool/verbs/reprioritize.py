@@ -6,6 +6,7 @@ from functools import partial
 
 from ..context import Context, Pending
 from ..durability.locks import patiently, reserve
+from ..durability.new_names import may_rename
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import DuplicateMessage, InvalidValue, NoSuchMessage, Unavailable, as_unavailable
@@ -49,13 +50,17 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
         held = patiently(lambda: reserve(tree, queue, new_id), _PATIENCE_S)
         if held is None:
             raise Unavailable(f"another process is storing {new_id!r} right now")
+        names = None
         try:
+            names = may_rename(tree, queue)
             if any(exists(tree, queue, name) for name in siblings(new_id)):
                 _latched(context, queue, message_id).close()  # or it is not there any more
                 raise DuplicateMessage(queue, new_id)
             work.files.append(_rename(context, queue, message_id, new_id))
         finally:
             held.free()
+            if names is not None:
+                names.close()
     record = partial(context.record, REPRIORITIZE.step, queue, new_id, source=queue, was=message_id)
 
     def finish() -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..context import Context, Pending
+from ..durability.byte_locks import ByteLocks
 from ..durability.drafts import Draft, Staged, was_removed
 from ..durability.ids import (
     Held,
@@ -26,6 +27,7 @@ from ..durability.ids import (
     settle,
     state_of,
 )
+from ..durability.new_names import may_rename
 from ..durability.sync import Work
 from ..errors import FsmqError, InvalidValue, NoSuchQueue, reraise, unavailable
 from ..layout.given_ids import link_name
@@ -154,6 +156,7 @@ class Staging:
         self._removes = False  # whether we have begun to remove what is replaced
         # Where a message is that nobody may claim any more, though it may yet come back.
         self._taken_out: str | None = None
+        self._names: ByteLocks | None = None
 
     def write_all(self, given_ids: list[str], drafts: list[Draft]) -> None:
         tree = self._tree
@@ -184,6 +187,10 @@ class Staging:
     def hold(self, *links: str) -> None:
         """Lock the ids. Raises FileNotFoundError, Unavailable, OSError."""
         self._held = hold_patiently(self._tree, dict.fromkeys(self.queues, links))
+
+    def keep_purges_away(self) -> None:
+        """Until the end: what is written was there before. Raises Unavailable, OSError."""
+        self._names = may_rename(self._tree, self.queue)
 
     def write(self, link: str, draft: Draft, replaced: Standing | None) -> None:
         """Write one message. replaced: that which has the id, as far as is known."""
@@ -300,5 +307,8 @@ class Staging:
 
     def _free(self) -> None:
         held, self._held = self._held, None
+        names, self._names = self._names, None
+        if names is not None:
+            names.close()
         if held is not None:
             held.free()
