@@ -26,11 +26,13 @@ from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchLog, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.log import tail, turns
+from fsmq.spool.log.hints import End
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.logs import Logs
 from fsmq.spool.log.record import FIRST, LINE_BYTES, MARK_BYTES, entry, find_mark, parse_line
 from fsmq.spool.log.segments import File
-from fsmq.spool.log.turns import last_end
+from fsmq.spool.log.tail import LogTail
+from fsmq.spool.log.turns import Turn, last_end
 from tests.harness.suite import HOME, eventually
 from tests.spool.helpers import Clock
 
@@ -118,7 +120,7 @@ def test_a_log_changes_from_one_host_to_many_and_back(log: Log, spool: Spool) ->
     other.close()
 
 
-@pytest.mark.parametrize("stops_at", ["take", "append"])
+@pytest.mark.parametrize("stops_at", ["create", "append"])
 def test_who_has_no_lock_appends_nothing_beside_the_only_host(
     log: Log, spool: Spool, stops_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,8 +128,8 @@ def test_who_has_no_lock_appends_nothing_beside_the_only_host(
     monkeypatch.setattr(tail, "_PATIENCE_WITH_TURNS_S", (0.0, 0.1))
     log.publish(b"first")
     told: dict[int, bytes] = {0: b"first"}
-    stopped = {name: threading.Event() for name in ("take", "append")}
-    goes_on = {name: threading.Event() for name in ("take", "append")}
+    stopped = {name: threading.Event() for name in ("create", "append")}
+    goes_on = {name: threading.Event() for name in ("create", "append")}
 
     def publish() -> None:
         with Spool(spool.tree.root, sync="none") as other, suppress(Unavailable):
@@ -155,12 +157,12 @@ def test_who_has_no_lock_appends_nothing_beside_the_only_host(
         replace_now(logs, *given)
 
     monkeypatch.setattr(Logs, "_replace", replace)
-    stop_at(turns, "take")
+    stop_at(turns, "create")
     stop_at(File, "append")
     if stops_at == "append":
-        goes_on["take"].set()
+        goes_on["create"].set()
     log.configure(writers="host")
-    goes_on["take"].set()
+    goes_on["create"].set()
     eventually(lambda: stopped["append"].is_set() or not late.is_alive())
     told[log.publish(b"of the host")] = b"of the host"
     goes_on["append"].set()
@@ -413,14 +415,72 @@ def test_a_full_disk_leaves_no_more_turns_with_each_try(
             monkeypatch.setattr(os, "fdatasync", never)
             monkeypatch.setattr(os, "fsync", never)
         before = names(log)
+        # One that could write nothing into its turn has it still, as long as nobody takes another.
+        tries = (log,) if full == "empty files" else (log, other.log("users"))
         for _ in range(20):
-            for one in (log, other.log("users")):
+            for one in tries:
                 with suppress(Unavailable):
                     one.publish(bytes(5000))
         assert len(names(log)) <= len(before) + 2
         monkeypatch.undo()
         log.publish(b"next")
         assert (bodies(log)[0], bodies(other.log("users"))[-1]) == (b"first", b"next")
+
+
+def test_a_turn_that_could_not_be_written_hides_no_later_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind one that the disk refused `a` takes its turn; `b`, whose turn is older, sees that."""
+    with Spool(root) as spool, Spool(root) as two, Spool(root) as three:
+        b, a, refused = (one.log("users") for one in (spool, two, three))
+        b.create(writers="hosts")
+        b.publish(b"first")
+        told = {0: b"first"}
+
+        def publish(log: Log, body: bytes) -> None:
+            with suppress(Unavailable):
+                told[log.publish(body)] = body
+
+        threads = {
+            "a": threading.Thread(target=publish, args=(a, b"of a")),
+            "b": threading.Thread(target=publish, args=(b, b"of b")),
+        }
+        stopped, goes_on = ({one: threading.Event() for one in threads} for _ in range(2))
+
+        def stop(one: str) -> None:
+            if threading.current_thread() is threads[one]:
+                stopped[one].set()
+                assert goes_on[one].wait(60)
+
+        monkeypatch.setattr(LogTail, "_hold", lambda tail, patience_s: False)  # no lock helps
+        unlink_before, write, append = turns._unlink_before, Turn.write, File.append
+
+        def unlink(*given: Any) -> None:
+            stop("a")
+            unlink_before(*given)
+
+        def refuse(turn: Turn, end: End) -> None:
+            if threading.current_thread() is threading.main_thread():
+                threads["a"].start()
+                assert stopped["a"].wait(60)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write(turn, end)
+
+        def append_late(file: File, *given: Any) -> None:
+            stop("b")
+            append(file, *given)
+
+        monkeypatch.setattr(turns, "_unlink_before", unlink)
+        monkeypatch.setattr(Turn, "write", refuse)
+        monkeypatch.setattr(File, "append", append_late)
+        with pytest.raises(Unavailable):
+            refused.publish(b"refused")
+        threads["b"].start()
+        assert eventually(lambda: stopped["b"].is_set() or not threads["b"].is_alive())
+        for one in ("a", "b"):
+            goes_on[one].set()
+            threads[one].join()
+        assert {one.offset: one.body for one in a.read()} == told
 
 
 def test_what_a_late_note_of_a_stopped_writer_hides_the_mover_shows(log: Log, spool: Spool) -> None:

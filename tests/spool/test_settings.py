@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +230,33 @@ def test_a_file_that_cannot_be_understood_is_not_replaced(jobs: Queue, root: Pat
         with pytest.raises(Unavailable, match=r"config/jobs.json cannot be understood"):
             jobs.configure(retention=60)
         assert path.read_text() == slip
+
+
+def test_without_room_for_the_lock_nothing_is_changed_and_all_can_be_deleted(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment later there may be room for the document, and another one is changing it."""
+    spool.create_topic("news")
+    log = spool.log("users", create=True)
+    log.channel("mailer").create()
+    create_with = spool.tree.create_with
+
+    def full(path: str, flags: int) -> int:
+        if path.endswith(".lock") and path.startswith("config/"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return create_with(path, flags)
+
+    monkeypatch.setattr(spool.tree, "create_with", full)
+    for change in (
+        lambda: jobs.configure(paused=True),
+        lambda: spool.create_queue("more"),
+        lambda: log.configure(retain_for=60),
+        lambda: log.channel("mailer").configure(paused=True),
+        lambda: spool.topic("news").subscribe("jobs"),
+    ):
+        with pytest.raises(Unavailable, match="ENOSPC"):
+            change()
+    log.channel("mailer").delete()
+    log.delete()
+    spool.topic("news").delete()
+    jobs.delete()

@@ -176,17 +176,19 @@ def patiently(attempt: Callable[[], T], patience_s: float, pause_s: float = 0.00
     return found
 
 
-def hold(tree: Tree, path: str, patience_s: float) -> Lock | None:
-    """Lock a file, created where it is missing; None where there are no locks, or no room for it.
+def hold(tree: Tree, path: str, patience_s: float, *, even_if_full: bool = False) -> Lock | None:
+    """Lock a file, created where it is missing; None where there are no locks.
+
+    even_if_full: None, too, where there is no room for the file.
 
     Raises Unavailable if another process has it for so long, OSError.
     """
     try:
         held = patiently(lambda: lock(tree, path, os.O_CREAT), patience_s)
     except OSError as error:
-        if error.errno not in NO_LOCKS and not is_full(error):
-            raise
-        return None
+        if error.errno in NO_LOCKS or (even_if_full and is_full(error)):
+            return None
+        raise
     if held is None:
         raise Unavailable(f"another process holds {tree.root / path}: it may be stopped")
     return held

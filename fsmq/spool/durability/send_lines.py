@@ -78,7 +78,8 @@ def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
     if not settings.get(queue).fifo:
         yield False
         return
-    held = hold(tree, tree.folder(CONFIG, sends_name(queue)), PATIENCE_S)
+    path = tree.folder(CONFIG, sends_name(queue))
+    held = hold(tree, path, PATIENCE_S, even_if_full=True)  # purges free space
     try:
         yield True
     finally:

@@ -24,14 +24,19 @@ _PATIENCE_S = 5.0
 
 
 @contextmanager
-def settings_held(tree: Tree, name: str, patience_s: float | None = None) -> Iterator[None]:
+def settings_held(
+    tree: Tree, name: str, patience_s: float | None = None, *, writes: bool = True
+) -> Iterator[None]:
     """Keep others out who create, change or delete what has this name: a queue, or as above.
 
-    Where there are no locks it goes on without; on a full disk, too, where nothing can be written
-    and only deletions succeed. Raises Unavailable, OSError.
+    Where there are no locks it goes on without; on a full disk, too, unless it ``writes``.
+
+    Raises Unavailable, OSError.
     """
     path = tree.folder(CONFIG, f".{name}.lock")
-    held = hold(tree, path, _PATIENCE_S if patience_s is None else patience_s)
+    held = hold(
+        tree, path, _PATIENCE_S if patience_s is None else patience_s, even_if_full=not writes
+    )
     try:
         yield
     finally:

@@ -51,7 +51,7 @@ def _left(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault | 
 
 
 def _forget(tree: Tree, queue: str) -> bool:
-    with settings_held(tree, queue):
+    with settings_held(tree, queue, writes=False):
         if not tree.has_queue(queue):
             forget_records(tree, queue)
             tree.sync_folder(tree.folder(CONFIG))

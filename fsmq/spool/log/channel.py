@@ -105,7 +105,7 @@ class Channel:
 
     def delete(self) -> None:
         """Delete the channel durably; what only it kept may go then."""
-        with as_unavailable(f"cannot delete channel {self.name!r}"), self._held():
+        with as_unavailable(f"cannot delete channel {self.name!r}"), self._held(writes=False):
             disk = self.log._store.disk
             if not disk.trash_durably(disk.channel(self.name)):
                 raise NoSuchChannel(self.log.name, self.name)
@@ -115,7 +115,7 @@ class Channel:
         with self._doing("delete"):
             if not self._store.is_unused():
                 return False
-            with self._held():
+            with self._held(writes=False):
                 store = self._store
                 with store.locked():  # nobody changes the setting now, or uses it
                     return store.is_unused() and store.store.disk.trash_durably(store.folder)
@@ -151,9 +151,9 @@ class Channel:
         """End a pause."""
         self.configure(paused=False)
 
-    def _held(self) -> AbstractContextManager[None]:
+    def _held(self, *, writes: bool = True) -> AbstractContextManager[None]:
         """Keep others out who create, change or delete it."""
-        return self.log._logs.held(self.log.name)
+        return self.log._logs.held(self.log.name, writes=writes)
 
     # -- claim and done --------------------------------------------------------------------------
 

@@ -184,9 +184,12 @@ class Logs:
             tree.unlink(path)
             tree.sync_folder(path.rpartition("/")[0])
 
-    def held(self, name: str) -> AbstractContextManager[None]:
-        """Keep others out who create, change or delete a log, or a channel of it."""
-        return settings_held(self.context.tree, LOG + name)
+    def held(self, name: str, *, writes: bool = True) -> AbstractContextManager[None]:
+        """Keep others out who create, change or delete a log, or a channel of it.
+
+        writes: as of `settings_held`.
+        """
+        return settings_held(self.context.tree, LOG + name, writes=writes)
 
     def configure(
         self, name: str, change: Callable[[LogSettings], Mapping[str, Any]]
@@ -227,7 +230,7 @@ class Logs:
     def delete(self, name: str) -> None:
         """Delete a log with all its channels, durably. Raises NoSuchLog, Unavailable."""
         disk = self.disk(name)
-        with as_unavailable(f"cannot delete log {name!r}"), self.held(name):
+        with as_unavailable(f"cannot delete log {name!r}"), self.held(name, writes=False):
             was_there = disk.trash(disk.folder)
             self._forget(name)  # also what one has left that died
             if not was_there:

@@ -36,7 +36,7 @@ class Retention:
         """
         removed = 0
         while self._due() is not None:  # mostly nothing is, and nobody has to wait
-            with self._logs.held(self._disk.name):
+            with self._logs.held(self._disk.name, writes=False):
                 due = self._due()  # by what is in force until it is done
                 if due is None:
                     break

@@ -145,8 +145,7 @@ class LogTail(Newest):
         before, is_ours = None, self._is_still_ours()
         if not is_ours:
             self._forget()
-            self._leave_turn()
-            self._turn, before = turns.take(self._disk)
+            before = self._take_turn()
         # Who makes one host the only one says so, and then its writers look who is in: so they see
         # this one, or it sees that.
         if not self._check() and not is_held:
@@ -159,6 +158,18 @@ class LogTail(Newest):
             self._sync.write(self._end)  # a stopped writer has noted late where it was
         self._stored = self._end
         return self._end
+
+    def _take_turn(self) -> End | None:
+        """Take a new turn; what the one before it says. Raises OSError, Unavailable."""
+        for _ in range(turns.TRIES):
+            # One in which the disk let nothing be written is used again: each try would leave one.
+            if self._turn is None or self._turn.read() is not None or not self._turn.is_last():
+                self._leave_turn()
+                self._turn = turns.create(self._disk)
+            is_last, told = turns.begin(self._disk, self._turn)
+            if is_last:
+                return told
+        raise turns.taken(self._disk)
 
     def _is_still_ours(self) -> bool:
         """Whether this process may go on in its turn, and says that it is in."""

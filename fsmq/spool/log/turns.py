@@ -18,7 +18,7 @@ from .record import FIRST
 from .segments import close_on_error
 
 _name = re.compile(r"\.turn\.([0-9]{20})")
-_TRIES = 20
+TRIES = 20
 NOWHERE = End(0, 0, 0, FIRST)  # where a log ends that has no segment
 
 
@@ -72,12 +72,12 @@ def shared(disk: Disk) -> Turn:
     return Turn(disk, max(turns(disk), default=1))
 
 
-def take(disk: Disk) -> tuple[Turn, End | None]:
-    """A new turn, in which its writer is, and what the one before it says.
+def create(disk: Disk) -> Turn:
+    """A new turn, which says nothing yet. Raises OSError, Unavailable.
 
-    Raises OSError, Unavailable.
+    It stays, whatever happens to its writer: who looks for the next number would miss a later one.
     """
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         before = max(turns(disk), default=0)
         try:
             turn = Turn(disk, before + 1, os.O_EXCL)
@@ -85,23 +85,27 @@ def take(disk: Disk) -> tuple[Turn, End | None]:
             continue
         with close_on_error(turn):
             disk.tree.refresh(disk.segments)
-            if before and not _has(disk, before):
-                # This number was used, and gone: the listing was older than that.
-                disk.tree.unlink(turn.path)
-            else:
-                try:
-                    told = last_end(disk)
-                    turn.write((told or NOWHERE)._replace(state=UNDER_WAY))
-                except OSError:
-                    # The disk is full, say. It has told nobody anything, and each try would leave
-                    # one; the one before it is still there.
-                    disk.tree.unlink(turn.path)
-                    raise
-                _unlink_before(disk, turn.number)
-                if turn.is_last():
-                    return turn, told
+            if not before or _has(disk, before):
+                return turn
+            # This number was used, and gone: the listing was older than that.
+            disk.tree.unlink(turn.path)
         turn.close()
-    raise Unavailable(f"log {disk.name!r} is taken by other hosts again and again", 1)
+    raise taken(disk)
+
+
+def begin(disk: Disk, turn: Turn) -> tuple[bool, End | None]:
+    """Say in a new turn that its writer is in; whether it is the last one, and what the one before
+    it says. Raises OSError.
+    """
+    told = last_end(disk)
+    turn.write((told or NOWHERE)._replace(state=UNDER_WAY))
+    _unlink_before(disk, turn.number)
+    return turn.is_last(), told
+
+
+def taken(disk: Disk) -> Unavailable:
+    """Others take turns faster than this one can."""
+    return Unavailable(f"log {disk.name!r} is taken by other hosts again and again", 1)
 
 
 def _unlink_before(disk: Disk, turn: int) -> None:

@@ -258,7 +258,7 @@ class _Chunk:
     def _undo_for_deleted_queues(self) -> None:
         """Remove what was shown for a queue whose deletion may have purged ``new/`` before that."""
         for gone in [q for q, was in self._queues.items() if was and not self._tree.has_queue(q)]:
-            with settings_held(self._tree, gone):
+            with settings_held(self._tree, gone, writes=False):
                 # Nobody creates it meanwhile. If it is there again, what is in new/ may be its own.
                 if self._tree.has_queue(gone):
                     continue

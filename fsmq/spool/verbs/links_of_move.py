@@ -60,7 +60,7 @@ def receiving(
         NoSuchQueue: also if it was made anew as a fifo queue, which takes none of them.
         Unavailable, OSError
     """
-    with settings_held(context.tree, target):
+    with settings_held(context.tree, target, writes=False):
         settings = context.settings_of(target)
         if not is_home and not keeps_order(settings, source):
             raise NoSuchQueue(target)

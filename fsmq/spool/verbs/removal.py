@@ -208,7 +208,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     try:
         with (
             as_unavailable(f"cannot delete queue {queue!r}"),
-            settings_held(tree, queue),
+            settings_held(tree, queue, writes=False),
             no_ids(tree, queue),
         ):
             work.folders.update(context.topics.folders())

@@ -31,12 +31,14 @@ from ..layout.uuids import uuid7
 
 
 @contextmanager
-def _changing(context: Context, topic: str, *, is_there: bool = True) -> Iterator[None]:
+def _changing(
+    context: Context, topic: str, *, is_there: bool = True, writes: bool = True
+) -> Iterator[None]:
     """Hold a topic's lock; raise NoSuchTopic if it has to be there and is not."""
     check_queue(topic, "topic")
     with (
         as_unavailable(f"cannot change topic {topic!r}"),
-        settings_held(context.tree, TOPIC + topic),
+        settings_held(context.tree, TOPIC + topic, writes=writes),
     ):
         if is_there and not context.topics.has(topic):
             raise NoSuchTopic(topic)
@@ -100,7 +102,7 @@ def delete_topic(context: Context, topic: str) -> None:
     Raises InvalidValue, NoSuchTopic, Unavailable.
     """
     tree = context.tree
-    with _changing(context, topic, is_there=False):
+    with _changing(context, topic, is_there=False, writes=False):
         trash = tree.folder(REMOVE, entry(topic, uuid7()))
         was_there = context.topics.has(topic) and tree.rename(context.topics.folder(topic), trash)
         # Also where it was gone: who deleted it may not have synced that yet.
@@ -163,7 +165,7 @@ def unsubscribe(context: Context, topic: str, subscriber: str) -> bool:
     Raises InvalidValue, NoSuchTopic, Unavailable.
     """
     path = context.topics.entry(topic, subscriber)
-    with _changing(context, topic):
+    with _changing(context, topic, writes=False):
         _remove_folder(context, path)
         was_there = context.tree.unlink(path)
         # Also where it was gone: the process that ended it may not have synced that yet.
