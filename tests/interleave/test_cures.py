@@ -130,7 +130,7 @@ def move_to_any_queue(patch: Patch) -> None:
         return context.tree.move(how, source, own, target)
 
     patch.setattr(moving, "move_one", move_one)
-    patch.setattr(links_of_move, "settings_held", lambda *of: nullcontext())
+    patch.setattr(links_of_move, "settings_held", lambda *of, **more: nullcontext())
 
 
 CURES: Sequence[tuple[Callable[[Patch], None], Plan]] = (

@@ -304,7 +304,7 @@ def test_a_mover_that_was_stopped_takes_nothing_from_a_log_that_was_made_anew(
         return lose(channel, first)
 
     with pytest.MonkeyPatch.context() as without_locks:
-        without_locks.setattr(Logs, "held", lambda logs, name: nullcontext())
+        without_locks.setattr(Logs, "held", lambda logs, name, **more: nullcontext())
         monkeypatch.setattr(ChannelStore, "lose_before", stopped)
         tend(log)
     assert len(log.channel("slow").claim(9)) == 5
@@ -332,10 +332,10 @@ def test_a_channel_that_is_used_just_before_it_goes_stays(
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         held, logs = Logs.held, other.open_logs
 
-        def stopped(of: Logs, name: str) -> AbstractContextManager[None]:
+        def stopped(of: Logs, name: str, **more: bool) -> AbstractContextManager[None]:
             if of is logs:
                 use(channel)
-            return held(of, name)
+            return held(of, name, **more)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Logs, "held", stopped)

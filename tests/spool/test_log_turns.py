@@ -29,7 +29,7 @@ CALLS = ("open", "pwrite", "ftruncate", "stat", "fdatasync", "fsync", "listdir",
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LockFile, "lock", lambda lock, patience_s=0.0: None)
     monkeypatch.setattr(LockFile, "unlock", lambda lock: None)
-    monkeypatch.setattr(Logs, "held", lambda logs, name: nullcontext())
+    monkeypatch.setattr(Logs, "held", lambda logs, name, **more: nullcontext())
 
 
 class Stopped:
