@@ -339,46 +339,6 @@ def test_a_move_into_a_fifo_queue_is_refused_but_for_its_dead_letters(
     assert bodies(list(queue.claim(9))) == ["a1"]
 
 
-@pytest.mark.parametrize("ends", ["ack", "release", "wait", "deadline"])
-def test_a_dead_letter_that_comes_back_waits_for_what_is_in_flight(
-    spool: Spool, queue: Queue, ends: str
-) -> None:
-    queue.configure(dead_letter_queue="dead", max_deliveries=9)
-    put(queue, "a1", "a2", "a3")
-    queue.claim()[0].bury()
-    [second] = queue.claim(visibility=0.3 if ends == "deadline" else 60)
-    assert spool.queue("dead").redrive().moved == 1
-    with Spool(spool.tree.root, sync="none") as other:
-        for one in (spool, other):
-            assert one.queue(QUEUE).claim(9) == []
-        if ends == "ack":
-            second.ack()
-        elif ends != "deadline":
-            second.release(delay=1.0 if ends == "wait" else 0.0)
-        for body in ("a1", *(["a3"] if ends == "ack" else ["a2", "a3"])):
-            [message] = other.queue(QUEUE).claim(9, wait=5)
-            assert message.body.decode() == body
-            assert spool.queue(QUEUE).claim(9) == []
-            message.ack()
-
-
-def test_what_is_delayed_holds_up_nothing_in_front_of_it(spool: Spool, queue: Queue) -> None:
-    queue.configure(dead_letter_queue="dead", max_deliveries=9)
-    put(queue, "a1")
-    queue.configure(default_delay=3600)
-    put(queue, "a2")
-    queue.configure(default_delay=0)
-    queue.claim()[0].bury()
-    put(queue, "a3")
-    assert spool.queue("dead").redrive().moved == 1
-    for _ in range(2):
-        [message] = queue.claim(9)
-        assert message.body == b"a1"
-        message.release()
-    queue.claim()[0].ack()
-    assert queue.claim(9) == []
-
-
 def test_fsck_names_what_has_no_place(spool: Spool, queue: Queue) -> None:
     put(queue, "a1")
     (spool.tree.root / "queues" / QUEUE / "by-hand").write_bytes(b"x")

@@ -40,14 +40,6 @@ def holds(scene: Scene, mode: Mode, queue: str, message_id: str) -> bool:
     return bool(stamp and stamp.is_claim)
 
 
-def is_claimed(scene: Scene, queue: str, message_id: str) -> bool:
-    """Whether a message in ``delay/`` is claimed, as far as the filesystem tells; true in doubt."""
-    try:
-        return not scene.stamps.coarse and holds(scene, Mode.LIMITED, queue, message_id)
-    except OSError:
-        return True  # the next look may tell
-
-
 def line_of(who: str) -> bytes:
     """What stands in the file of the claims after those of a program."""
     return who.ljust(WHO_BYTES - 1)[: WHO_BYTES - 1].encode() + b"\n"

@@ -1,15 +1,14 @@
 """The messages of one queue, by their groups: which may be claimed next.
 
-Of a fifo queue a message may be claimed if none of its group in front of it is hidden, and none
-behind it is claimed; of any, if fewer are hidden than may be in flight at one time. What is hidden
-stands in ``delay/``: nothing else says so.
+Of a fifo queue a message may be claimed if none of its group in front of it is hidden; of any, if
+fewer are than may be in flight at one time. What is hidden stands in ``delay/``: nothing else says
+so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
-from itertools import islice
 
 from ..layout.steps import portions
 
@@ -17,16 +16,14 @@ from ..layout.steps import portions
 class _Group:
     """The messages of a group. ready: a heap, from which what is gone goes when it comes up.
 
-    turn: groups with a lower one come first. waiting: of the hidden, those that were seen to be no
-    claims; a claim of them comes behind an event.
+    turn: groups with a lower one come first.
     """
 
-    __slots__ = ("hidden", "is_queued", "ready", "turn", "waiting")
+    __slots__ = ("hidden", "is_queued", "ready", "turn")
 
     def __init__(self, turn: int) -> None:
         self.ready: list[str] = []
         self.hidden: set[str] = set()
-        self.waiting: set[str] = set()
         self.turn = turn
         self.is_queued = False
 
@@ -35,25 +32,17 @@ class GroupView:
     """Names that a listing found and events keep. Whoever uses it holds a lock.
 
     name_of: the group that an id names. keeps_order: what is hidden holds up what is behind it.
-    is_claimed: whether a hidden message is: any other behind one waits, and holds up nothing.
 
     The cost of a step depends on the number of groups and on the depth of one by its logarithm.
     """
 
-    def __init__(
-        self,
-        name_of: Callable[[str], str],
-        keeps_order: bool,
-        is_claimed: Callable[[str], bool],
-    ) -> None:
+    def __init__(self, name_of: Callable[[str], str], keeps_order: bool) -> None:
         self._name_of = name_of
         self._keeps_order = keeps_order
-        self._is_claimed = is_claimed
         self._groups: dict[str, _Group] = {}
         self._ready: set[str] = set()
         self._order: list[tuple[int, str, str]] = []  # turn, first message, group
         self._turn = 0
-        self._held_up: set[str] = set()  # groups whose first waits for what is claimed behind it
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -61,7 +50,7 @@ class GroupView:
     def load(self, ready: Iterable[str], hidden: Iterable[str], behind: Iterable[str]) -> None:
         """Replace everything. behind: what came while it was listed, so that older may lack."""
         turns = {name: group.turn for name, group in self._groups.items()}
-        self._groups, self._ready, self._order, self._held_up = {}, set(), [], set()
+        self._groups, self._ready, self._order = {}, set(), []
         for portion in portions(ready):
             for message_id in portion:
                 self._ready.add(message_id)
@@ -80,7 +69,6 @@ class GroupView:
         name = self._name_of(message_id)
         group = self._group(name, {})
         group.hidden.discard(message_id)
-        group.waiting.discard(message_id)
         self._ready.add(message_id)
         heappush(group.ready, message_id)
         if group.is_queued and group.ready[0] == message_id:
@@ -91,9 +79,7 @@ class GroupView:
     def hide(self, message_id: str) -> None:
         """Note that a message is hidden."""
         self._ready.discard(message_id)
-        group = self._group(self._name_of(message_id), {})
-        group.hidden.add(message_id)
-        group.waiting.discard(message_id)
+        self._group(self._name_of(message_id), {}).hidden.add(message_id)
 
     def discard(self, message_id: str) -> bool:
         """Note that a message is gone; whether another of its group may be claimed instead."""
@@ -103,7 +89,6 @@ class GroupView:
         if group is None:
             return False
         group.hidden.discard(message_id)
-        group.waiting.discard(message_id)
         first = self._first(group)
         if first is None and not group.hidden:
             del self._groups[name]
@@ -160,14 +145,7 @@ class GroupView:
 
     def again(self, message_id: str) -> None:
         """Let the group of a message have its turn once more."""
-        self._again(self._name_of(message_id))
-
-    def look_again(self) -> None:
-        """Let groups have their turn that a claim held up: a release to wait tells of no name."""
-        while self._held_up:
-            self._again(self._held_up.pop())
-
-    def _again(self, name: str) -> None:
+        name = self._name_of(message_id)
         group = self._groups.get(name)
         if group is not None:
             self._queue(name, group)
@@ -175,27 +153,14 @@ class GroupView:
     def _may(self, group: _Group, first: str, most: int, mine: set[str]) -> bool:
         if len(group.hidden) < most:
             return True
-        others = (hidden for hidden in group.hidden if hidden not in mine)
-        if most > 1 or not self._keeps_order:
-            return sum(1 for _ in islice(others, most)) < most
-        behind: list[str] = []
-        for hidden in others:
-            if hidden < first:
-                return False
-            behind.append(hidden)
-        if any(self._holds_up(group, hidden) for hidden in behind):
-            self._held_up.add(self._name_of(first))
-            return False
+        in_front = 0
+        counts_all = most > 1 or not self._keeps_order
+        for hidden in group.hidden:
+            if hidden not in mine and (counts_all or hidden < first):
+                in_front += 1
+                if in_front >= most:
+                    return False
         return True
-
-    def _holds_up(self, group: _Group, behind: str) -> bool:
-        """Whether a message is claimed, and one in front of it came back, as a dead letter does."""
-        if behind in group.waiting:
-            return False
-        if self._is_claimed(behind):
-            return True
-        group.waiting.add(behind)
-        return False
 
     def _first(self, group: _Group) -> str | None:
         while group.ready and group.ready[0] not in self._ready:

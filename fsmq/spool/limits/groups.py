@@ -32,7 +32,7 @@ from ..layout.throttle import Throttle
 from ..layout.transitions import CONFIG, DELAY, QUEUES, State
 from ..layout.tree import Tree
 from .gate import Scene
-from .group_modes import WHO_BYTES, Mode, holds, is_claimed, kernel, line_of, mode_of
+from .group_modes import WHO_BYTES, Mode, holds, kernel, line_of, mode_of
 from .group_view import GroupView
 from .in_flight import Unlisted
 
@@ -136,8 +136,7 @@ class _Queue:
         self.is_new = True
         is_fifo = mode is Mode.FIFO
         self._holds = partial(holds, scene, mode, queue)
-        name_of = group_hash if is_fifo else fair_group
-        self.view = GroupView(name_of, is_fifo, partial(is_claimed, scene, queue))
+        self.view = GroupView(group_hash if is_fifo else fair_group, keeps_order=is_fifo)
         self._scene = scene
         self._tree: Tree = scene.tree
         self._path = scene.tree.folder(CONFIG, claims_name(queue))
@@ -190,7 +189,6 @@ class _Queue:
             os.pwrite(fd, self._who, 0)
         with self._noting:
             self._resolve()
-            self.view.look_again()
 
     def _is_due(self) -> bool:
         return time.monotonic() >= self._due
