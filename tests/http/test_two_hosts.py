@@ -134,7 +134,8 @@ def test_each_prefers_its_share_and_a_dead_ones_is_taken_over(hosts: tuple[Host,
 
 def test_a_host_tells_the_metrics_of_its_own_processes(hosts: tuple[Host, Host]) -> None:
     one = hosts[0]
-    names = {path.name.split(":")[0] for path in (one.suite.root / "metrics").iterdir()}
+    # But for the draft of a report that is being replaced.
+    names = {path.name.split(":")[0] for path in (one.suite.root / "metrics").glob("[!.]*")}
     assert names == {"one", "other"}
     lines = one.wire.ask("GET", "/_metrics").body.decode().splitlines()
     up = sorted(line for line in lines if line.startswith("fsmq_process_up{"))
