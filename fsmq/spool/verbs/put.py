@@ -60,8 +60,8 @@ def put(
 ) -> Pending[list[str]]:
     """Write messages, all or none; their ids come from ``finish``, in the order given.
 
-    settings: the queue's, if they have just been read. (That it exists is looked up at the end, of
-        a fifo queue only there.)
+    settings: the queue's, if the caller has just read them. Whether the queue is still there is
+        looked up before the messages are shown.
     collapse: leave out messages whose own id stands in the spool, instead of raising
         DuplicateMessage; and raise Reserved for one that is being put right now.
     batch: that of other puts, to share a sync with them. Abandon all of them, or none.
