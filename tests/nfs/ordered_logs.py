@@ -25,9 +25,9 @@ import click
 from tests.harness.hosts import Host, Hosts
 from tests.harness.log_load import Told, prepare
 from tests.harness.suite import HOME, PATIENCE_S, eventually
-from tests.nfs import stopped_turns
+from tests.nfs import remembered, stopped_turns
 from tests.nfs.export import Export
-from tests.nfs.rivals import Rivals
+from tests.nfs.rivals import Remote, Rivals
 from tests.power.kills import HOSTS
 
 _EXPORTED = Path("/srv/export")
@@ -86,7 +86,9 @@ def main(seconds: int, options: str) -> None:
             export.mount(host, mounted, options)
         print("mounted", flush=True)
         with Rivals(*hosts.others, mounted / "stopped") as rivals:
-            findings = stopped_turns.check(*rivals)
+            second = Remote(hosts.others[1], mounted / "stopped")
+            held.callback(second.close)
+            findings = remembered.check(*rivals, second) + stopped_turns.check(*rivals)
         for finding in findings:
             print(f"{finding.kind}: {finding.text}")
         prepare(_EXPORTED / "spool", "hosts")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 
+from ..layout.filesystem import is_older
 from ..layout.names import UUID7, claims_name, limits_name, sends_name
 from ..layout.transitions import CONFIG, SCHEDULES, TOPICS
 from ..layout.tree import Tree
@@ -28,12 +29,12 @@ def shared_by(name: str) -> str | None:
     return name[1:].removesuffix(ends[0]) if ends and name[0] == "." else None
 
 
-def remove_left_files(tree: Tree, now: float) -> int:
-    """Remove them all; how many. now: in Unix seconds. Raises OSError."""
+def remove_left_files(tree: Tree) -> int:
+    """Remove them all; how many. Raises OSError."""
     topics = (f"{tree.folder(TOPICS)}/{name}" for name in _names(tree, tree.folder(TOPICS)))
-    removed = sum(_remove_drafts(tree, topic, now) for topic in topics)
+    removed = sum(_remove_drafts(tree, topic) for topic in topics)
     for folder in map(tree.folder, (CONFIG, SCHEDULES)):
-        removed += _remove_drafts(tree, folder, now)
+        removed += _remove_drafts(tree, folder)
         for name in _names(tree, folder):
             if name[0] == "." and name.endswith(".lock"):
                 removed += _free(tree, f"{folder}/{name}")
@@ -58,12 +59,12 @@ def _free(tree: Tree, path: str, may: Callable[[], bool] = lambda: True) -> bool
     return False
 
 
-def _remove_drafts(tree: Tree, folder: str, now: float) -> int:
+def _remove_drafts(tree: Tree, folder: str) -> int:
     removed = 0
     for name in _names(tree, folder):
         if _draft.fullmatch(name):
             found = tree.stat(f"{folder}/{name}")
-            if found is not None and now - found.st_ctime >= _OLD_S:
+            if found is not None and is_older(tree, found, _OLD_S):
                 with suppress(OSError):
                     removed += tree.unlink(f"{folder}/{name}")
     return removed

@@ -56,6 +56,14 @@ def examine(tree: Tree) -> Filesystem:
     return Filesystem(kind, is_network(kind), whole, _is_coarse(tree))
 
 
+def is_older(tree: Tree, found: os.stat_result, seconds: float) -> bool:
+    """Whether a file was last changed so long ago, by the clock that its times are of: that of this
+    host may be another one. Raises OSError.
+    """
+    now = tree.stat(".") if tree.touch(".") else None
+    return now is not None and now.st_mtime - found.st_ctime >= seconds
+
+
 def looks_coarse(tree: Tree) -> bool:
     """Whether times are kept to the second only, as far as one can see without writing.
 

@@ -75,6 +75,7 @@ def chain(disk: Disk, log: str, last: Piece, known: list[Piece]) -> list[Piece]:
     log: its UUID. known: pieces that were found before. A file that is missing in between costs its
     own messages: the line behind it says which they are, and what comes before it.
     """
+    disk.tree.refresh(disk.segments)  # else a segment of another host may be remembered as missing
     at = {piece: number for number, piece in enumerate(known)}
     found, carried = [last], Piece()
     while True:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from ..context import Context, Pending, complete
 from ..durability.sync import Syncer
 from ..errors import FsmqError, NoSuchChannel, NoSuchLog
+from ..layout.filesystem import is_older
 from ..layout.names import UUID7
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
@@ -61,12 +62,12 @@ class Upkeep:
 
     def _remove_left(self, folder: str) -> None:
         """Remove drafts whose writers died."""
-        tree, now = self._logs.context.tree, self._logs.context.clock()
+        tree = self._logs.context.tree
         for name in tree.names(folder):
             if _draft.fullmatch(name) is None:
                 continue
             found = tree.stat(f"{folder}/{name}")
-            if found is not None and now - found.st_ctime > LEFT_AFTER_S:
+            if found is not None and is_older(tree, found, LEFT_AFTER_S):
                 tree.rename(f"{folder}/{name}", tree.folder(REMOVE, f".{uuid7()}"))
 
     def _tend_channels(self, log: Log) -> None:

@@ -156,7 +156,7 @@ class FromNew:
 
     def _remove_left(self, now: float) -> float:
         """Remove small files that programs which died have left."""
-        remove_left_files(self._tree, self._context.clock())
+        remove_left_files(self._tree)
         return LEFT_EVERY_S
 
     def _finish(self, now: float) -> float:
