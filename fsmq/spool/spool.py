@@ -53,6 +53,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
         raise UnusableSpool(f"{tried}: {error.strerror}") from error
     tree.network = filesystem.network
     tree.in_place = filesystem.in_place
+    tree.shared = filesystem.shared
     context = Context(
         tree=tree,
         stamps=Stamps(filesystem.coarse),

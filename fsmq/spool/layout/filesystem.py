@@ -48,6 +48,19 @@ class Filesystem(NamedTuple):
         """Whether bytes that are written over others take their place on the disk."""
         return self.kind in _IN_PLACE
 
+    @property
+    def shared(self) -> int:
+        """Flags to open a file with that several hosts write: writes go to the server at once.
+
+        A client of NFS takes what another host has changed for its own writes as long as anybody
+        here has the file open for writing, and goes on to answer from its memory; and it may write
+        more of a page than it was given. So there both go past its memory.
+        """
+        if not self.network:
+            return 0
+        is_nfs = self.kind.startswith("nfs")
+        return os.O_DSYNC | (getattr(os, "O_DIRECT", 0) if is_nfs else 0)
+
 
 def examine(tree: Tree) -> Filesystem:
     """Find out by /proc and by a try. Raises OSError while the disk refuses that."""

@@ -32,8 +32,9 @@ class Tree:
     """An opened root.
 
     ``folders`` puts other paths in the place of the standard folders (the mover's ``--source`` and
-    ``--destination``). ``network``: other hosts may change it. ``in_place``: bytes that are
-    written over others take their place on the disk. All methods raise OSError.
+    ``--destination``). ``network``: other hosts may change it. ``in_place``: bytes that are written
+    over others take their place on the disk. ``shared``: flags to open what hosts write together.
+    All methods raise OSError.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Tree:
                 f"cannot open the root {self.root}: {error.strerror};"
                 " choose another with --root or change its owner"
             ) from error
-        self.network = self.in_place = False
+        self.network, self.in_place, self.shared = False, False, 0
         self.can_noreplace = True  # until a rename shows otherwise
         self._is_ours = create
         if create:

@@ -69,7 +69,7 @@ class LockFile:
     def __init__(self, tree: Tree, path: str, flags: int = os.O_RDWR | os.O_CREAT) -> None:
         self._tree = tree
         self.path = path
-        self._fd = tree.create_with(path, flags)
+        self._fd = tree.create_with(path, flags | tree.shared)
         self._inode = os.fstat(self._fd).st_ino
         self._mutex = threading.Lock()
         self._open.add(self)
@@ -169,15 +169,13 @@ class Hint(LockFile):
         text = " ".join(map(str, end)).encode()
         line = (b"%s %08x" % (text, zlib.crc32(text))).ljust(_HINT_BYTES - 1) + b"\n"
         self.write_bytes(line)
-        if self._tree.network:
-            os.fsync(self._fd)  # other hosts see it
         self._known = line, end
 
 
 def read_hint(tree: Tree, path: str) -> End | None:
     """What a hint says, without the right to write; None if nothing that verifies. OSError."""
     try:
-        fd = tree.open(path)
+        fd = tree.open(path, os.O_RDONLY | tree.shared)
     except FileNotFoundError:
         return None
     try:

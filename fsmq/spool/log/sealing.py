@@ -15,7 +15,7 @@ from .chain import lines_before
 from .disk import Disk
 from .hints import End
 from .record import Line, Piece
-from .segments import SYNCED, File, name_of, open_file
+from .segments import File, name_of, open_file
 from .stretch import walk
 
 
@@ -27,7 +27,7 @@ def create(disk: Disk, number: int, *, may_go_on: bool) -> tuple[int, int]:
 
     Raises OSError, Unavailable.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | (SYNCED if disk.tree.network else 0)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | disk.tree.shared
     while True:
         try:
             path = f"{disk.segments}/{name_of(number)}"

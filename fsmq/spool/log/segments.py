@@ -19,8 +19,6 @@ from .disk import GONE, Disk
 from .hints import End, LockFile
 from .record import FIRST, HEAD_BYTES, Line, any_mark, parse_line
 
-# An NFS client may write more than it was given, of a page that it knows; not with this.
-SYNCED = os.O_DSYNC
 _SEARCHED = 1 << 20  # bytes in which a mark is looked for, if the line is damaged
 _AGAIN_BYTES = 1 << 20
 _AHEAD = bytes(1 << 20)
@@ -155,10 +153,8 @@ def close_on_error(opened: File | LockFile) -> Iterator[None]:
 
 def open_file(disk: Disk, number: int, access: int = os.O_RDONLY, base: int = 0) -> File | None:
     """Open a segment; None if it is not there. base: if its line does not say it. OSError."""
-    if access == os.O_RDWR and disk.tree.network:
-        access |= SYNCED
     try:
-        fd = disk.tree.open(f"{disk.segments}/{name_of(number)}", access)
+        fd = disk.tree.open(f"{disk.segments}/{name_of(number)}", access | disk.tree.shared)
     except OSError as error:
         if error.errno in GONE:
             return None
