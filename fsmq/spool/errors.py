@@ -27,6 +27,7 @@ The tree, with those of the client and of other modules::
     · Retry  [fsmq.spool.claimed]
     · Unavailable
       · IdHeld  [fsmq.spool.verbs.by_id]
+      · LockHeld  [fsmq.spool.durability.locks]
       · LogFull
       · QueueFull
       · Unlisted  [fsmq.spool.limits.in_flight]

@@ -17,11 +17,12 @@ from fsmq.spool import Spool
 from fsmq.spool.durability import ids
 from fsmq.spool.durability.locks import lock
 from fsmq.spool.durability.send_lines import PATIENCE_S, lock_sends
+from fsmq.spool.durability.settings_lock import LOG
 from fsmq.spool.durability.sync import Group
 from fsmq.spool.errors import Unavailable
 from fsmq.spool.layout.given_ids import link_name
 from fsmq.spool.layout.names import claims_name
-from fsmq.spool.layout.transitions import CONFIG
+from fsmq.spool.layout.transitions import CONFIG, SCHEDULES
 from tests.harness.suite import Suite
 from tests.http.helpers import Answer, Wire
 from tests.http.inside import Inside
@@ -165,6 +166,34 @@ def test_ids_that_are_waited_for_keep_nobody_else(suite: Suite) -> None:
         assert not any(one.done() for one in waiting)
         are_told_to_wait(waiting)
         assert time.monotonic() - since < 10.0
+
+
+def test_changes_of_settings_that_wait_keep_nobody_else(suite: Suite) -> None:
+    """Of a queue, a log and a schedule, by more clients than there are threads."""
+    names = (".stuck.lock", f".{LOG}stuck.lock")
+    schedule = json.dumps({"cron": "30 3 * * *", "queue": "free", "body": "x"}).encode()
+    with (
+        ExitStack() as stack,
+        Spool(suite.root, delivers=False) as stopped,
+    ):
+        asked = Asked(suite.url, stack)
+        paths = [stopped.tree.folder(CONFIG, name) for name in names]
+        for path in (*paths, stopped.tree.folder(SCHEDULES, ".stuck.lock")):
+            held = lock(stopped.tree, path, os.O_CREAT)
+            assert held is not None
+            stack.callback(held.unlock)
+        waiting = []
+        for _ in range(5):
+            waiting += [
+                asked.ask("PUT", "/stuck"),
+                asked.ask("DELETE", "/stuck"),
+                asked.ask("PUT", "/_logs/stuck"),
+                asked.ask("PUT", "/_schedules/stuck", schedule),
+            ]
+        time.sleep(0.2)
+        others_are_prompt(suite)
+        assert [one.result() for one in waiting if one.done()] == []
+        are_told_to_wait(waiting)
 
 
 def test_many_whose_sync_fails_leave_the_queue_to_the_next(

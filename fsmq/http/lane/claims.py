@@ -152,7 +152,7 @@ class QuickClaims(ABC):
         self, requests: list[Request], room: _Room, steps: Steps[Pending[list[Message]]]
     ) -> None:
         try:
-            pending = await self._service.in_thread(finish, steps)
+            pending = await self._service.threads.run_once(finish, steps)
         except FsmqError:
             room.close()
             self._hand_over(requests)

@@ -70,7 +70,7 @@ class Runner:
         except StopIteration as end:
             result: T = end.value
             return result
-        return await self.in_thread(finish, steps)
+        return await self.threads.run_once(finish, steps)
 
     async def gently(self, things: Iterable[T], do: Callable[[T], object]) -> None:
         """Do something short with each of many things; the others get their turn in between."""
@@ -90,7 +90,7 @@ class Runner:
         if light:
             return await self._commits.complete(pending)
         await self._commits.sync(pending)
-        return await self.in_thread(pending.finish)
+        return await self.threads.run_once(pending.finish)
 
     def then(
         self,

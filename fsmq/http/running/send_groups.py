@@ -64,7 +64,7 @@ class SendGroups:
         over = asyncio.Event()
         self.join(pending, over.set, light=light)
         await over.wait()
-        return pending.end() if light else await self._threads.run(pending.end)
+        return pending.end() if light else await self._threads.run_once(pending.end)
 
     def join(self, pending: Pending[Any], end: _End, *, light: bool = True) -> None:
         """Send what a verb has for fifo queues, and call ``end``, which finishes the verb."""
@@ -100,7 +100,7 @@ class SendGroups:
             group.enter()
         except Unrecovered:
             try:
-                await self._threads.run(group.enter)
+                await self._threads.run_once(group.enter)
             except Unsent:
                 await asyncio.sleep(_LONG_PAUSE_S)  # it is not cheap to try again
                 raise
@@ -123,7 +123,7 @@ class SendGroups:
         self, group: Group, pendings: list[Pending[Any]], end: Callable[[Exception | None], None]
     ) -> None:
         try:
-            await self._threads.run(group.run, pendings, self._syncer)
+            await self._threads.run_once(group.run, pendings, self._syncer)
         except Exception as error:
             end(error)
         else:

@@ -6,7 +6,13 @@ import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
+
+from fsmq.spool.durability.locks import LockHeld, without_waiting
+from fsmq.spool.durability.settings_lock import PATIENCE_S as SETTINGS_PATIENCE_S
+
+from .patience import Patience
 
 T = TypeVar("T")
 
@@ -17,9 +23,17 @@ class Threads:
     def __init__(self, workers: int, begin: Callable[[], None] | None = None) -> None:
         self._pool = ThreadPoolExecutor(workers, "fsmq-fetch", initializer=begin)
         self._shared: dict[Hashable, asyncio.Future[Any]] = {}
+        self._patience = Patience()
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
-        """Run something that takes long, and wait for it."""
+        """Run something that takes long, and wait for it; from its beginning again, as long as
+        another process has a lock of settings that it needs. Raises LockHeld.
+        """
+        attempt = partial(self.run_once, without_waiting, function, *arguments)
+        return await self._patience.until_free(attempt, LockHeld, SETTINGS_PATIENCE_S)
+
+    async def run_once(self, function: Callable[..., T], *arguments: object) -> T:
+        """The same for what cannot begin again: it waits for locks in its thread."""
         loop = asyncio.get_running_loop()
         context = copy_context()  # the journal tells which dialect a step came through
         return await loop.run_in_executor(self._pool, lambda: context.run(function, *arguments))

@@ -19,6 +19,7 @@ import re
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import TypeVar
 
 from ..errors import Unavailable, is_full
@@ -34,6 +35,20 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 T = TypeVar("T")
 _name = re.compile(r"\..+:[^:]+:own")
+_waits: ContextVar[bool] = ContextVar("waits", default=True)
+
+
+class LockHeld(Unavailable):
+    """Another process has a lock of settings; it may be stopped."""
+
+
+def without_waiting(function: Callable[..., T], *arguments: object) -> T:
+    """Call a function, in which ``wait_for`` waits for nobody."""
+    token = _waits.set(False)
+    try:
+        return function(*arguments)
+    finally:
+        _waits.reset(token)
 
 
 def is_reservation(name: str) -> bool:
@@ -176,22 +191,28 @@ def patiently(attempt: Callable[[], T], patience_s: float, pause_s: float = 0.00
     return found
 
 
+def wait_for(attempt: Callable[[], T | None], patience_s: float, why: str) -> T:
+    """Try for a lock until it is there. Raises LockHeld, which tells why, if that takes so long."""
+    found = patiently(attempt, patience_s if _waits.get() else 0.0)
+    if not found:
+        raise LockHeld(why)
+    return found
+
+
 def hold(tree: Tree, path: str, patience_s: float, *, even_if_full: bool = False) -> Lock | None:
     """Lock a file, created where it is missing; None where there are no locks.
 
     even_if_full: None, too, where there is no room for the file.
 
-    Raises Unavailable if another process has it for so long, OSError.
+    Raises LockHeld if another process has it for so long, OSError.
     """
+    why = f"another process holds {tree.root / path}: it may be stopped"
     try:
-        held = patiently(lambda: lock(tree, path, os.O_CREAT), patience_s)
+        return wait_for(lambda: lock(tree, path, os.O_CREAT), patience_s, why)
     except OSError as error:
         if error.errno in NO_LOCKS or (even_if_full and is_full(error)):
             return None
         raise
-    if held is None:
-        raise Unavailable(f"another process holds {tree.root / path}: it may be stopped")
-    return held
 
 
 def is_stale(tree: Tree, name: str) -> bool:

@@ -11,16 +11,16 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import Unavailable, is_full
+from ..errors import is_full
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from .ids import Held
-from .locks import NO_LOCKS, hold, patiently
+from .locks import NO_LOCKS, hold, wait_for
 
 # Before the name of a log, whose channels it has, too, of a topic, or of the queue that stands for
 # those between which messages are moved. No queue's name begins so.
 LOG, TOPIC, MOVES = "_log:", "_topic:", "_moves:"
-_PATIENCE_S = 5.0
+PATIENCE_S = 5.0
 
 
 @contextmanager
@@ -31,11 +31,11 @@ def settings_held(
 
     Where there are no locks it goes on without; on a full disk, too, unless it ``writes``.
 
-    Raises Unavailable, OSError.
+    Raises LockHeld, OSError.
     """
     path = tree.folder(CONFIG, f".{name}.lock")
     held = hold(
-        tree, path, _PATIENCE_S if patience_s is None else patience_s, even_if_full=not writes
+        tree, path, PATIENCE_S if patience_s is None else patience_s, even_if_full=not writes
     )
     try:
         yield
@@ -52,15 +52,13 @@ def no_ids(tree: Tree, queue: str) -> Iterator[None]:
     """Let nobody change meanwhile which message has an id of a queue, if it has an index.
 
     So whoever is stopped with an id meets no later index of that name when it goes on. Where there
-    are no locks, or no room for one, it goes on without. Raises Unavailable, OSError.
+    are no locks, or no room for one, it goes on without. Raises LockHeld, OSError.
     """
     with Held(tree) as held:
+        why = f"another process holds an id of queue {queue!r}: it may be stopped"
         try:
-            is_ours = patiently(lambda: held.take_all(queue), _PATIENCE_S)
+            wait_for(lambda: held.take_all(queue), PATIENCE_S, why)
         except OSError as error:
             if not is_full(error) and error.errno not in (errno.ENOENT, *NO_LOCKS):
                 raise
-            is_ours = True
-        if not is_ours:
-            raise Unavailable(f"another process holds an id of queue {queue!r}: it may be stopped")
         yield

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..context import Context
-from ..durability.locks import Lock, lock, patiently
-from ..errors import FsmqError, InvalidValue, NoSuchSchedule, Unavailable, as_unavailable
+from ..durability.locks import Lock, lock, wait_for
+from ..errors import FsmqError, InvalidValue, NoSuchSchedule, as_unavailable
 from ..layout import documents
 from ..layout.names import UUID7, split_staged
 from ..layout.transitions import SCHEDULES
@@ -107,11 +107,9 @@ class ScheduleFiles:
         return lock(self._tree, self._tree.folder(SCHEDULES, f".{name}.lock"), os.O_CREAT)
 
     def lock_patiently(self, name: str) -> Lock:
-        """The same, however long a mover is at it. Raises Unavailable, too."""
-        held = patiently(lambda: self.lock(name), _PATIENCE_S)
-        if held is None:
-            raise Unavailable(f"another process works on the schedule {name!r} right now")
-        return held
+        """The same, however long a mover is at it. Raises LockHeld, too."""
+        why = f"another process works on the schedule {name!r} right now"
+        return wait_for(lambda: self.lock(name), _PATIENCE_S, why)
 
     def read(self, name: str) -> ScheduleSettings:
         """What a schedule's file says. Raises NoSuchSchedule, InvalidValue, too."""
