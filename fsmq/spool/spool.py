@@ -37,7 +37,7 @@ from .records.journal import Journal, is_kept
 from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
 from .unsynced import Unsynced
-from .verbs import creation, removal, subscribing
+from .verbs import creation, deletion, subscribing
 from .views.census import Census
 from .views.counts import Counts, Depths, Overview, count, survey
 
@@ -201,7 +201,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue and all its messages. Raises NoSuchQueue."""
-        self.complete(removal.delete_queue(self.context, name))
+        self.complete(deletion.delete_queue(self.context, name))
 
     def settings(self, name: str) -> QueueSettings:
         """A queue's settings. Raises InvalidValue, NoSuchQueue, Unavailable."""

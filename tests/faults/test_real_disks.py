@@ -17,7 +17,7 @@ from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.verbs import removal
+from fsmq.spool.verbs import deletion
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 from tests.spool.crashing import leave
@@ -197,20 +197,20 @@ def crowded(request: pytest.FixtureRequest, disk: Path) -> Iterator[Spool]:
         yield spool
 
 
-@pytest.mark.parametrize("few", [removal._FEW, 0], ids=["few", "many"])
+@pytest.mark.parametrize("few", [deletion._FEW, 0], ids=["few", "many"])
 def test_a_full_disk_can_be_purged(
     crowded: Spool, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "_FEW", few)
+    monkeypatch.setattr(deletion, "_FEW", few)
     crowded.queue("q").purge()
     assert crowded.counts("q").total == 0
 
 
-@pytest.mark.parametrize("few", [removal._FEW, 0], ids=["few", "many"])
+@pytest.mark.parametrize("few", [deletion._FEW, 0], ids=["few", "many"])
 def test_a_queue_can_be_deleted_on_a_full_disk(
     crowded: Spool, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "_FEW", few)
+    monkeypatch.setattr(deletion, "_FEW", few)
     crowded.delete_queue("q")
     assert crowded.queues() == []
     assert not list((crowded.tree.root / "delay").iterdir())

@@ -31,7 +31,7 @@ from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import commit, is_committed
 from fsmq.spool.staging.part import Job, Part
-from fsmq.spool.verbs import creation, dedup, removal, subscribing
+from fsmq.spool.verbs import creation, dedup, deletion, subscribing
 from tests.replay.dead import DEAD_VERBS, DeadPromise, DoesDead
 from tests.replay.given import ID_VERBS, DoesIds, GivenPromise
 from tests.replay.recorder import Recorder
@@ -760,7 +760,7 @@ VERBS = (*VERBS, *sorted(WIDE), *ID_VERBS, *DEAD_VERBS)
 
 def _at_once() -> AbstractContextManager[object]:
     """Let ready messages go at once, as many do: by one rename of their folder."""
-    return mock.patch.object(removal, "_FEW", 0)
+    return mock.patch.object(deletion, "_FEW", 0)
 
 
 def run_job(spool: Spool, number: int, body: bytes) -> str:

@@ -20,7 +20,7 @@ from fsmq.spool import (
     Spool,
     Unavailable,
 )
-from fsmq.spool.verbs import removal
+from fsmq.spool.verbs import deletion
 from fsmq.spool.verbs.subscribing import describe_topic
 from tests.spool.helpers import visible
 
@@ -253,7 +253,7 @@ def _queues_in_use(
         _use_the_last(spool)
         return
     if way == "many":
-        removal._FEW = 0
+        deletion._FEW = 0
     try:
         for index in range(rounds):
             jobs = spool.queue(f"use-{index:04}", create=True)

@@ -12,7 +12,7 @@ from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool
 from fsmq.spool.durability.dotnames import recover as recover_dot_names
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.verbs import removal
+from fsmq.spool.verbs import deletion
 from tests.spool.crashing import leave, run_and_die
 from tests.spool.helpers import Clock, visible
 
@@ -230,11 +230,11 @@ def test_a_removal_that_was_acknowledged_stays(root: Path, clock: Clock) -> None
             assert left == {}
 
 
-@pytest.mark.parametrize("few", [removal._FEW, 0], ids=["few", "many"])
+@pytest.mark.parametrize("few", [deletion._FEW, 0], ids=["few", "many"])
 def test_a_purge_that_was_acknowledged_leaves_nothing(
     root: Path, clock: Clock, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "_FEW", few)
+    monkeypatch.setattr(deletion, "_FEW", few)
     for acknowledged, tree in crashes(root, clock, lambda spool: jobs(spool).purge()):
         left = recover(tree, clock)
         assert left.items() <= BODIES.items()
@@ -242,11 +242,11 @@ def test_a_purge_that_was_acknowledged_leaves_nothing(
             assert left == {}
 
 
-@pytest.mark.parametrize("few", [removal._FEW, 0], ids=["few", "many"])
+@pytest.mark.parametrize("few", [deletion._FEW, 0], ids=["few", "many"])
 def test_a_deletion_can_be_tried_again_until_nothing_is_left(
     root: Path, clock: Clock, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "_FEW", few)
+    monkeypatch.setattr(deletion, "_FEW", few)
     for acknowledged, tree in crashes(root, clock, lambda spool: spool.delete_queue("jobs")):
         if acknowledged:
             assert visible(tree) == []

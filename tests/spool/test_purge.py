@@ -16,7 +16,7 @@ from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.durability import new_names
 from fsmq.spool.index.events import Event, Events, Kind
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.verbs import removal
+from fsmq.spool.verbs import deletion
 from tests.harness.rounds import part_of
 from tests.spool import racing
 from tests.spool.helpers import tree_of, visible
@@ -29,7 +29,7 @@ ROUNDS = part_of(6, 40)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How ready messages go: one by one, or at once."""
     if request.param == "many":
-        monkeypatch.setattr(removal, "_FEW", 0)
+        monkeypatch.setattr(deletion, "_FEW", 0)
     return str(request.param)
 
 

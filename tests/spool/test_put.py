@@ -32,6 +32,7 @@ from fsmq.spool.fsck import check
 from fsmq.spool.layout import names
 from fsmq.spool.layout.message import pack_header, unpack
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, tree_of, visible
 
@@ -530,3 +531,18 @@ def test_a_removed_folder_is_made_again(jobs: Queue, root: Path) -> None:
 @pytest.mark.parametrize("error", [InvalidValue("a", "b"), NoSuchQueue("q"), QueueFull("q", 1)])
 def test_all_errors_have_one_base(error: Exception) -> None:
     assert isinstance(error, FsmqError)
+
+
+def test_that_an_id_is_in_use_is_told_behind_a_sync(spool: Spool, jobs: Queue, root: Path) -> None:
+    """Who has brought its message there may not have synced that yet."""
+    jobs.put(b"x", id="x")
+    pending = spool.unsynced.put("jobs", [NewMessage(b"x", id="x")])
+    assert pending.work.folders >= {"new", "delay", "queues/jobs"}
+    with pytest.raises(DuplicateMessage):
+        spool.complete(pending)
+    spool.create_queue(write_side("dups"))
+    spool.create_queue(read_side("dups"))
+    spool.complete(spool.unsynced.dedup_send("dups", [b"x"]))
+    again = spool.unsynced.dedup_send("dups", [b"x"])
+    assert again.work.folders >= {"new", "delay", f"queues/{write_side('dups')}"}
+    assert spool.complete(again) == []

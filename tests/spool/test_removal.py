@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, Unavailable
+from fsmq.spool.context import Context
 from fsmq.spool.layout.transitions import Transition
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import reap
+from fsmq.spool.verbs import latch, removal
 from tests.spool.helpers import Clock, await_a_later_ctime, nest, tree_of, visible
 
 
@@ -263,6 +265,29 @@ def test_a_message_that_is_never_where_it_is_looked_for_is_removed_all_the_same(
     restless = Restless(root, monkeypatch, 5)
     assert jobs.remove("x") == 1
     assert restless.left == 0
+    assert visible(root) == []
+
+
+def test_a_known_one_that_is_never_where_it_is_looked_for_is_removed_all_the_same(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As consumers remove what they commit."""
+    jobs.put(b"x", id="x")
+    spool.deliver()
+    inode, left = (root / "queues" / "jobs" / "x").stat().st_ino, [5]
+    places = [root / "queues" / "jobs" / "x", root / "delay" / "jobs:x"]
+
+    def escaping(context: Context, path: str) -> latch.Pinned | None:
+        if left[0] and (root / path).exists():
+            left[0] -= 1
+            [other] = [place for place in places if place != root / path]
+            (root / path).rename(other)
+        return latch.pin(context, path)
+
+    monkeypatch.setattr(removal, "pin", escaping)
+    known = [lambda context, fd, found: found.st_ino == inode]
+    pending = removal.remove(spool.context, "jobs", ["x"], known)
+    assert (spool.complete(pending), left) == ([True], [0])
     assert visible(root) == []
 
 

@@ -25,7 +25,7 @@ from ..layout.names import facts, is_queue
 from ..layout.transitions import IDS, INDEX_TRASH, REMOVE
 from ..layout.tree import STRAY
 from ..layout.uuids import uuid7
-from ..verbs.removal import leaving
+from ..verbs.deletion import leaving
 from .messages import Scene, hidden, stray
 from .report import Fault, Finding, Kind, Severity
 

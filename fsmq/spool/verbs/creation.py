@@ -12,7 +12,7 @@ from ..layout.names import check_queue
 from ..layout.settings import DEFAULTS, SETTINGS, QueueSettings
 from ..layout.settings_store import settings_in
 from ..layout.transitions import IDS, QUEUES
-from .removal import forget
+from .deletion import forget
 
 # Called under the lock with the settings as they stand, and all members of their file: it gives the
 # members that are to be others, or raises.

@@ -22,16 +22,15 @@ from ..layout.names import check_queue, entry, split_entry
 from ..layout.transitions import CONFIG, DELAY, NEW, PURGED, QUEUES, REMOVE
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
-from .removal import (
+from .deletion import (
     PROGRESS_STEP,
     await_claims,
     has_few,
     purge_folder,
     purge_ready,
-    removal_work,
-    remove_one,
     sync_afterwards,
 )
+from .removal import removal_work, remove_one
 
 # With all events one look is enough. Without them (on a network filesystem, if no watches are left,
 # or if the kernel lost some) it takes at least two, and at most this many: puts may never end.

@@ -33,7 +33,7 @@ from ..layout.tree import Tree
 from ..records.journal import Details
 from ..views.counts import Depths
 from .draft import drafts
-from .removal import remove_known
+from .removal import remove_known, work_of
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000
@@ -79,19 +79,29 @@ def put(
                 raise NoSuchQueue(queue)
         checked = drafts(context, messages, settings)
         depths.admit(queue, settings.max_depth, len(checked))
-        batch = batch or Batch(context.tree)
+        shared = batch or Batch(context.tree)
         if settings.fifo:
             send = Send(queue, checked)
-            return Pending(batch.work, partial(_sent, context, send), sends=[send])
-        staging = Staging(context, queue, collapse, batch)
+            return Pending(shared.work, partial(_sent, context, send), sends=[send])
+        staging = Staging(context, queue, collapse, shared)
         try:
             staging.write_all(checked)
+        except DuplicateMessage as error:
+            staging.abandon()
+            if batch is not None:
+                raise
+            return Pending(work_of(context.tree, queue), partial(_raise, error))
         except BaseException:
             staging.abandon()
             raise
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
     return Pending(staging.work, staging.publish, staging.abandon)
+
+
+def _raise(error: DuplicateMessage) -> list[str]:
+    """Tell that an id is in use. Who brought its message there may not have synced that."""
+    raise error
 
 
 def _sent(context: Context, send: Send) -> list[str]:
@@ -155,6 +165,7 @@ class Staging:
                 self._write(draft)
             except DuplicateMessage as error:
                 if self._collapse:
+                    self.work.folders |= work_of(self._tree, self._queue).folders
                     continue
                 error.index = index if len(drafts) > 1 else None
                 raise
