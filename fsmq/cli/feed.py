@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import click
 
@@ -38,20 +39,27 @@ class Feeding:
         queue = place.queue(self._queue)
         channel = opened.channel(self._channel)
         channel.create(self._start)
-        feed = Feed(channel, queue, log, opened.stats().uuid)
-        brought = 0
-        while True:
-            # What another one claimed, who may be dead, comes back when the claim ends.
-            waits = self._follow or channel.state().in_flight > 0
-            number = self._step(feed, _WAIT_S if waits else 0.0)
-            brought += number
-            if not number and not waits:
-                break
+        with Feed(channel, queue, log, opened.stats().uuid) as feed:
+            brought = self._all(feed, lambda: channel.state().in_flight > 0)
         if as_json:
             told = {"log": log, "channel": channel.name, "queue": self._queue}
             output.document({**told, "messages": brought})
         else:
             report(f"{many(brought, 'message')} from {log} to {self._queue}")
+
+    def _all(self, feed: Feed, is_held: Callable[[], bool]) -> int:
+        """Bring all that there is, or go on until somebody ends it; how many were brought.
+
+        is_held: whether some of it was claimed by others.
+        """
+        brought = 0
+        while True:
+            # What another one claimed, who may be dead, comes back when the claim ends.
+            waits = self._follow or is_held()
+            number = self._step(feed, _WAIT_S if waits else 0.0)
+            brought += number
+            if not number and not waits:
+                return brought
 
     def _step(self, feed: Feed, wait: float) -> int:
         try:

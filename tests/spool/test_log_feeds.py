@@ -205,7 +205,37 @@ def log(spool: Spool) -> Log:
 def feed(spool: Spool, log: Log, wait: float = 0.0) -> int:
     channel = log.channel("mails")
     channel.create("first")
-    return Feed(channel, spool.queue("mails"), log.name, log.stats().uuid).step(wait)
+    with Feed(channel, spool.queue("mails"), log.name, log.stats().uuid) as feeding:
+        return feeding.step(wait)
+
+
+def test_what_a_full_queue_could_not_take_is_no_delivery_more(spool: Spool, log: Log) -> None:
+    """Its consumers are away for long: nothing is wrong with the messages."""
+    channel = log.channel("mails")
+    channel.create("first", max_deliveries=3, on_poison="skip")
+    log.publish_many([b"%d" % number for number in range(600)])
+    spool.configure("mails", {"max_depth": 10})
+    spool.queue("mails").put_many([b"x"] * 10)
+    with Feed(channel, spool.queue("mails"), log.name, log.stats().uuid) as feeding:
+        for _ in range(5):
+            with pytest.raises(QueueFull):
+                feeding.step()
+        assert channel.state().in_flight == 600
+        spool.queue("mails").purge()
+        spool.configure("mails", {"max_depth": None})
+        assert feeding.step() == 600
+        assert feeding.step() == 0
+    assert len(claimed(spool, "mails")) == 600
+    assert (channel.state().lag, channel.state().skipped) == (0, 0)
+
+
+def test_what_is_kept_is_released_at_the_end(spool: Spool, log: Log) -> None:
+    log.publish(b"waits")
+    spool.configure("mails", {"max_depth": 1})
+    spool.queue("mails").put(b"x")
+    with pytest.raises(QueueFull):
+        feed(spool, log)
+    assert log.channel("mails").state().in_flight == 0
 
 
 def test_a_channel_feeds_a_queue(spool: Spool, log: Log) -> None:

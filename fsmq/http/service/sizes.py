@@ -34,12 +34,17 @@ class Sizes:
                 if outcome.cancelled() or outcome.exception() is not None:
                     self._counts.pop(queue, None)
                     return
-                cost = loop.time() - started
-                fresh = loop.time() + _THROTTLE.pause(cost)
-                self._counts[queue] = (fresh, outcome)
+                pause = _THROTTLE.pause(loop.time() - started)
+                self._counts[queue] = (loop.time() + pause, outcome)
+                loop.call_later(pause, self._forget, queue, outcome)
 
             running.add_done_callback(done)
         return await asyncio.shield(running)
+
+    def _forget(self, queue: str, counts: asyncio.Future[Counts]) -> None:
+        """Keep nothing of a queue that nobody asks about."""
+        if self._counts.get(queue, (0.0, None))[1] is counts:
+            del self._counts[queue]
 
     async def total(self, queue: str) -> int:
         """How many messages a queue has in all states: exact, but for NFS, where it is listed."""

@@ -7,9 +7,17 @@ log and offset determine: what is put again after a crash is found there, and no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, Protocol, Self
 
-from ..errors import DuplicateMessage, FsmqError, InvalidValue, MessageTooLarge
+from ..errors import (
+    ClaimVoid,
+    DuplicateMessage,
+    FsmqError,
+    InvalidValue,
+    MessageTooLarge,
+    NotInFlight,
+)
 from ..layout.message import NewMessage
 from ..layout.uuids import derived_uuid7
 from .handed import Handing
@@ -45,7 +53,9 @@ class Feed:
     """Brings the messages of a channel to a queue, at least once. log, uuid: whose messages.
 
     A second copy of a message is stored only if it was removed from the queue before a crash
-    between the put and the done was made good.
+    between the put and the done was made good. Messages that the queue could not take, since it is
+    full or its disk refuses, are kept for the next step: to hand them out again would count as one
+    delivery more. Close it.
     """
 
     def __init__(self, channel: Source, queue: Target, log: str, uuid: str) -> None:
@@ -53,26 +63,51 @@ class Feed:
         self._queue = queue
         self._log = log
         self._uuid = uuid
+        self._kept: list[Any] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release what is kept for the next step."""
+        kept, self._kept = self._kept, []
+        if kept:
+            with suppress(NotInFlight, ClaimVoid):
+                self._channel.release(*kept)
 
     def step(self, wait: float = 0.0) -> int:
-        """Bring what can be claimed now, 1000 messages at most; how many were claimed.
+        """Bring what can be claimed now, 1000 messages at most; how many were brought, or refused.
 
-        wait: seconds to wait for a first one. What the queue refuses is released, and counts as a
-        delivery: the channel's max_deliveries and on_poison say what becomes of it.
+        wait: seconds to wait for a first one. What the queue refuses because of what it is, is
+        released, and counts as a delivery: the channel's max_deliveries and on_poison say what
+        becomes of it.
 
-        Raises what a claim and a put raise; then the rest is released.
+        Raises what a claim and a put raise; then the rest is kept for the next step.
         """
-        messages = list(self._channel.claim(_AT_A_TIME, None, wait))
+        messages = self._renewed() or list(self._channel.claim(_AT_A_TIME, None, wait))
         left = messages
-        try:
-            while left:
-                part, left = left[:_PART], left[_PART:]
-                self._bring(part)
-        except BaseException:
-            if left:
-                self._channel.release(*left)
-            raise
+        while left:
+            self._kept = left
+            part, left = left[:_PART], left[_PART:]
+            self._bring(part)
+            self._kept = left
         return len(messages)
+
+    def _renewed(self) -> list[Any]:
+        """What is kept, for as long as a claim holds; nothing if the claims have ended."""
+        kept, self._kept = self._kept, []
+        if kept:
+            try:
+                self._channel.renew(*kept)
+            except (NotInFlight, ClaimVoid):
+                return []
+            except FsmqError:
+                self._kept = kept
+                raise
+        return kept
 
     def _bring(self, part: list[Any]) -> None:
         """Put messages, and finish them before others are put: who works on the queue may have
@@ -81,9 +116,6 @@ class Feed:
             self._queue.put_many([self._copy(one) for one in part])
         except FsmqError:
             self._one_by_one(part)
-        except BaseException:
-            self._channel.release(*part)
-            raise
         else:
             self._channel.done(*part)
 
@@ -111,9 +143,7 @@ class Feed:
                 self._channel.done(*stored)
             if refused:
                 self._channel.release(*refused, delay=_REFUSED_S)
-            rest = messages[len(stored) + len(refused) :]
-            if rest:
-                self._channel.release(*rest)
+            self._kept = self._kept[len(stored) + len(refused) :]
 
     def _copy(self, message: LogMessage) -> NewMessage:
         seed = f"{self._uuid} {message.offset}".encode()
