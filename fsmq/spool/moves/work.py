@@ -114,7 +114,8 @@ class MoveWork:
     def _redrive(self) -> Generator[None, None, None]:
         move = self.move
         if move.total is None:
-            names = move.ids or browse.ids(self._context, move.source, State.READY)
+            all_of_it = browse.ids(self._context, move.source, State.READY)
+            names = all_of_it if move.ids is None else move.ids
             found = {name: buried_at(self._context, move.source, name) for name in names}
             write_found(self._tree, move.ref, found)
         else:

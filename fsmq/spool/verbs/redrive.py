@@ -98,7 +98,7 @@ class Redrive:
 
     def _is_meant(self, letter: DeadLetter | None, message_id: str) -> bool:
         """Whether it is the letter that was found: it may have come back, and failed once more."""
-        return not self.found or self.found[message_id] == (letter and letter.at)
+        return self.found is None or self.found[message_id] == (letter and letter.at)
 
     def _bring(self, target: str, ids: Sequence[str]) -> None:
         """Redrive messages to one queue. Raises NoSuchQueue, OSError."""
@@ -143,7 +143,7 @@ class Redrive:
         try:
             if not stat.S_ISREG(latched.found.st_mode):
                 return _Outcome.GONE
-            if self.found or self.to is None:
+            if self.found is not None or self.to is None:
                 letter = dead_letter.read(latched.fd)
                 if not self._is_meant(letter, message_id):
                     return _Outcome.GONE
