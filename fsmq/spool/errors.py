@@ -239,6 +239,10 @@ class LogFull(Unavailable):
         super().__init__(f"log {log!r} is full: its channels are too far behind", 10)
 
 
+class InUse(Unavailable):
+    """Another process holds what this needs: it may be stopped."""
+
+
 class NoRoom(FsmqError):
     """There is no memory for a message now; nothing was begun."""
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from ..errors import Unavailable, is_full
+from ..errors import InUse, is_full
 from ..layout.names import reservation
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
@@ -181,7 +181,7 @@ def hold(tree: Tree, path: str, patience_s: float, *, even_if_full: bool = False
 
     even_if_full: None, too, where there is no room for the file.
 
-    Raises Unavailable if another process has it for so long, OSError.
+    Raises InUse if another process has it for so long, OSError.
     """
     try:
         held = patiently(lambda: lock(tree, path, os.O_CREAT), patience_s)
@@ -190,7 +190,7 @@ def hold(tree: Tree, path: str, patience_s: float, *, even_if_full: bool = False
             return None
         raise
     if held is None:
-        raise Unavailable(f"another process holds {tree.root / path}: it may be stopped")
+        raise InUse(f"another process holds {tree.root / path}: it may be stopped")
     return held
 
 
