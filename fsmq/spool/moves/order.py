@@ -22,6 +22,8 @@ from ..layout.throttle import check_rate
 from ..layout.transitions import MOVES
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
+from ..verbs.creation import create
+from ..verbs.dedup import read_side, write_side
 from ..verbs.move import check_order
 
 Status = Literal["in_progress", "complete", "error", "stopped"]
@@ -93,7 +95,8 @@ class What:
 def begin(context: Context, source: str, target: str, what: What) -> Move:
     """Begin a move, durably; some process makes it with a MoveRunner.
 
-    The queues need not exist: the target is created, and a missing source counts as empty.
+    The queues need not exist: the target is created, and a missing source counts as empty. Who
+    makes the move creates nothing, so a target that is deleted from now on stays deleted.
 
     Raises:
         InvalidValue, Unavailable
@@ -119,6 +122,8 @@ def begin(context: Context, source: str, target: str, what: What) -> Move:
         raise InvalidValue("ids", "go with neither dedup nor count")
     with as_unavailable(f"cannot begin a move from {source!r}"):
         check_order(context, source, target)
+        for queue in (write_side(target), read_side(target)) if what.dedup else (target,):
+            create(context, queue)
         save(context.tree, move)
     return move
 

@@ -36,7 +36,6 @@ from ..layout.transitions import (
     Transition,
 )
 from ..verbs import move as moving
-from ..verbs.creation import create
 from ..verbs.dedup import read_side, write_side
 from ..verbs.links_of_move import PART, Turns, index_folders, receiving
 from ..verbs.redrive import Redrive, Redriven, buried_at
@@ -152,8 +151,6 @@ class MoveWork:
             # The source's read side is appended to the write side, too: it collapses there again.
             target = write_side(move.target)
             pairs = [(read_side(move.source), target), (write_side(move.source), target)]
-            create(self._context, read_side(move.target))
-        create(self._context, pairs[0][1])
         found = self._found(pairs)
         total = len(found) if move.count is None else min(len(found), move.count)
         self._begin(total, max((_age(one.message_id) for one in found), default=""))
