@@ -169,13 +169,13 @@ class ScheduleFiles:
     def state(self, name: str) -> ScheduleState:
         """A schedule as it stands. Raises NoSuchSchedule, Unavailable."""
         with as_unavailable(f"cannot read the schedule {name!r}"):
+            now = self._context.clock()
             try:
                 schedule = self.read(name)
-            except InvalidValue as error:
+                marker = self.marker(name)
+                done = self.done_until(name, schedule)
+            except (InvalidValue, PermissionError) as error:  # of another user
                 return ScheduleState(name, None, problem=str(error))
-            now = self._context.clock()
-            marker = self.marker(name)
-            done = self.done_until(name, schedule)
             last = None if marker is None else marker.last
             problem = self._problem(schedule, done, now)
             upcoming = None if schedule.paused else schedule.crontab.next(max(done, now))
