@@ -59,6 +59,7 @@ def test_outcomes_of_moves_are_removed(shared: Path) -> None:
 def test_queues_are_counted(shared: Path) -> None:
     with Spool(shared, sync="none") as spool:
         spool.create_queue("theirs")
+    os.chown(shared / "queues" / "theirs", *os.stat(shared)[4:6])
     put_unreadable(shared / "config" / "theirs.json")
     assert told(shared, lambda spool: list(spool.survey())) == "['jobs']"
 
@@ -105,7 +106,7 @@ def test_a_topic_is_published_to(shared: Path) -> None:
         spool.create_topic("news")
         spool.create_queue("theirs")
     for path in (shared / "topics" / "news", shared / "queues" / "theirs"):
-        os.chown(path, *(os.stat(shared)[4:6]))
+        os.chown(path, *os.stat(shared)[4:6])
     put_unreadable(shared / "topics" / "news" / "theirs")
 
     def publish(spool: Spool) -> list[str]:
