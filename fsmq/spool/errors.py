@@ -27,7 +27,6 @@ The tree, with those of the client and of other modules::
     · Retry  [fsmq.spool.claimed]
     · Unavailable
       · IdHeld  [fsmq.spool.verbs.by_id]
-      · LockHeld  [fsmq.spool.durability.locks]
       · LogFull
       · QueueFull
       · Unlisted  [fsmq.spool.limits.in_flight]
@@ -238,6 +237,10 @@ class LogFull(Unavailable):
 
     def __init__(self, log: str) -> None:
         super().__init__(f"log {log!r} is full: its channels are too far behind", 10)
+
+
+class InUse(Unavailable):
+    """Another process holds what this needs: it may be stopped."""
 
 
 class NoRoom(FsmqError):

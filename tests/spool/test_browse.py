@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
-from fsmq.spool.context import Context
 from fsmq.spool.moves import order as moves
-from fsmq.spool.moves import work
-from fsmq.spool.verbs.creation import create
 from fsmq.spool.views.browse import peek_all
 from tests.spool.helpers import Clock, tree_of, visible
 
@@ -308,19 +305,13 @@ def test_a_move_that_ends_while_it_is_looked_for_is_found(
 
 @pytest.mark.parametrize("state", [State.NEW, State.READY])
 def test_a_move_whose_target_is_gone_before_it_leaves_all_where_it_was(
-    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch, state: State
+    spool: Spool, jobs: Queue, root: Path, state: State
 ) -> None:
     jobs.put(b"x", id="x")
     if state is State.READY:
         spool.deliver()
     order = spool.begin_move("jobs", "other")
-
-    def made_and_deleted(context: Context, queue: str) -> bool:
-        made = create(context, queue)
-        spool.delete_queue(queue)
-        return made
-
-    monkeypatch.setattr(work, "create", made_and_deleted)
+    spool.delete_queue("other")
     assert spool.make_moves() == 1
     found = spool.find_move(order.ref)
     assert found is not None

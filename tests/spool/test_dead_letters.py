@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Bury, InvalidValue, Message, Queue, Spool, Unavailable
+from fsmq.spool import Bury, InvalidValue, Message, NewMessage, Queue, Spool, Unavailable
+from fsmq.spool.durability.locks import lock
 from fsmq.spool.layout import dead_letter
 from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, DeadLetter, reason_of
 from tests.harness.calls import Trap, failing, seen
@@ -235,3 +237,26 @@ def test_bury_by_the_mover_opens_no_other_file(
     monkeypatch.undo()
     assert only(dead).id == "x"
     assert [path for path in opened if str(path).endswith("x")] == ["delay/jobs:x"]
+
+
+def test_who_is_stopped_creating_the_dead_letter_queue_holds_up_no_delivery(
+    spool: Spool, jobs: Queue, dead: Queue, clock: Clock
+) -> None:
+    jobs.configure(max_deliveries=1)
+    jobs.put_many([NewMessage(b"x")] * 60)
+    spool.deliver()
+    assert len(jobs.claim(60)) == 60
+    dead.delete()
+    stopped = lock(spool.tree, "config/.dead.lock", os.O_CREAT)
+    assert stopped is not None
+    clock.advance(60)
+    spool.queue("other", create=True).put(b"y")
+    begun = time.monotonic()
+    spool.deliver()
+    assert time.monotonic() - begun < 3
+    assert spool.counts("other").ready == 1
+    assert jobs.counts().total == 60
+    stopped.free()
+    clock.advance(60)
+    spool.deliver()
+    assert dead.counts().ready == 60

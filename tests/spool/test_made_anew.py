@@ -14,6 +14,7 @@ from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability import settings_lock
 from fsmq.spool.moves.work import MoveWork
 from fsmq.spool.verbs import move, put, receive, redrive, reprioritize
+from fsmq.spool.verbs.dedup import write_side
 from tests.spool.helpers import Clock, tree_of
 from tests.spool.test_identity import before
 
@@ -133,6 +134,27 @@ def test_what_moves_to_an_index_that_came_meanwhile_has_its_id_there(
     for one in letters:
         again = spool.indexed("to").ensure(NewMessage(b"second", id=one))
         assert bool(again) == (one not in came)
+
+
+@pytest.mark.parametrize("dedup", [False, True])
+@pytest.mark.parametrize("moves_first", [0, 2])
+def test_who_goes_on_with_a_move_makes_no_queue_that_was_deleted(
+    spool: Spool, other: Spool, dedup: bool, moves_first: int
+) -> None:
+    source, target = (write_side("jobs"), write_side("to")) if dedup else ("jobs", "to")
+    spool.queue(source, create=True).put_many([NewMessage(b"%d" % n) for n in range(4)])
+    spool.deliver()
+    ref = other.begin_move("jobs", "to", dedup=dedup, rate=5).ref
+    assert spool.has_queue(target)
+    other.make_moves(lambda: spool.counts(source).total <= 4 - moves_first)  # it is left there
+    spool.delete_queue(target)
+    assert spool.make_moves() == 1
+    assert not spool.has_queue(target)
+    assert spool.counts(source).total == 4 - moves_first
+    ended = spool.find_move(ref)
+    assert ended is not None
+    assert ended.status == "error"
+    assert "was deleted" in (ended.error or "")
 
 
 def test_a_move_ends_where_its_target_is_made_anew_as_a_fifo_queue(

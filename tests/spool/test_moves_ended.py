@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+
+import pytest
 
 from fsmq.spool import Spool
 from fsmq.spool.durability.locks import lock
@@ -11,6 +14,7 @@ from fsmq.spool.layout.uuids import derived_uuid7
 from fsmq.spool.moves import order
 from fsmq.spool.moves.ended import KEEP_OF_A_SOURCE, KEEP_S, forget_ended
 from fsmq.spool.moves.order import Move, Status
+from fsmq.spool.verbs.dedup import write_side
 
 _NOW = 1_800_000_000.0
 
@@ -26,6 +30,8 @@ def ended(spool: Spool, root: Path, age_s: float, source: str, status: Status = 
 
 
 def test_old_outcomes_go_and_the_last_ten_of_a_source_stay(spool: Spool, root: Path) -> None:
+    for queue in ("often", "seldom"):
+        spool.create_queue(queue)
     often = [ended(spool, root, KEEP_S + number, "often") for number in range(1, 16)]
     seldom = ended(spool, root, 100 * KEEP_S, "seldom")
     young = [ended(spool, root, number, "often") for number in range(3)]
@@ -42,6 +48,20 @@ def test_old_outcomes_go_and_the_last_ten_of_a_source_stay(spool: Spool, root: P
     expected = {f"{ref}.done" for ref in (*stay, *young, seldom, slow)}
     assert left == expected | {f"{going}.json", "mine.done"}
     assert forget_ended(spool.tree, lambda: _NOW) == 0
+
+
+@pytest.mark.parametrize("dedup", [False, True])
+def test_of_a_source_that_is_gone_none_stays(spool: Spool, root: Path, dedup: bool) -> None:
+    spool.begin_move("jobs", "to", dedup=dedup)
+    jobs = write_side("jobs") if dedup else "jobs"
+    spool.create_queue(jobs)
+    spool.make_moves()
+    later = time.time() + 2 * KEEP_S
+    assert forget_ended(spool.tree, lambda: later) == 0
+    spool.delete_queue(jobs)
+    assert forget_ended(spool.tree) == 0
+    assert forget_ended(spool.tree, lambda: later) == 1
+    assert os.listdir(root / "moves") == []
 
 
 def test_locks_that_nobody_holds_go(spool: Spool, root: Path) -> None:

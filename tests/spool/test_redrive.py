@@ -220,6 +220,16 @@ def test_chosen_ones_go_at_a_rate_and_go_on_elsewhere(
         spool.begin_move("jobs", "dead", only=ids, count=3)
 
 
+def test_of_no_ids_none_goes(spool: Spool, jobs: Queue, dead: Queue) -> None:
+    spool.begin_redrive("dead", only=[])
+    spool.begin_redrive("dead", to="jobs", only=[])
+    spool.begin_move("dead", "jobs", only=[])
+    assert spool.make_moves() == 3
+    told = [(move.status, move.total, move.moved) for move in spool.moves()]
+    assert told == [("complete", 0, 0)] * 3
+    assert len(names(dead)) == 4
+
+
 def test_a_slow_one_keeps_no_other_one(spool: Spool, jobs: Queue, dead: Queue) -> None:
     spool.queue("a", create=True).put(b"x")
     slow = spool.begin_redrive("dead", rate=0.01)

@@ -9,8 +9,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
-from fsmq.spool.durability.locks import LockHeld, without_waiting
+from fsmq.spool.durability.locks import without_waiting
 from fsmq.spool.durability.settings_lock import PATIENCE_S as SETTINGS_PATIENCE_S
+from fsmq.spool.errors import InUse
 
 from .patience import Patience
 
@@ -27,10 +28,10 @@ class Threads:
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long, and wait for it; from its beginning again, as long as
-        another process has a lock of settings that it needs. Raises LockHeld.
+        another process has a lock of settings that it needs. Raises InUse.
         """
         attempt = partial(self.run_once, without_waiting, function, *arguments)
-        return await self._patience.until_free(attempt, LockHeld, SETTINGS_PATIENCE_S)
+        return await self._patience.until_free(attempt, InUse, SETTINGS_PATIENCE_S)
 
     async def run_once(self, function: Callable[..., T], *arguments: object) -> T:
         """The same for what cannot begin again: it waits for locks in its thread."""

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ..errors import Unavailable, is_full
+from ..errors import InUse, is_full
 from ..layout.given_ids import Given, link_name, read_given
 from ..layout.names import is_id, seal_of, staged_entry
 from ..layout.transitions import DELAY, IDS, NEW, QUEUES, REMOVE, State
@@ -108,11 +108,13 @@ def hold(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held | None:
     return held if is_all else None
 
 
-def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
-    """The same; raises Unavailable if one is held for too long."""
-    held = patiently(lambda: hold(tree, wanted), PATIENCE_S)
+def hold_patiently(
+    tree: Tree, wanted: Mapping[str, Iterable[str]], patience_s: float = PATIENCE_S
+) -> Held:
+    """The same; raises InUse if one is held for so long."""
+    held = patiently(lambda: hold(tree, wanted), patience_s)
     if held is None:
-        raise Unavailable(IS_HELD)
+        raise InUse(IS_HELD)
     return held
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import TypeVar
 
-from ..errors import Unavailable, is_full
+from ..errors import InUse, is_full
 from ..layout.names import reservation
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
@@ -36,10 +36,6 @@ _NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 T = TypeVar("T")
 _name = re.compile(r"\..+:[^:]+:own")
 _waits: ContextVar[bool] = ContextVar("waits", default=True)
-
-
-class LockHeld(Unavailable):
-    """Another process has a lock of settings; it may be stopped."""
 
 
 def without_waiting(function: Callable[..., T], *arguments: object) -> T:
@@ -192,10 +188,10 @@ def patiently(attempt: Callable[[], T], patience_s: float, pause_s: float = 0.00
 
 
 def wait_for(attempt: Callable[[], T | None], patience_s: float, why: str) -> T:
-    """Try for a lock until it is there. Raises LockHeld, which tells why, if that takes so long."""
+    """Try for a lock until it is there. Raises InUse, which tells why, if that takes so long."""
     found = patiently(attempt, patience_s if _waits.get() else 0.0)
     if not found:
-        raise LockHeld(why)
+        raise InUse(why)
     return found
 
 
@@ -204,7 +200,7 @@ def hold(tree: Tree, path: str, patience_s: float, *, even_if_full: bool = False
 
     even_if_full: None, too, where there is no room for the file.
 
-    Raises LockHeld if another process has it for so long, OSError.
+    Raises InUse if another process has it for so long, OSError.
     """
     why = f"another process holds {tree.root / path}: it may be stopped"
     try:

@@ -31,7 +31,9 @@ def settings_held(
 
     Where there are no locks it goes on without; on a full disk, too, unless it ``writes``.
 
-    Raises LockHeld, OSError.
+    patience_s: how long to wait for who has it; some seconds by default.
+
+    Raises InUse, OSError.
     """
     path = tree.folder(CONFIG, f".{name}.lock")
     held = hold(
@@ -48,16 +50,19 @@ def settings_held(
 
 
 @contextmanager
-def no_ids(tree: Tree, queue: str) -> Iterator[None]:
+def no_ids(tree: Tree, queue: str, patience_s: float | None = None) -> Iterator[None]:
     """Let nobody change meanwhile which message has an id of a queue, if it has an index.
 
     So whoever is stopped with an id meets no later index of that name when it goes on. Where there
-    are no locks, or no room for one, it goes on without. Raises LockHeld, OSError.
+    are no locks, or no room for one, it goes on without. patience_s: as above.
+
+    Raises InUse, OSError.
     """
+    patience_s = PATIENCE_S if patience_s is None else patience_s
     with Held(tree) as held:
         why = f"another process holds an id of queue {queue!r}: it may be stopped"
         try:
-            wait_for(lambda: held.take_all(queue), PATIENCE_S, why)
+            wait_for(lambda: held.take_all(queue), patience_s, why)
         except OSError as error:
             if not is_full(error) and error.errno not in (errno.ENOENT, *NO_LOCKS):
                 raise

@@ -87,8 +87,17 @@ class Topics:
     # -- topics ----------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """All topics, sorted."""
-        return self._tree.folders(self._tree.folder(TOPICS))
+        """All topics, sorted, but for those whose folder only another user may open.
+
+        Nothing could be subscribed there, and fsck reports them.
+        """
+        may = os.R_OK | os.W_OK | os.X_OK
+        ids = os.access in os.supports_effective_ids
+        return [
+            name
+            for name in self._tree.folders(self._tree.folder(TOPICS))
+            if os.access(self.folder(name), may, dir_fd=self._tree.fd, effective_ids=ids)
+        ]
 
     def has(self, topic: str) -> bool:
         return self._tree.is_folder(self.folder(topic))
@@ -124,8 +133,9 @@ class Topics:
     def subscriptions(self, topic: str) -> dict[str, Filter | None]:
         """The subscribed queues that exist, sorted, each with its filter; then ``logs/<log>``.
 
-        If an entry's filter does not parse, the last valid version stays in force, so that a typo
-        loses no message. A process that never read a valid version applies no filter.
+        If an entry's filter does not parse, or only another user may read it, the last valid
+        version stays in force, so that a typo loses no message. A process that never read a valid
+        version applies no filter.
 
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
@@ -168,22 +178,8 @@ class Topics:
         return self._tree.is_folder(self._tree.folder(LOGS, log))
 
     def folders(self) -> list[str]:
-        """The folders of all topics, but for those that only another user may open.
-
-        Nothing could be subscribed there, and fsck reports them.
-        """
-        may = os.R_OK | os.W_OK | os.X_OK
-        folders = map(self.folder, self.names())
-        return [
-            path
-            for path in folders
-            if os.access(
-                path,
-                may,
-                dir_fd=self._tree.fd,
-                effective_ids=os.access in os.supports_effective_ids,
-            )
-        ]
+        """The folders of all topics."""
+        return list(map(self.folder, self.names()))
 
     def entries_of(self, queue: str) -> Iterator[str]:
         """The paths of a subscriber's entries."""
@@ -257,7 +253,7 @@ class Topics:
             return known[1]
         try:
             filter = self.filter(f"{self.folder(topic)}/{queue}")
-        except ValueError:
+        except (ValueError, PermissionError):  # of another user
             filter = known[1] if known is not None else None
         except FileNotFoundError:
             return None  # unsubscribed just now

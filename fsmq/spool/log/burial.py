@@ -17,6 +17,7 @@ from .feeding import copy_of
 from .record import LogMessage
 
 log = logging.getLogger(__name__)
+_PATIENCE_S = 0.1
 _MAX_DELIVERIES = 9999  # as many as the attribute has room for
 
 
@@ -47,7 +48,8 @@ def bury(
     depths = Depths(
         context.tree, lambda name: count(context.tree, context.stamps, name, context.now_ms()).total
     )
-    create(context, queue)
+    # With the channel's lock: who holds that of a queue that is missing keeps nobody here for long.
+    create(context, queue, patience_s=_PATIENCE_S)
     told = dead_letter.DeadLetter(
         dead_letter.of_channel(of.disk.name, store.name),
         reason,

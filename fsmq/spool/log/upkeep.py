@@ -66,9 +66,13 @@ class Upkeep:
         for name in tree.names(folder):
             if _draft.fullmatch(name) is None:
                 continue
-            found = tree.stat(f"{folder}/{name}")
-            if found is not None and is_older(tree, found, LEFT_AFTER_S):
-                tree.rename(f"{folder}/{name}", tree.folder(REMOVE, f".{uuid7()}"))
+            path = f"{folder}/{name}"
+            try:
+                found = tree.stat(path)
+                if found is not None and is_older(tree, found, LEFT_AFTER_S):
+                    tree.rename(path, tree.folder(REMOVE, f".{uuid7()}"))
+            except OSError as error:  # a fault of one must not stop the others
+                self._on_fault(path, error)
 
     def _tend_channels(self, log: Log) -> None:
         for name in log.channels():

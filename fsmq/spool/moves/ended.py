@@ -6,15 +6,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..durability.locks import free_lock
 from ..layout.names import facts
 from ..layout.transitions import MOVES
 from ..layout.tree import Tree
+from ..verbs.dedup import write_side
 from .order import DONE, LOCKS, load
 
 KEEP_S = 3 * 86_400
-# So many of a source stay, however old they are.
+# So many of a source that is there stay, however old they are.
 KEEP_OF_A_SOURCE = 10
 
 
@@ -26,21 +28,32 @@ def forget_ended(tree: Tree, now: Callable[[], float] = time.time) -> int:
     found = tree.names(tree.folder(MOVES))
     for name in found:
         if name[0] == "." and name.endswith(LOCKS):
-            free_lock(tree, tree.folder(MOVES, name))  # of a program that died at the end of it
+            with suppress(PermissionError):
+                free_lock(tree, tree.folder(MOVES, name))  # of a program that died at the end of it
     names = sorted((name for name in found if name.endswith(DONE)), reverse=True)
     before = now() - KEEP_S
     if not any(_is_old(tree, name, before) for name in names):
         return 0  # the usual case: none is read
-    kept: Counter[str] = Counter()
+    kept: Counter[str | None] = Counter()
     number = 0
     for name in names:  # the newest first
-        move = load(tree, name.removesuffix(DONE), DONE)
-        source = "" if move is None else move.source
+        source = _source(tree, name.removesuffix(DONE))
         kept[source] += 1
-        is_one_of_the_last = move is not None and kept[source] <= KEEP_OF_A_SOURCE
+        is_one_of_the_last = source is not None and kept[source] <= KEEP_OF_A_SOURCE
         if not is_one_of_the_last and _is_old(tree, name, before):
             number += tree.unlink(tree.folder(MOVES, name))
     return number
+
+
+def _source(tree: Tree, ref: str) -> str | None:
+    """From where a move was, whose outcome is to be kept; None if nobody asks for it any more."""
+    try:
+        move = load(tree, ref, DONE)
+    except PermissionError:
+        return None  # another user's
+    if move is None or not tree.has_queue(write_side(move.source) if move.dedup else move.source):
+        return None
+    return move.source
 
 
 def _is_old(tree: Tree, name: str, before: float) -> bool:

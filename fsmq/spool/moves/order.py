@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -22,6 +23,8 @@ from ..layout.throttle import check_rate
 from ..layout.transitions import MOVES
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
+from ..verbs.creation import create
+from ..verbs.dedup import read_side, write_side
 from ..verbs.move import check_order
 
 Status = Literal["in_progress", "complete", "error", "stopped"]
@@ -93,7 +96,8 @@ class What:
 def begin(context: Context, source: str, target: str, what: What) -> Move:
     """Begin a move, durably; some process makes it with a MoveRunner.
 
-    The queues need not exist: the target is created, and a missing source counts as empty.
+    The queues need not exist: the target is created, and a missing source counts as empty. Who
+    makes the move creates nothing, so a target that is deleted from now on stays deleted.
 
     Raises:
         InvalidValue, Unavailable
@@ -119,6 +123,8 @@ def begin(context: Context, source: str, target: str, what: What) -> Move:
         raise InvalidValue("ids", "go with neither dedup nor count")
     with as_unavailable(f"cannot begin a move from {source!r}"):
         check_order(context, source, target)
+        for queue in (write_side(target), read_side(target)) if what.dedup else (target,):
+            create(context, queue)
         save(context.tree, move)
     return move
 
@@ -179,21 +185,29 @@ def find(context: Context, ref: str) -> Move | None:
     if not _ref.fullmatch(ref):
         return None
     with as_unavailable(f"cannot look for the move {ref!r}"):
-        # An open one that ends between two looks has been done by the third.
-        looks = (load(context.tree, ref, name) for name in (DONE, OPEN, DONE))
-        return next((move for move in looks if move is not None), None)
+        return _find(context.tree, ref)
+
+
+def _find(tree: Tree, ref: str) -> Move | None:
+    # An open one that ends between two looks has been done by the third.
+    looks = (load(tree, ref, name) for name in (DONE, OPEN, DONE))
+    return next((move for move in looks if move is not None), None)
 
 
 def latest(context: Context, count: int) -> list[Move]:
     """All moves in progress, and of the others the last ones, ``count`` in all or more; the newest
-    first. Raises InvalidValue, Unavailable."""
+    first. Those of another user are left out. Raises InvalidValue, Unavailable."""
     check_number("count", count, 1, MAX_LISTED)
     with as_unavailable("cannot list the moves"):
         names = context.tree.names(context.tree.folder(MOVES))
-    going = {name.removesuffix(OPEN) for name in names if name.endswith(OPEN)}
-    ended = {name.removesuffix(DONE) for name in names if name.endswith(DONE)} - going
-    refs = going | set(sorted(ended, reverse=True)[: max(0, count - len(going))])
-    found = (find(context, ref) for ref in sorted(refs, reverse=True))
+        going = {name.removesuffix(OPEN) for name in names if name.endswith(OPEN)}
+        ended = {name.removesuffix(DONE) for name in names if name.endswith(DONE)} - going
+        going, ended = (set(filter(_ref.fullmatch, refs)) for refs in (going, ended))
+        refs = going | set(sorted(ended, reverse=True)[: max(0, count - len(going))])
+        found = []
+        for ref in sorted(refs, reverse=True):
+            with suppress(PermissionError):
+                found.append(_find(context.tree, ref))
     return [move for move in found if move is not None]
 
 
@@ -213,8 +227,8 @@ def holders(context: Context, moves: Sequence[Move]) -> dict[str, Holder]:
             try:
                 said = documents.read(context.tree, path, _MAX_BYTES)
                 found[move.ref] = Holder(str(said["host"]), int(said["pid"]))
-            except (FileNotFoundError, ValueError, TypeError, KeyError):
-                continue  # nobody does, or a program that does not say who it is
+            except (FileNotFoundError, PermissionError, ValueError, TypeError, KeyError):
+                continue  # nobody does, or a program that does not tell us who it is
     return found
 
 

@@ -17,6 +17,7 @@ from ..context import Context
 from ..durability.locks import Lock, lock
 from ..durability.sync import Syncer
 from ..errors import Unavailable, as_unavailable, unavailable
+from ..index.apart import Apart
 from ..layout.transitions import MOVES
 from ..records.peers import host_name
 from .order import DONE, FOUND, LOCK, OPEN, STOP, Move, find, load
@@ -50,8 +51,8 @@ class MoveRunner:
         self._syncer = syncer
         self._stop = stop
         self._taken: dict[str, _Taken] = {}
-        self._tried: set[str] = set()
-        self._fault: OSError | Unavailable | None = None
+        self._apart = Apart()  # those that failed, until their next try
+        self._faults: dict[str, OSError | Unavailable] = {}
         self._done = 0
 
     def run(self) -> int:
@@ -88,8 +89,8 @@ class MoveRunner:
         ordered: Callable[[], list[str]],
         progress: Callable[[Move], object] = lambda move: None,
     ) -> int:
-        self._done, self._fault = 0, None
-        self._tried.clear()
+        self._done = 0
+        self._faults.clear()
         looked = float("-inf")
         try:
             while not self._stop():
@@ -102,10 +103,10 @@ class MoveRunner:
         finally:
             for ref in list(self._taken):
                 self._leave(ref)
-        if isinstance(self._fault, OSError):
-            raise unavailable(self._fault, "cannot move") from self._fault
-        if self._fault is not None:
-            raise self._fault
+        for fault in self._faults.values():
+            if isinstance(fault, OSError):
+                raise unavailable(fault, "cannot move") from fault
+            raise fault
         return self._done
 
     def _ordered(self) -> list[str]:
@@ -114,13 +115,25 @@ class MoveRunner:
         return sorted(n.removesuffix(OPEN) for n in names if n.endswith(OPEN) and n[0] != ".")
 
     def _take_all(self, refs: list[str]) -> None:
+        """Take those that nobody works on. Who works on one may have died since the last look."""
+        while self._apart.pop_due(time.monotonic()):
+            continue
         for ref in refs:
-            if ref not in self._tried:
-                self._tried.add(ref)
+            if ref not in self._taken and ref not in self._apart:
                 try:
                     self._take(ref)
                 except (OSError, Unavailable) as error:
-                    self._fault = self._fault or error  # of one: it must not stop the others
+                    self._note_fault(ref, error)
+
+    def _note_fault(self, ref: str, error: OSError | Unavailable) -> None:
+        """Note why a move is not made: it waits for its next try, and stops no other."""
+        self._faults[ref] = error
+        self._apart.add(ref, time.monotonic())
+
+    def _note_end(self, ref: str) -> None:
+        self._done += 1
+        self._faults.pop(ref, None)
+        self._apart.forget(ref)
 
     def _take(self, ref: str) -> None:
         held = lock(self._tree, self._tree.folder(MOVES, LOCK.format(ref)), os.O_CREAT)
@@ -136,7 +149,7 @@ class MoveRunner:
                 return
             if move is not None:
                 self._forget(ref)
-                self._done += 1
+                self._note_end(ref)
         except BaseException:
             held.free()
             raise
@@ -155,16 +168,16 @@ class MoveRunner:
         except StopIteration:
             self._end(ref, taken)
         except (OSError, Unavailable) as error:
-            self._fault = self._fault or error  # of one: it must not stop the others
+            self._note_fault(ref, error)
             self._leave(ref)
 
     def _end(self, ref: str, taken: _Taken) -> None:
         try:
             taken.work.keep()
             self._forget(ref)
-            self._done += 1
+            self._note_end(ref)
         except OSError as error:
-            self._fault = self._fault or error
+            self._note_fault(ref, error)
         finally:
             del self._taken[ref]
             taken.held.free()

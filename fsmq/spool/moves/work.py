@@ -10,40 +10,37 @@ the place of one that had.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from ..context import Context
-from ..durability.locks import patiently, reserve
 from ..durability.sync import Syncer, Work
 from ..durability.unfinished import exists
-from ..errors import NoSuchQueue, Unavailable
-from ..layout.names import facts, fits, is_id
+from ..errors import InUse, NoSuchQueue, Reserved
+from ..index.apart import FIRST_S, LONGEST_S
+from ..layout.names import facts, is_id
 from ..layout.throttle import Rate
 from ..layout.transitions import (
     DELAY,
     MOVE_DELAY,
-    MOVE_DELIVER,
     MOVE_NEW,
     MOVE_READY,
     MOVE_TIMER,
     NEW,
-    PURGE_DELAY,
-    PURGE_NEW,
-    PURGE_READY,
     QUEUES,
     REMOVE,
     State,
     Transition,
 )
 from ..verbs import move as moving
-from ..verbs.creation import create
-from ..verbs.dedup import content_id, read_side, write_side
+from ..verbs.dedup import read_side, write_side
 from ..verbs.links_of_move import PART, Turns, index_folders, receiving
 from ..verbs.redrive import Redrive, Redriven, buried_at
 from ..views import browse
+from .collapse import collapse
 from .order import MAX_CHOSEN, Move, is_stopped, read_found, save, write_found
 
 T = TypeVar("T")
@@ -52,7 +49,8 @@ _SYNC_EVERY = 10_000
 _SAVE_EVERY_S = 1.0
 # How soon a move that waits for its rate sees that it is to stop.
 _LOOK_EVERY_S = 0.25
-_RESERVED_PATIENCE_S = 5.0
+# So long a part is tried again while another program has a lock that it needs, and how often.
+_PATIENCE_S, _AGAIN_S = 5.0, 0.002
 
 
 class _Found(NamedTuple):
@@ -114,7 +112,8 @@ class MoveWork:
     def _redrive(self) -> Generator[None, None, None]:
         move = self.move
         if move.total is None:
-            names = move.ids or browse.ids(self._context, move.source, State.READY)
+            all_of_it = browse.ids(self._context, move.source, State.READY)
+            names = all_of_it if move.ids is None else move.ids
             found = {name: buried_at(self._context, move.source, name) for name in names}
             write_found(self._tree, move.ref, found)
         else:
@@ -126,7 +125,8 @@ class MoveWork:
             for part in self._parts(list(found)):
                 before = redrive.done.moved
                 try:
-                    redrive.part(part)
+                    for target, those in redrive.targets(part).items():
+                        yield from self._make(partial(redrive.bring, target, those, 0.0))
                 except NoSuchQueue:
                     self._is_gone = True
                     return
@@ -151,8 +151,6 @@ class MoveWork:
             # The source's read side is appended to the write side, too: it collapses there again.
             target = write_side(move.target)
             pairs = [(read_side(move.source), target), (write_side(move.source), target)]
-            create(self._context, read_side(move.target))
-        create(self._context, pairs[0][1])
         found = self._found(pairs)
         total = len(found) if move.count is None else min(len(found), move.count)
         self._begin(total, max((_age(one.message_id) for one in found), default=""))
@@ -196,19 +194,29 @@ class MoveWork:
     def _move_these(
         self, pairs: list[tuple[str, str]], found: Sequence[_Found]
     ) -> Generator[None, None, None]:
-        """Move some messages; at the end they have moved durably."""
-        work = self._folders(pairs)
+        """Move some messages; at the end they have moved durably.
+
+        Those that another program puts into the target right now come last.
+        """
+        work, pause = self._folders(pairs), 0.0
         try:
-            for part in self._parts(found):
-                before = self.move.moved
-                for _, several in groupby(part, key=lambda one: one.source):
-                    self._move_part(list(several))
-                if self._is_gone:
-                    return
-                if self._count(self.move.moved - before):
+            while found:
+                reserved: list[_Found] = []
+                for part in self._parts(found):
+                    before = self.move.moved
+                    for _, several in groupby(part, key=lambda one: one.source):
+                        yield from self._make(partial(self._move_part, list(several), reserved))
+                    if self._is_gone:
+                        return
+                    if self._count(self.move.moved - before):
+                        self._syncer.sync(work)
+                        work = self._folders(pairs)
+                    yield
+                if found := reserved:
                     self._syncer.sync(work)
                     work = self._folders(pairs)
-                yield
+                    self._pause = pause = min(2 * pause, LONGEST_S) or FIRST_S
+                    yield
         finally:
             self._syncer.sync(work)
 
@@ -226,21 +234,23 @@ class MoveWork:
             return found
         return sorted(found, key=lambda one: one.message_id, reverse=True)
 
-    def _move_part(self, part: Sequence[_Found]) -> None:
-        """Move some messages from one queue to one other."""
+    def _move_part(self, part: Sequence[_Found], reserved: list[_Found]) -> None:
+        """Move some messages from one queue to one other. Raises InUse: nothing was done."""
         moved = conflicts = 0
         source, target, _ = part[0]
         names = [one.message_id for one in part]
         try:
-            with receiving(self._context, source, target, names) as staying:
-                for message_id in names:
-                    if message_id in staying:
+            with receiving(self._context, source, target, names, patience_s=0.0) as staying:
+                for one in part:
+                    if one.message_id in staying:
                         conflicts += 1
                         continue
                     try:
-                        moved += self._move(source, target, message_id)
+                        moved += self._move(source, target, one.message_id)
                     except FileExistsError:
                         conflicts += 1
+                    except Reserved:
+                        reserved.append(one)
         except NoSuchQueue:
             self._is_gone = True
         move = self.move
@@ -275,9 +285,12 @@ class MoveWork:
         return stamp is None or stamp.is_claim
 
     def _move(self, source: str, target: str, message_id: str) -> bool:
-        """Move one message, in whatever state it is. Raises FileExistsError, NoSuchQueue."""
+        """Move one message, in whatever state it is.
+
+        Raises FileExistsError, Reserved, NoSuchQueue, OSError.
+        """
         if self.move.dedup:
-            if self._collapse(source, target, message_id):
+            if collapse(self._context, source, target, message_id):
                 return True
             if not self._tree.has_queue(target):
                 raise NoSuchQueue(target)
@@ -291,30 +304,6 @@ class MoveWork:
             moving.move_one(self._context, attempt, source, message_id, target)
             for attempt in attempts
         )
-
-    def _collapse(self, source: str, target: str, message_id: str) -> bool:
-        """Bring a message to a dedup queue, or remove it if an equal one waits there."""
-        tree = self._tree
-        if not fits(source, message_id):
-            raise FileExistsError  # a name given by hand, too long to be looked up
-        message = browse.find(self._context, source, message_id)
-        if message is None:
-            return False
-        to_id = content_id(message.body)
-        held = patiently(lambda: reserve(tree, target, to_id), _RESERVED_PATIENCE_S)
-        if held is None:
-            raise Unavailable(f"another process is storing {to_id!r} right now")
-        try:
-            is_there = exists(tree, target, to_id)
-            for transition in (MOVE_READY, MOVE_DELIVER, MOVE_READY, MOVE_DELAY, MOVE_READY):
-                if is_there:
-                    if self._context.make(_PURGES[transition], source, message_id):
-                        return True
-                elif self._context.make(transition, source, message_id, target, to_id):
-                    return True
-        finally:
-            held.free()
-        return False
 
     def _folders(self, pairs: list[tuple[str, str]]) -> Work:
         tree = self._tree
@@ -330,6 +319,18 @@ class MoveWork:
             self.move = replace(self.move, total=total, youngest=youngest)
             self.keep()
 
+    def _make(self, part: Callable[[], None]) -> Generator[None, None, None]:
+        """Make a part; other moves are made while another program has a lock that it needs."""
+        end = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return part()
+            except InUse:
+                if time.monotonic() >= end:
+                    raise
+            self._pause = _AGAIN_S
+            yield
+
     def _parts(self, found: Sequence[T]) -> Iterator[Sequence[T]]:
         size = self._rate.part(PART)
         for at in range(0, len(found), size):
@@ -343,9 +344,6 @@ class MoveWork:
             return False
         self._unsynced = 0
         return True
-
-
-_PURGES = {MOVE_READY: PURGE_READY, MOVE_DELIVER: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}
 
 
 def _age(message_id: str) -> str:

@@ -6,6 +6,7 @@ the format. Nothing depends on it, and nothing of it is synced.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -250,8 +251,8 @@ def lines_of(tree: Tree, file: Kept, wanted: Callable[[str], bool]) -> Iterator[
     try:
         fd = tree.open(file.path)
     except OSError as error:
-        if error.errno in STRAY:
-            return  # its time was over
+        if error.errno in (*STRAY, errno.EACCES):
+            return  # its time was over, or it is another user's
         raise
     with open(fd, "rb") as opened:
         content = opened.read(_MAX_FILE_BYTES)

@@ -107,7 +107,7 @@ class ScheduleFiles:
         return lock(self._tree, self._tree.folder(SCHEDULES, f".{name}.lock"), os.O_CREAT)
 
     def lock_patiently(self, name: str) -> Lock:
-        """The same, however long a mover is at it. Raises LockHeld, too."""
+        """The same, however long a mover is at it. Raises InUse, too."""
         why = f"another process works on the schedule {name!r} right now"
         return wait_for(lambda: self.lock(name), _PATIENCE_S, why)
 
@@ -167,13 +167,13 @@ class ScheduleFiles:
     def state(self, name: str) -> ScheduleState:
         """A schedule as it stands. Raises NoSuchSchedule, Unavailable."""
         with as_unavailable(f"cannot read the schedule {name!r}"):
+            now = self._context.clock()
             try:
                 schedule = self.read(name)
-            except InvalidValue as error:
+                marker = self.marker(name)
+                done = self.done_until(name, schedule)
+            except (InvalidValue, PermissionError) as error:  # of another user
                 return ScheduleState(name, None, problem=str(error))
-            now = self._context.clock()
-            marker = self.marker(name)
-            done = self.done_until(name, schedule)
             last = None if marker is None else marker.last
             problem = self._problem(schedule, done, now)
             upcoming = None if schedule.paused else schedule.crontab.next(max(done, now))

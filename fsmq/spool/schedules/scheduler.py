@@ -127,14 +127,24 @@ class Scheduler:
         """
         self._orphans = {name: self._orphans.get(name, now) for name in missing}
         for name, since in list(self._orphans.items()):
-            if now - since < IDLE_S or (held := self._files.lock(name)) is None:
+            if now - since < IDLE_S:
                 continue
             try:
-                if self._tree.look(self._files.path(name)) is None:
-                    self._putter.finish(name)
-                    self._tree.unlink(self._files.path(name, DONE))
-            finally:
-                held.free()
+                self._forget_orphan(name)
+            except (OSError, FsmqError) as error:
+                self._on_fault(self._files.path(name, DONE), error)
+                self._orphans[name] = now  # it is tried again as a new one, and holds up no other
+
+    def _forget_orphan(self, name: str) -> None:
+        held = self._files.lock(name)
+        if held is None:
+            return
+        try:
+            if self._tree.look(self._files.path(name)) is None:
+                self._putter.finish(name)
+                self._tree.unlink(self._files.path(name, DONE))
+        finally:
+            held.free()
 
 
 def depths_of(context: Context) -> Depths:

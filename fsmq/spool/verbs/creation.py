@@ -35,6 +35,7 @@ def create(
 
     Raises:
         InvalidValue: a member is wrong, or it was there and is of another kind.
+        InUse: another process has its lock.
         Unavailable
     """
     members = members or {}
@@ -51,7 +52,7 @@ def create(
             tree.sync_folder(tree.folder(QUEUES))  # its creator may not have done so yet
             if tree.has_queue(queue):
                 return False
-        with settings_held(tree, queue, patience_s), no_ids(tree, queue):
+        with settings_held(tree, queue, patience_s), no_ids(tree, queue, patience_s):
             is_new = not tree.has_queue(queue)
             if is_new:
                 forget(context, queue)  # what one that died while it created or deleted it has left

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..context import Context
-from ..durability.ids import given_of, hold_patiently, link_path, settle
+from ..durability.ids import PATIENCE_S, given_of, hold_patiently, link_path, settle
 from ..durability.settings_lock import settings_held
 from ..errors import NoSuchQueue
 from ..layout.given_ids import link_name
@@ -46,7 +46,13 @@ class Turns:
 
 @contextmanager
 def receiving(
-    context: Context, source: str, target: str, names: Sequence[str], *, is_home: bool = False
+    context: Context,
+    source: str,
+    target: str,
+    names: Sequence[str],
+    *,
+    is_home: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[set[str]]:
     """Keep a queue what it is while messages move there, and link those that have given ids.
 
@@ -54,17 +60,19 @@ def receiving(
     message of it has one of the ids. Yields the names of those that have to stay, since another
     message of the target has the id.
 
-    is_home: they come back to where they were buried.
+    is_home: they come back to where they were buried. patience_s: how long to wait for who has a
+        lock that it takes.
 
     Raises:
         NoSuchQueue: also if it was made anew as a fifo queue, which takes none of them.
+        InUse: nothing was done.
         Unavailable, OSError
     """
-    with settings_held(context.tree, target, writes=False):
+    with settings_held(context.tree, target, patience_s, writes=False):
         settings = context.settings_of(target)
         if not is_home and not keeps_order(settings, source):
             raise NoSuchQueue(target)
-        with _linked(context, source, target, names) as staying:
+        with _linked(context, source, target, names, patience_s) as staying:
             yield staying
 
 
@@ -79,7 +87,9 @@ def index_folders(context: Context, *queues: str) -> set[str]:
 
 
 @contextmanager
-def _linked(context: Context, source: str, target: str, names: Sequence[str]) -> Iterator[set[str]]:
+def _linked(
+    context: Context, source: str, target: str, names: Sequence[str], patience_s: float
+) -> Iterator[set[str]]:
     """Lock the ids of messages that are about to move, and link them in a target with an index."""
     tree = context.tree
     links: dict[str, str] = {}
@@ -90,7 +100,7 @@ def _linked(context: Context, source: str, target: str, names: Sequence[str]) ->
     if not links:
         yield set()
         return
-    with hold_patiently(tree, dict.fromkeys(indexed, links.values())):
+    with hold_patiently(tree, dict.fromkeys(indexed, links.values()), patience_s):
         stay: set[str] = set()
         if target in indexed:
             had = settle(tree, target, links.values())

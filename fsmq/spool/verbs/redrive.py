@@ -17,6 +17,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..context import Context, Pending
+from ..durability.ids import PATIENCE_S
 from ..durability.sync import Work
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from ..layout import dead_letter
@@ -26,7 +27,8 @@ from ..layout.names import check_id, check_queue, fits
 from ..layout.steps import portions
 from ..layout.transitions import DELAY, MOVE_READY, MOVED, NEW, QUEUES, State
 from ..layout.tree import STRAY
-from .latch import PATIENCE_S, Latched, latch
+from .latch import PATIENCE_S as LATCH_PATIENCE_S
+from .latch import Latched, latch
 from .links_of_move import PART, Turns, index_folders, receiving
 from .move import check_order, is_elsewhere
 
@@ -67,18 +69,8 @@ class Redrive:
     done: Redriven = _NONE
     work: Work = field(default_factory=Work)
 
-    def part(self, ids: Sequence[str]) -> None:
-        """Redrive some messages; those that are not ready are skipped.
-
-        Raises:
-            NoSuchQueue: the queue ``to`` is gone; what has not moved yet stays.
-            Unavailable, OSError
-        """
-        for target, those in self._targets(ids).items():
-            self._bring(target, those)
-
-    def _targets(self, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Where messages go that are ready."""
+    def targets(self, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Where messages go that are ready. Raises OSError."""
         if self.to is not None:
             return {self.to: ids}
         targets: dict[str, list[str]] = defaultdict(list)
@@ -98,16 +90,27 @@ class Redrive:
 
     def _is_meant(self, letter: DeadLetter | None, message_id: str) -> bool:
         """Whether it is the letter that was found: it may have come back, and failed once more."""
-        return not self.found or self.found[message_id] == (letter and letter.at)
+        return self.found is None or self.found[message_id] == (letter and letter.at)
 
-    def _bring(self, target: str, ids: Sequence[str]) -> None:
-        """Redrive messages to one queue. Raises NoSuchQueue, OSError."""
+    def bring(self, target: str, ids: Sequence[str], patience_s: float = PATIENCE_S) -> None:
+        """Redrive messages to one queue; those that are not ready are skipped.
+
+        patience_s: how long to wait for who has a lock that it takes.
+
+        Raises:
+            NoSuchQueue: the queue ``to`` is gone; what has not moved yet stays.
+            InUse: nothing was done.
+            Unavailable, OSError
+        """
         left = [message_id for message_id in ids if fits(target, message_id)]
-        for _ in range(len(ids) - len(left)):
-            self._note(_Outcome.CONFLICT)
+        has_no_room = len(ids) - len(left)
         is_home = self.to is None
         try:
-            with receiving(self.context, self.dead, target, left, is_home=is_home) as staying:
+            with receiving(
+                self.context, self.dead, target, left, is_home=is_home, patience_s=patience_s
+            ) as staying:
+                for _ in range(has_no_room):
+                    self._note(_Outcome.CONFLICT)
                 self.work.folders |= index_folders(self.context, self.dead, target)
                 while left:
                     is_there = left[0] in staying
@@ -131,9 +134,8 @@ class Redrive:
     def _one(self, message_id: str, target: str) -> _Outcome:
         """Redrive one message. Raises NoSuchQueue, OSError."""
         try:
-            latched = latch(
-                self.context, self.context.tree.path(State.READY, self.dead, message_id), PATIENCE_S
-            )
+            path = self.context.tree.path(State.READY, self.dead, message_id)
+            latched = latch(self.context, path, LATCH_PATIENCE_S)
         except BlockingIOError:
             return _Outcome.GONE
         except PermissionError:
@@ -143,7 +145,7 @@ class Redrive:
         try:
             if not stat.S_ISREG(latched.found.st_mode):
                 return _Outcome.GONE
-            if self.found or self.to is None:
+            if self.found is not None or self.to is None:
                 letter = dead_letter.read(latched.fd)
                 if not self._is_meant(letter, message_id):
                     return _Outcome.GONE
@@ -253,7 +255,8 @@ def redrive_messages(
             check_order(context, dead, to, "to")
         redrive, turns = Redrive(context, dead, to), Turns()
         for part in portions(list(dict.fromkeys(ids)), PART):
-            redrive.part(part)
+            for target, those in redrive.targets(part).items():
+                redrive.bring(target, those)
             progress(redrive.done.moved)
             time.sleep(turns.pause())
     return Pending(redrive.work, lambda: redrive.done)

@@ -26,7 +26,7 @@ from .backoff import back_off
 from .creation import create
 from .latch import IsWanted, Latched, anyone, check_held, latch_patiently, not_held, restamp
 
-# For the lock of a dead-letter queue that is missing: who holds it keeps no mover from its work.
+# For the lock of a dead-letter queue that is missing.
 _PATIENCE_S = 0.1
 
 
@@ -184,7 +184,9 @@ def bury_now(
         try:
             check_held(context, queue, message_id, latched, claim)
             if is_wanted(context, latched.fd, latched.found):
-                details = bury(context, latched, queue, message_id, dead_letters, reason)
+                details = bury(
+                    context, latched, queue, message_id, dead_letters, reason, _PATIENCE_S
+                )
         finally:
             if details is None:
                 latched.close()
@@ -208,20 +210,23 @@ def bury(
     message_id: str,
     dead_letters: str,
     reason: str | None,
+    patience_s: float = 0.0,
 ) -> Details | None:
     """Move a latched message from ``delay/`` to a dead-letter queue, where its count starts again.
 
-    reason: as `check_reason` gives it.
+    reason: as `check_reason` gives it. patience_s: how long to wait for who creates, or deletes,
+        that queue: a mover does not wait.
 
     Returns the details to record when it is durable; None if it is not in ``delay/`` any more.
 
     Raises:
         FileExistsError: that queue has a message of this id; nothing was changed.
+        InUse: that queue is missing, and cannot be created now; nothing was changed.
         Unavailable, OSError
     """
     tree, stamps = context.tree, context.stamps
     if not tree.has_queue(dead_letters):
-        create(context, dead_letters, patience_s=_PATIENCE_S)
+        create(context, dead_letters, patience_s=patience_s)
     source = tree.path(State.DELAY, queue, message_id)
     if exists(tree, dead_letters, message_id):
         # A rename fails only if the other message is ready, not if it is new or hidden.
@@ -271,7 +276,7 @@ def _release_one(
             and is_used_up(settings, deliveries)
             and fits(dead_letters, message_id)
         ):
-            details = bury(context, latched, queue, message_id, dead_letters, USED_UP)
+            details = bury(context, latched, queue, message_id, dead_letters, USED_UP, _PATIENCE_S)
             if details is not None:
                 return _Left(message_id, dead_letters, BURIED, details)
         elif (

@@ -181,7 +181,7 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
 
     Each folder is listed once, however many queues there are; of ``delay/`` every entry is looked
     at. Messages of queues that do not exist are left out, and where all are wanted so are queues
-    whose folder only another user may list.
+    whose folder or settings only another user may read.
     """
     tree = context.tree
     names = tree.queues() if queue is None else [queue]
@@ -208,13 +208,13 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         try:
             if not tree.show_ready(name, ready.count_and_date):
                 continue  # it was deleted just now
+            settings = context.settings.get(name)
         except PermissionError:
             if queue is not None:
                 raise
             continue  # fsck names it; it must not hide the others
         ready.date(list(new[name]))
         counts = Counts(len(new[name]), ready.number, in_flight[name], delayed[name])
-        settings = context.settings.get(name)
         paused = settings.pause_at(context.clock())
         dead, most, rate = settings.dead_letter_queue, settings.max_in_flight, settings.max_rate
         result[name] = Overview(counts, ready.oldest, paused, dead, most, rate)

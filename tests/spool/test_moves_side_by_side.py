@@ -1,0 +1,122 @@
+"""Moves in the background: what keeps one of them back, or one message, keeps back nothing else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fsmq.spool import NewMessage, Spool
+from fsmq.spool.durability.locks import lock, reserve
+from fsmq.spool.verbs.dedup import content_id, read_side, write_side
+from tests.harness.calls import seen
+from tests.harness.suite import eventually
+
+# Less than anybody waits for a program that is stopped.
+SOON_S = 3.0
+
+
+@pytest.fixture
+def slow(spool: Spool) -> str:
+    """A move that takes hours."""
+    spool.queue("slow", create=True).put_many([NewMessage(b"x")] * 99)
+    spool.deliver()
+    return spool.begin_move("slow", "slower", rate=0.01).ref
+
+
+@contextmanager
+def worked_on(spool: Spool) -> Iterator[None]:
+    """A program makes all moves, as long as there are any."""
+    is_over = threading.Event()
+    working = threading.Thread(target=spool.make_moves, args=(is_over.is_set,))
+    working.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        working.join()
+
+
+def filled(spool: Spool, *queues: str) -> None:
+    for queue in queues:
+        spool.queue(queue, create=True).put(queue.encode())
+    spool.deliver()
+
+
+def is_done(spool: Spool, ref: str) -> Callable[[], bool]:
+    return lambda: getattr(spool.find_move(ref), "status", None) == "complete"
+
+
+def test_one_that_failed_is_tried_again_beside_a_slow_one(spool: Spool, slow: str) -> None:
+    filled(spool, "a")
+    failed = []
+
+    def fail_once(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "_rename2" and str(arguments[1]).startswith("queues/a/") and not failed:
+            failed.append(name)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    ref = spool.begin_move("a", "b").ref
+    with seen(fail_once), worked_on(spool):
+        eventually(is_done(spool, ref))
+    assert failed
+    assert spool.counts("b").ready == 1
+    assert getattr(spool.find_move(slow), "status", None) == "in_progress"
+
+
+def test_one_whose_worker_dies_goes_on_beside_a_slow_one(spool: Spool, slow: str) -> None:
+    filled(spool, "a")
+    ref = spool.begin_move("a", "b").ref
+    worker = lock(spool.tree, f"moves/.{ref}.lock", os.O_CREAT)
+    assert worker is not None
+    with worked_on(spool):
+        eventually(lambda: spool.counts("slow").ready == 98)
+        assert spool.counts("a").ready == 1
+        worker.unlock()
+        eventually(is_done(spool, ref))
+
+
+@pytest.mark.parametrize("redrives", [False, True])
+def test_who_is_stopped_with_the_name_of_a_target_keeps_back_no_other_one(
+    spool: Spool, redrives: bool
+) -> None:
+    filled(spool, "a", "b", "c", "d")
+    stopped = lock(spool.tree, "config/.b.lock", os.O_CREAT)
+    assert stopped is not None
+    kept = spool.begin_redrive("a", to="b") if redrives else spool.begin_move("a", "b")
+    other = spool.begin_move("c", "d")
+    with worked_on(spool):
+        begun = time.monotonic()
+        eventually(is_done(spool, other.ref))
+        assert time.monotonic() - begun < SOON_S
+        assert spool.counts("a").ready == 1
+        stopped.free()
+        eventually(is_done(spool, kept.ref))
+    assert spool.counts("b").ready == 2
+
+
+def test_what_somebody_is_stopped_putting_keeps_back_none_of_the_others(spool: Spool) -> None:
+    for name in "ab":
+        for side in (read_side(name), write_side(name)):
+            spool.create_queue(side)
+    bodies = [b"%03d" % number for number in range(20)]
+    spool.complete(spool.unsynced.dedup_send("a", bodies))
+    spool.deliver()
+    stopped = reserve(spool.tree, write_side("b"), content_id(bodies[0]))
+    assert stopped is not None
+    ref = spool.begin_move("a", "b", dedup=True).ref
+    with worked_on(spool):
+        begun = time.monotonic()
+        eventually(lambda: spool.counts(write_side("b")).ready == 19)
+        spool.create_queue(write_side("b"))
+        spool.configure(write_side("b"), {"max_depth": 99})  # nobody holds its name
+        assert time.monotonic() - begun < SOON_S
+        stopped.free()
+        eventually(is_done(spool, ref))
+    assert spool.counts(write_side("b")).ready == 20
