@@ -26,7 +26,7 @@ The tree, with those of the client and of other modules::
     · Reserved
     · Retry  [fsmq.spool.claimed]
     · Unavailable
-      · IdHeld  [fsmq.spool.verbs.by_id]
+      · InUse
       · LogFull
       · QueueFull
       · Unlisted  [fsmq.spool.limits.in_flight]

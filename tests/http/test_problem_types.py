@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from fsmq.http.problems import problem
-from fsmq.spool.errors import FsmqError
+from fsmq.spool.errors import FsmqError, InUse
 from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.limits.sends import Unrecovered, Unsent
-from fsmq.spool.verbs.by_id import IdHeld
 
 
 def test_what_has_to_wait_is_told_so_whoever_finds_out() -> None:
-    for error in (Unlisted("jobs"), Unsent("jobs"), Unrecovered("jobs"), IdHeld("one")):
+    for error in (Unlisted("jobs"), Unsent("jobs"), Unrecovered("jobs"), InUse("one")):
         answer = problem(error)
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1"), error
 

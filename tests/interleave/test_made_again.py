@@ -36,7 +36,7 @@ def drain(root: Path) -> list[bytes]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.0)
 
 
 @pytest.mark.parametrize("again", KINDS)

@@ -320,7 +320,7 @@ def test_so_many_are_moved_those_that_would_come_last(jobs: Indexed) -> None:
 def test_no_queue_is_deleted_while_a_message_comes_to_it_with_its_id(
     jobs: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.0)
     spool = jobs.spool
     spool.create_queue("more", index=True)
     [name] = put(jobs, "a")

@@ -188,7 +188,7 @@ def test_no_queue_is_made_anew_between_the_look_and_the_rename(
             make_anew(other, "to", index=True)
 
     with monkeypatch.context() as patched:
-        patched.setattr(settings_lock, "_PATIENCE_S", 0.0)
+        patched.setattr(settings_lock, "PATIENCE_S", 0.0)
         before(patched, owner, "is_elsewhere", make)
         verb(spool)
     assert spool.counts("to").total == 3

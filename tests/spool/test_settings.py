@@ -153,7 +153,7 @@ def test_programs_that_change_different_settings_at_once_lose_none(root: Path) -
 def test_a_program_that_is_stopped_in_a_change_keeps_only_changes_waiting(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.01)
     with settings_lock.settings_held(spool.tree, "jobs"):
         for change in (lambda: jobs.configure(max_depth=3), jobs.delete):
             with pytest.raises(Unavailable, match="stopped"):
@@ -168,7 +168,7 @@ def test_a_program_that_is_stopped_in_a_change_keeps_only_changes_waiting(
 def test_so_it_is_with_logs_channels_and_topics(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.01)
     log, topic = spool.log("events", create=True), spool.topic("news", create=True)
     channel = log.channel("mail")
     channel.create()

@@ -354,7 +354,7 @@ def test_a_job_takes_nothing_from_a_queue_that_was_made_anew(
     part = write(spool, JOB, [NewMessage(b"OLD", id="report")])
     rename, move = spool.tree.rename, spool.tree.move
     made: list[bool] = []
-    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.0)
     with Spool(root, sync="none", delivers=False) as other:
 
         def rename_and_delete(source: str, target: str, **how: bool) -> bool:

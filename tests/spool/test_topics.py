@@ -395,7 +395,7 @@ def test_fsck_knows_topics(spool: Spool, root: Path) -> None:
 def test_a_deletion_misses_no_subscription_whose_program_dies(
     spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings_lock, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.0)
     spool.create_queue("a")
     news = spool.topic("news", create=True)
     replace = spool.tree.replace

@@ -11,14 +11,21 @@ from typing import Any
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.durability.ids import PATIENCE_S
-from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
+from fsmq.spool.errors import (
+    InUse,
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchQueue,
+    QueueFull,
+    Unavailable,
+)
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import MAX_GIVEN_BYTES
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.records import peers
-from fsmq.spool.verbs.by_id import IdHeld, check_free
+from fsmq.spool.verbs.by_id import check_free
 from fsmq.spool.verbs.put import MAX_BATCH
 
 from ...wire import MAX_BATCH_BYTES, as_json, unquote_id
@@ -175,7 +182,7 @@ class ById(Handlers):
             return verb()
 
         attempt = partial(self._service.listing, run)
-        return await self._service.patience.until_free(attempt, IdHeld, PATIENCE_S)
+        return await self._service.patience.until_free(attempt, InUse, PATIENCE_S)
 
     ZONES = Operation(
         id="zones",

@@ -27,7 +27,7 @@ from ..durability.ids import (
     settle,
 )
 from ..durability.sync import Work
-from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, as_unavailable
+from ..errors import ClaimEnded, FsmqError, InUse, NoSuchMessage, Unavailable, as_unavailable
 from ..layout.claim_names import ANY, is_claimed, of_next_claim
 from ..layout.given_ids import check_given, link_name
 from ..layout.message import Message
@@ -62,10 +62,6 @@ _STATES = (State.DELAY, State.NEW, State.READY, State.DELAY, State.READY)
 ROUNDS = 20
 
 
-class IdHeld(Unavailable):
-    """Another one is changing which message has an id: a verb by this id would have to wait."""
-
-
 def check_free(
     context: Context,
     queues: Sequence[str],
@@ -74,7 +70,7 @@ def check_free(
     to_put: bool = False,
     to_remove: bool = False,
 ) -> None:
-    """Raise IdHeld if a verb by these ids would have to wait for others; InvalidValue.
+    """Raise InUse if a verb by these ids would have to wait for others; InvalidValue.
 
     For callers that can try again later, without keeping a thread.
     to_put: it has the locks of the ids in any case. to_remove: as of `standing`.
@@ -89,7 +85,7 @@ def check_free(
                 if file.is_held(number_of_id(link)) and (
                     to_put or _look(tree, queue, link, to_remove=to_remove)[1]
                 ):
-                    raise IdHeld(IS_HELD)
+                    raise InUse(IS_HELD)
 
 
 def standing(
