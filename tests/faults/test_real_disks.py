@@ -6,9 +6,10 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,6 +184,30 @@ def test_a_full_disk_can_be_emptied_over_http(small: Suite) -> None:
         ask(small, "GET", "/q/messages?wait=0.05")
         answer = ask(small, "POST", "/q/messages", b"x" * 50_000)
     assert answer.status == 201
+
+
+@pytest.mark.parametrize("use_up", [fill, use_up_inodes], ids=["space", "inodes"])
+def test_the_first_claim_of_a_queue_with_limits_needs_no_room(
+    disk: Path, use_up: Callable[[Path], object]
+) -> None:
+    """What claims share is there before, or a full disk could not be emptied."""
+    kinds: dict[str, dict[str, Any]] = {
+        "fifo": {},
+        "fair": {"fetch_order": "fair"},
+        "limited": {"max_in_flight": 10},
+        "rate": {"max_rate": 1000},
+    }
+    with Spool(disk / "mq", sync="fsync") as spool:
+        for name, settings in kinds.items():
+            spool.create_queue(name, fifo=name == "fifo")
+            spool.configure(name, settings)
+            for number in range(3):
+                spool.queue(name).put(b"x", group=f"{number}")
+        spool.deliver()
+        eventually(lambda: spool.deliver() == 0)
+        use_up(disk)
+        for name in kinds:
+            assert [message.ack() for message in spool.queue(name).claim(3)] == [True] * 3
 
 
 @pytest.fixture(params=[fill, use_up_inodes], ids=["space", "inodes"])

@@ -304,6 +304,6 @@ def test_where_there_are_no_locks_settings_can_be_changed(
     monkeypatch.setattr("fcntl.flock", refuse)
     assert spool.create_queue("jobs", fifo=True)
     assert spool.queue("jobs").configure(retention=60).retention == 60
-    assert os.listdir(root / "config") == ["jobs.json"]
+    assert sorted(os.listdir(root / "config")) == [".jobs.claims", "jobs.json"]
     spool.delete_queue("jobs")
     assert os.listdir(root / "config") == []

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from ..context import Context
 from ..durability.settings_lock import no_ids, settings_held
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable, understood
-from ..layout.names import check_queue
+from ..layout.files import write_at
+from ..layout.names import check_queue, claims_name, limits_name
 from ..layout.settings import DEFAULTS, SETTINGS, QueueSettings
 from ..layout.settings_store import settings_in
-from ..layout.transitions import IDS, QUEUES
+from ..layout.transitions import CONFIG, IDS, QUEUES
+from ..layout.tree import Tree
 from .deletion import forget
 
 # Called under the lock with the settings as they stand, and all members of their file: it gives the
 # members that are to be others, or raises.
 Change: TypeAlias = Callable[[QueueSettings, Mapping[str, Any]], Mapping[str, Any]]
 _KINDS = ("index", "fifo")  # fixed when a queue is created
+_SHARED_BYTES = 80
 
 
 def create(
@@ -59,6 +63,7 @@ def create(
                 if wanted.index:
                     tree.make_folder(IDS, queue)
                 if members:
+                    _make_shared(tree, queue, wanted)
                     context.settings.write(queue, members)
             # The folder comes last: at no moment is there a queue without what it should have.
             created = tree.make_folder(QUEUES, queue)
@@ -100,5 +105,22 @@ def change(context: Context, queue: str, change: Change, keeps: str | None = Non
             document[name] = getattr(settings, name, value)
             if name in SETTINGS and document[name] == getattr(DEFAULTS, name):
                 del document[name]
+        _make_shared(context.tree, queue, settings)
         context.settings.write(queue, document)
     return settings
+
+
+def _make_shared(tree: Tree, queue: str, settings: QueueSettings) -> None:
+    """Make the files that those who claim share, with what their lines take: on a full disk the
+    first claim could not. Raises OSError.
+    """
+    names = [claims_name(queue)] if settings.in_groups else []
+    if settings.max_in_flight is not None or settings.max_rate is not None:
+        names.append(limits_name(queue))
+    for name in names:
+        fd = tree.create_with(tree.folder(CONFIG, name), os.O_RDWR | os.O_CREAT)
+        try:
+            if not os.fstat(fd).st_size:
+                write_at(fd, b" " * _SHARED_BYTES, 0)
+        finally:
+            os.close(fd)
