@@ -65,7 +65,7 @@ def parse(text: bytes) -> Filter | None:
         if scope not in SCOPES:
             raise ValueError("the scope is unknown")
         given = said.get("filter")
-        policy = None if given is None else Policy(str(given), scope)
+        policy = None if given is None else Policy(str(given), scope, is_new=False)
         return Delivery(policy, scope=scope, raw=said.get("raw") is True, kept=_kept(said))
     except InvalidValue:
         raise
