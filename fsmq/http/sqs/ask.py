@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -16,6 +17,8 @@ from ..service.service import Service
 from .errors import denied, no_such_queue
 from .names import SqsOptions, queue_of_url
 
+TRACE_HEADER = "X-Amzn-Trace-Id"
+_TRACE = re.compile(r"[!-~](?:[ -~]{0,1022}[!-~])?")
 # By what it is, and the queue.
 Shared: TypeAlias = dict[tuple[str, str], Any]
 
@@ -24,10 +27,11 @@ class Ask:
     """One request: what it asks for, and who.
 
     origin: of the URLs that it is told. call: None where the lane has taken it. shared: what was
-    found out about queues for requests that are done together.
+    found out about queues for requests that are done together. trace: what its header says of the
+    trace that it belongs to; None: nothing that a message could keep.
     """
 
-    __slots__ = ("_call", "action", "identity", "members", "options", "origin", "shared")
+    __slots__ = ("_call", "action", "identity", "members", "options", "origin", "shared", "trace")
 
     def __init__(
         self,
@@ -38,8 +42,10 @@ class Ask:
         options: SqsOptions,
         origin: str = "",
         shared: Shared | None = None,
+        trace: str | None = None,
     ) -> None:
         self._call = call
+        self.trace = trace if trace and _TRACE.fullmatch(trace) else None
         self.shared: Shared = {} if shared is None else shared
         self.identity = identity
         self.action = action

@@ -22,7 +22,7 @@ from ..routing.call import Call
 from ..routing.router import Endpoint
 from ..service.service import Service
 from . import protocol
-from .ask import Action, Ask, Result
+from .ask import TRACE_HEADER, Action, Ask, Result
 from .claims import Claims
 from .errors import translated
 from .heads import SqsHeads
@@ -164,7 +164,10 @@ class Sqs(Dialect):
             )
         call.operation = self._operations[now.is_sns, asked.action]
         origin = self._options.url or _origin(request)
-        return Ask(call, identity, asked.action, asked.members, self._options, origin)
+        trace = request.headers.get(TRACE_HEADER)
+        return Ask(
+            *(call, identity, asked.action, asked.members, self._options, origin), trace=trace
+        )
 
     async def _who(self, ask: Ask) -> Result:
         account = self._options.account

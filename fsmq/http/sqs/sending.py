@@ -122,9 +122,7 @@ class Sending(Actions):
             reason = f"Reason: Message must be shorter than {place.limit} bytes."
             words = f"One or more parameters {how}. {reason}"
             raise SqsError("InvalidParameterValueException", words)
-        lines = {QUEUE: place.queue}
-        if not ask.identity.is_anonymous:
-            lines[SENDER] = ask.identity.name
+        lines = own_lines(ask, place.queue)
         if system:
             lines |= _system_lines(system)
         if attributes:
@@ -184,6 +182,16 @@ class Sends(NamedTuple):
             return told[0]
         successful = [{"Id": name, **one} for name, one in zip(self.names, told, strict=True)]
         return outcome(successful, self.failed)
+
+
+def own_lines(ask: Ask, queue: str) -> dict[str, str]:
+    """What a message keeps beside what its sender has said: where it was sent, who, which trace."""
+    lines = {QUEUE: queue}
+    if not ask.identity.is_anonymous:
+        lines[SENDER] = ask.identity.name
+    if ask.trace is not None:
+        lines[TRACE] = ask.trace
+    return lines
 
 
 def check_id(name: str, value: str) -> None:
