@@ -7,13 +7,14 @@ import binascii
 import json
 from collections.abc import Mapping
 
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.names import created_ms
 from fsmq.spool.moves.order import MAX_LISTED, Move
 
 from .ask import Action, Actions, Ask, Result
 from .errors import SqsError, invalid
 from .names import is_visible, queue_of_arn
-from .queue_attributes import check_number
+from .queue_attributes import MEMBER, begun_ms, check_number
 from .queues import sources_of
 
 _MAX_RATE = 500
@@ -70,7 +71,7 @@ class MoveTasks(Actions):
         source = self._queue_of(ask, "SourceArn")
         ask.require(None, source)
         self._check_there(source, "SourceArn")
-        moves = await self._tasks(source)
+        moves = self._own(source, await self._tasks(source))
         return {"Results": [self._encoded(ask, move) for move in moves[:most]]}
 
     async def cancel(self, ask: Ask) -> Result:
@@ -90,6 +91,14 @@ class MoveTasks(Actions):
         """The redrives of a queue, the newest first."""
         moves = await self._service.listing(self._spool.moves, MAX_LISTED)
         return [move for move in moves if move.redrive and move.source == source]
+
+    def _own(self, source: str, moves: list[Move]) -> list[Move]:
+        """Those that are not of a queue of the same name that was deleted."""
+        with as_unavailable(f"cannot read the settings of {source!r}"):
+            begun = begun_ms(self._spool.context.settings.member(source, MEMBER))
+        return [
+            move for move in moves if move.status == "in_progress" or created_ms(move.ref) >= begun
+        ]
 
     def _encoded(self, ask: Ask, move: Move) -> Result:
         result: Result = {

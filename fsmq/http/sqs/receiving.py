@@ -23,9 +23,9 @@ from .message_attributes import Attribute
 from .names import Receipt, SqsOptions, pack_receipt
 from .queue_attributes import (
     MAX_VISIBILITY_S,
-    MAX_WAIT_S,
     MEMBER,
     check_number,
+    check_wait,
     wait_of,
 )
 from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
@@ -100,7 +100,7 @@ class Receiving(Actions):
             check_number("VisibilityTimeout", visibility, 0, MAX_VISIBILITY_S)
         wait = ask.get("WaitTimeSeconds")
         if wait is not None:
-            check_number("WaitTimeSeconds", wait, 0, MAX_WAIT_S)
+            check_wait(wait)
         settings = self.settings(ask, queue)
         hides = settings.visibility_timeout if visibility is None else float(visibility)
         if wait is None:
@@ -224,6 +224,14 @@ def _line(name: str, default: str = "") -> _OfMessage:
     return lambda options, queue, message: message.attributes.get(name, default)
 
 
+def _dedup_id(options: SqsOptions, queue: str, message: Message) -> str:
+    """What a message is known by; a dead letter by its own id, as there."""
+    if message.dedup_id is None:
+        return ""
+    is_moved = message.attributes.get(QUEUE, queue) != queue
+    return uuid_of(message.id) if is_moved else message.dedup_id
+
+
 def _origin(options: SqsOptions, queue: str, message: Message) -> str:
     origin = message.attributes.get(QUEUE, queue)
     return "" if origin == queue else options.arn(origin)
@@ -235,7 +243,7 @@ _SYSTEM: Mapping[str, _OfMessage] = {
     "ApproximateReceiveCount": _line(""),
     "ApproximateFirstReceiveTimestamp": _line(""),
     "SequenceNumber": _line(""),
-    "MessageDeduplicationId": lambda options, queue, message: message.dedup_id or "",
+    "MessageDeduplicationId": _dedup_id,
     "MessageGroupId": lambda options, queue, message: message.group or "",
     "AWSTraceHeader": _line(TRACE),
     "DeadLetterQueueSourceArn": _origin,
