@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from fsmq.spool.context import Pending, join
 from fsmq.spool.errors import as_unavailable
 from fsmq.spool.index import listings
-from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
-from fsmq.spool.layout.topics import log_of
+from fsmq.spool.layout.topics import Subscription, log_of
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
-from fsmq.spool.verbs.publish import Copies
+from fsmq.spool.verbs.publish import Copy, copies_of
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 from fsmq.spool.verbs.remove_if import Acked
@@ -171,39 +170,36 @@ class Service(Runner):
                 self.logs.published(log, 1)
         return found
 
-    async def publish_copies(self, topic: str, copies: Sequence[Copies]) -> None:
-        """Publish messages to those that take them, all or none, with one sync.
+    async def publish_copies(self, topic: str, publications: Sequence[Sequence[Copy]]) -> None:
+        """Publish messages, each by its copies, all or none, with one sync.
 
         Raises what :func:`fsmq.spool.verbs.publish.publish` raises.
         """
-        number = sum(len(one.to) for one in copies)
-        size = sum(len(one.to) * len(one.message.body) for one in copies)
-        if any(log_of(subscriber) is not None for one in copies for subscriber in one.to):
+        copies = [copy for publication in publications for copy in publication]
+        number, size = len(copies), sum(len(copy.message.body) for copy in copies)
+        if any(log_of(copy.to) is not None for copy in copies):
             number = _SMALL_COUNT + 1  # to a log it takes long
-        puts = [partial(self._publish_copies, topic, one) for one in copies]
+        puts = [partial(self._publish_copies, topic, one) for one in publications]
         for found in await self.store(puts, number, size):
             for subscriber in found:
                 if (log := log_of(subscriber)) is not None:
                     self.logs.published(log, 1)
 
-    def _publish_copies(self, topic: str, copies: Copies, batch: Batch) -> Pending[dict[str, str]]:
-        return self._publish(topic, copies.message, copies.to, copies.forms, batch)
-
     def _publish(
-        self,
-        topic: str,
-        message: NewMessage,
-        to: Mapping[str, Filter | None] | None = None,
-        forms: Mapping[str, NewMessage] | None = None,
-        batch: Batch | None = None,
+        self, topic: str, message: NewMessage, to: Sequence[Subscription] | None = None
+    ) -> Pending[dict[str, str]]:
+        if to is None:
+            to = self.spool.context.topics.subscribed(topic)
+        return self._publish_copies(topic, copies_of(message, to))
+
+    def _publish_copies(
+        self, topic: str, copies: Sequence[Copy], batch: Batch | None = None
     ) -> Pending[dict[str, str]]:
         spool = self.spool
-        if to is None:
-            to = spool.subscriptions(topic)
         with as_unavailable(f"cannot read the settings of the queues of {topic!r}"):
-            queues = [subscriber for subscriber in to if log_of(subscriber) is None]
+            queues = {copy.to for copy in copies if log_of(copy.to) is None}
             settings = {queue: spool.context.settings.get(queue) for queue in queues}
-        return spool.unsynced.publish(topic, message, to, settings, forms, batch)
+        return spool.unsynced.publish_copies(copies, settings, batch)
 
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:
         """Remove messages; tells for each id whether it was there.
