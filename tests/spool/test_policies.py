@@ -229,7 +229,35 @@ def test_a_body_may_be_as_deep_as_it_can_be_parsed() -> None:
         ('{"a": [{"like": "b"}]}', "Unrecognized match type like"),
         ('{"a": [{"prefix": 1}]}', "prefix match pattern must be a string"),
         ('{"a": [{"exists": "yes"}]}', "true or false"),
-        # What AWS answers, as it was recorded.
+        ('{"key": [{"numeric": 5}]}', "numeric match pattern must be an array"),
+        ('{"a": [{"cidr": 5}]}', "prefix match pattern must be a string"),
+        ('{"a": [{"cidr": "10.0.0.0"}]}', "Malformed CIDR, one '/' required"),
+        ('{"a": [{"cidr": "10.0.0.0/x"}]}', "Malformed CIDR, mask bits must be an integer"),
+        ('{"a": [{"cidr": "bad/24"}]}', "Nonstandard IP address: bad"),
+        (
+            '{"a": [{"anything-but": {"prefix": false}}]}',
+            "prefix match pattern must be a string",
+        ),
+        (
+            '{"a": [{"anything-but": {"wrong-operator": null}}]}',
+            "Unsupported anything-but pattern: wrong-operator",
+        ),
+        ('{"$or": [{"a": ["x"]}, ' * 300 + '{"a": ["x"]}' + "]}" * 300, "too complex"),
+        ('{"a": [{"anything-but": [true]}]}', "anything but"),
+        ('{"a": [{"anything-but": {"numeric": ["=", 1]}}]}', "Unsupported anything-but"),
+        (json.dumps({str(n): ["x"] for n in range(6)}), "more than 5 keys"),
+        (json.dumps({k: [str(n) for n in range(13)] for k in "ab"}), "too complex"),
+    ],
+)
+def test_policies_that_are_refused(policy: str, said: str) -> None:
+    with pytest.raises(InvalidValue) as error:
+        Policy(policy)
+    assert said in error.value.problem
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
         ('{"key": [{"numeric": []}]}', "Invalid member in numeric match: ]"),
         (
             '{"key": [{"numeric": ["operator"]}]}',
@@ -255,30 +283,12 @@ def test_a_body_may_be_as_deep_as_it_can_be_parsed() -> None:
             "Too many terms in numeric range expression",
         ),
         ('{"key": [{"numeric": ["=", 1, "<", 5]}]}', "Too many elements in numeric expression"),
-        ('{"key": [{"numeric": 5}]}', "numeric match pattern must be an array"),
-        ('{"a": [{"cidr": 5}]}', "prefix match pattern must be a string"),
-        ('{"a": [{"cidr": "10.0.0.0"}]}', "Malformed CIDR, one '/' required"),
-        ('{"a": [{"cidr": "10.0.0.0/x"}]}', "Malformed CIDR, mask bits must be an integer"),
-        ('{"a": [{"cidr": "bad/24"}]}', "Nonstandard IP address: bad"),
-        (
-            '{"a": [{"anything-but": {"prefix": false}}]}',
-            "prefix match pattern must be a string",
-        ),
-        (
-            '{"a": [{"anything-but": {"wrong-operator": null}}]}',
-            "Unsupported anything-but pattern: wrong-operator",
-        ),
-        ('{"$or": [{"a": ["x"]}, ' * 300 + '{"a": ["x"]}' + "]}" * 300, "too complex"),
-        ('{"a": [{"anything-but": [true]}]}', "anything but"),
-        ('{"a": [{"anything-but": {"numeric": ["=", 1]}}]}', "Unsupported anything-but"),
-        (json.dumps({str(n): ["x"] for n in range(6)}), "more than 5 keys"),
-        (json.dumps({k: [str(n) for n in range(13)] for k in "ab"}), "too complex"),
     ],
 )
-def test_policies_that_are_refused(policy: str, said: str) -> None:
+def test_ranges_are_refused_in_the_words_of_aws(policy: str, said: str) -> None:
     with pytest.raises(InvalidValue) as error:
         Policy(policy)
-    assert said in error.value.problem
+    assert error.value.problem == said
 
 
 def test_only_names_at_the_top_are_counted() -> None:

@@ -49,7 +49,7 @@ class Policy:
         if len(text.encode("utf-8", "surrogatepass")) > MAX_POLICY_BYTES:
             raise bad(f"has more than {MAX_POLICY_BYTES} bytes")
         try:
-            policy = _decoded(text, _number)
+            policy = _decoded(text, _fraction)
         except (ValueError, RecursionError):
             raise bad("failed to parse JSON") from None
         if not isinstance(policy, dict):
@@ -102,15 +102,15 @@ def _parsed(text: str) -> Any:
     try:
         return _decoded(text, Decimal)
     except InvalidOperation:
-        return _decoded(text, _number)
+        return _decoded(text, _fraction)
 
 
-def _decoded(text: str, number: Callable[[str], Decimal]) -> Any:
-    return json.loads(text, parse_int=number, parse_float=number, parse_constant=_no_constant)
+def _decoded(text: str, fraction: Callable[[str], Decimal]) -> Any:
+    return json.loads(text, parse_int=Decimal, parse_float=fraction, parse_constant=_no_constant)
 
 
-def _number(text: str) -> Decimal:
-    """Any number of JSON; one whose exponent has too many digits is without end, or nothing."""
+def _fraction(text: str) -> Decimal:
+    """A number with decimals or an exponent; one of too many digits is without end, or nothing."""
     try:
         return _rounded(Decimal(text))
     except InvalidOperation:
