@@ -231,7 +231,7 @@ class Topics:
         """Whether an entry stays when its queue is deleted. Raises OSError."""
         try:
             return deliveries.outlives_its_queue(self._read(path))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, PermissionError, ValueError):
             return False
 
     def filter(self, path: str) -> Filter | None:
