@@ -192,7 +192,29 @@ def test_what_a_native_user_subscribed_is_subscribed_again(
     assert sns.subscribe(**asked, Attributes=given)["SubscriptionArn"] == first
     urlopen(Request(place, b'{"color": ["red"]}', method="PUT")).close()
     assert sns.subscribe(**asked)["SubscriptionArn"] == first
+    assert sns.subscribe(**asked, Attributes=given)["SubscriptionArn"] == first
+    given = {"RawMessageDelivery": "false"}
     assert "different attributes" in refusal(sns, "subscribe", **asked, Attributes=given)[2]
+
+
+def test_a_policy_of_an_older_version_is_in_nobodys_way(sns: Any, sqs: Any, suite: Suite) -> None:
+    """It took ranges that AWS does not; they stay in force until there is another policy."""
+    arn = topic(sns)
+    queue = Subscribed(sns, sqs, arn, RawMessageDelivery="false")
+    entry = suite.root / "topics" / arn.rpartition(":")[2] / queue.arn.rpartition(":")[2]
+    policy = '{"n": [{"numeric": ["<", 100, ">", 10]}]}'
+    said = {"filter": policy, "scope": "MessageAttributes", "raw": False, "kept": {}}
+    entry.write_text(json.dumps({"sns": said}))
+    change = {"SubscriptionArn": queue.subscription}
+    given = {"AttributeName": "RawMessageDelivery", "AttributeValue": "true"}
+    sns.set_subscription_attributes(**change, **given)
+    assert sns.get_subscription_attributes(**change)["Attributes"]["FilterPolicy"] == policy
+    again = {**queue.given, "Attributes": {"RawMessageDelivery": "true"}}
+    assert sns.subscribe(**again)["SubscriptionArn"] == queue.subscription
+    for n in ("500", "50"):
+        number = {"n": {"DataType": "Number", "StringValue": n}}
+        sns.publish(TopicArn=arn, Message=n, MessageAttributes=number)
+    assert [one["Body"] for one in queue.messages(wait=20)] == ["50"]
 
 
 def test_a_standard_queue_subscribes_to_a_fifo_topic(sns: Any, sqs: Any) -> None:

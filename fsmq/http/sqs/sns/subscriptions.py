@@ -16,6 +16,7 @@ from fsmq.spool.verbs.subscribing import change_filter
 from ..ask import Action, Ask, Result
 from ..errors import SqsError
 from ..names import is_visible, queue_of_arn
+from ..queue_attributes import as_object
 from .arns import (
     FIFO,
     is_name,
@@ -73,7 +74,8 @@ class Subscriptions(OfTopics):
             if self._spool.subscribe(topic, queue, delivery, keep=True):
                 return
             now = self._spool.subscriptions(topic)
-            if queue in now and not _has(now[queue], given):
+            found, wanted = _compared(now.get(queue)), _compared(delivery)
+            if queue in now and any(found.get(name) != wanted.get(name) for name in given):
                 words = "Attributes Reason: Subscription already exists with different attributes"
                 raise invalid(words)
         except NoSuchQueue:
@@ -123,7 +125,7 @@ class Subscriptions(OfTopics):
     def _change(self, topic: str, tag: str, given: Mapping[str, str]) -> None:
         def change(now: Filter | None) -> Filter:
             if now is None:
-                now = _BY_TOUCH
+                now = Delivery(raw=True)  # as touch has made it
             if not isinstance(now, Delivery):
                 raise invalid("SubscriptionArn Reason: It has a filter of another dialect")
             return _changed(now, given)
@@ -192,8 +194,6 @@ class Subscriptions(OfTopics):
         raise no_such_subscription()
 
 
-# A subscription that was made with touch.
-_BY_TOUCH = Delivery(raw=True)
 _IN_SUBSCRIBE = "Attributes Reason: "
 _FIFO_TO_STANDARD = (
     "Invalid parameter: Endpoint Reason: FIFO SQS Queues can not be subscribed to standard SNS"
@@ -225,22 +225,13 @@ def _endpoint(arn: str) -> str:
     return queue
 
 
-def _has(now: Filter | None, given: Mapping[str, str]) -> bool:
-    """Whether a subscription has these attributes already."""
-    if not given:
-        return True
-    now = _BY_TOUCH if now is None else now
-    if not isinstance(now, Delivery):
-        return False
-    wanted = _described(_changed(now, given, _IN_SUBSCRIBE))
-    return _parsed(_described(now)) == _parsed(wanted)
-
-
-def _parsed(attributes: Mapping[str, str]) -> dict[str, Any]:
-    """Attributes as they are compared: it does not matter how an object is written."""
-    return {
-        name: json.loads(text) if text[:1] == "{" else text for name, text in attributes.items()
-    }
+def _compared(filter: Filter | None) -> dict[str, Any]:
+    """The attributes of a subscription as values: it does not matter how an object is written."""
+    if not isinstance(filter, Delivery):
+        policy = None if filter is None else filter.policy
+        return {_RAW: True, _SCOPE: SCOPES[0], _POLICY: policy}
+    kept = {name: as_object(text) for name, text in filter.kept.items()}
+    return {_RAW: filter.raw, _SCOPE: filter.scope, _POLICY: filter.policy, **kept}
 
 
 def _changed(now: Delivery, given: Mapping[str, str], before: str = "") -> Delivery:
@@ -262,7 +253,8 @@ def _changed(now: Delivery, given: Mapping[str, str], before: str = "") -> Deliv
         else:
             raise invalid("AttributeName")
     try:
-        policy = None if text is None else Policy(text, scope)
+        # What it has stays in force as it stands; only another policy is checked as a new one.
+        policy = None if text is None else Policy(text, scope, is_new=_POLICY in given)
     except InvalidValue as error:
         named = "" if error.field == _SCOPE else f"{_POLICY}: "
         raise invalid(f"{before}{named}{error.problem}") from None
