@@ -42,15 +42,9 @@ _MAPS = {
 
 
 def client(
-    url: str,
-    protocol: str = JSON,
-    key: str = "any",
-    secret: str = "any",
-    service: str = "sqs",
-    config: Any = None,
+    url: str, protocol: str = JSON, key: str = "any", secret: str = "any", service: str = "sqs"
 ) -> Any:
     """A client of boto3 that speaks one of the protocols."""
-    once = boto3.session.Config(retries={"total_max_attempts": 1})
     session = Session()
     if protocol == QUERY:
         session.register_component("data_loader", _Older(Loader()))
@@ -60,7 +54,7 @@ def client(
         region_name="us-east-1",
         aws_access_key_id=key,
         aws_secret_access_key=secret,
-        config=once if config is None else once.merge(config),
+        config=boto3.session.Config(retries={"total_max_attempts": 1}),
     )
 
 

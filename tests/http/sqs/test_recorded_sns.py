@@ -8,10 +8,9 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from botocore.config import Config
 
 from tests.harness.suite import Suite
-from tests.http.sqs.clients import client, get
+from tests.http.sqs.clients import boto3, client, get
 from tests.http.sqs.test_sns import ACCOUNT, Subscribed, refusal, topic
 
 ANY = "Invalid parameter: "
@@ -32,7 +31,14 @@ def sqs(suite: Suite) -> Any:
 @pytest.fixture(scope="module")
 def unchecked(suite: Suite) -> Any:
     """A client that sends whatever it is told."""
-    return client(suite.url, service="sns", config=Config(parameter_validation=False))
+    return boto3.client(
+        "sns",
+        endpoint_url=suite.url,
+        region_name="us-east-1",
+        aws_access_key_id="any",
+        aws_secret_access_key="any",
+        config=boto3.session.Config(parameter_validation=False),
+    )
 
 
 # -- topics ----------------------------------------------------------------------------------------
