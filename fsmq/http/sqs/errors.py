@@ -10,6 +10,7 @@ from fsmq.spool.errors import (
     InvalidValue,
     MessageTooLarge,
     NoSuchQueue,
+    QueueFull,
     Unavailable,
 )
 
@@ -151,6 +152,8 @@ def translated(error: FsmqError) -> SqsError:
             "InvalidParameterValueException",
             f"Value for parameter {error.field} is invalid. Reason: {error.problem}.",
         )
+    if isinstance(error, QueueFull):
+        return SqsError("OverLimit", str(error))
     if isinstance(error, Unauthorized):
         return _unauthorized(error)
     if isinstance(error, Forbidden | CrossSite | UnknownHost):
