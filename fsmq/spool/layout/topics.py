@@ -146,6 +146,13 @@ class Topics:
         found = self.subscribed(topic)
         return {one.subscriber: one.filter for one in found if one.target == one.subscriber}
 
+    def filters(self, topic: str) -> dict[str, Filter | None]:
+        """The filters of all subscriptions, those whose queues are gone included.
+
+        Raises what `subscribed` raises.
+        """
+        return {one.subscriber: one.filter for one in self.subscribed(topic)}
+
     def subscribed(self, topic: str) -> list[Subscription]:
         """All subscriptions: those of queues, sorted, which may be gone, and then those of logs.
 

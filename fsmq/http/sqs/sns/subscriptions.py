@@ -176,17 +176,17 @@ class Subscriptions(OfTopics):
     def _pairs(self, topics: Iterator[str] | list[str]) -> Iterator[tuple[str, str]]:
         for topic in topics:
             try:
-                found = self._spool.context.topics.subscribed(topic)
+                found = self._spool.context.topics.filters(topic)
             except NoSuchTopic:
                 continue
-            for one in found:
-                if log_of(one.subscriber) is None and is_visible(one.subscriber):
-                    yield topic, one.subscriber
+            for queue in found:
+                if log_of(queue) is None and is_visible(queue):
+                    yield topic, queue
 
     def _find(self, topic: str, tag: str) -> tuple[str, Filter | None]:
         """A queue that is subscribed, and its filter. Raises SnsError."""
         try:
-            for queue, filter, _ in self._spool.context.topics.subscribed(topic):
+            for queue, filter in self._spool.context.topics.filters(topic).items():
                 if log_of(queue) is None and is_tagged(tag, topic, queue):
                     return queue, filter
         except NoSuchTopic:

@@ -131,10 +131,9 @@ class Topics(OfTopics):
         name = topic_of(ask.members["TopicArn"])
         require(ask, None, name)
         topic = self.topic(name)
-        subscribed = self._spool.context.topics.subscribed
-        found = await self._service.listing(subscribed, name)
-        queues = [one for one in found if log_of(one.subscriber) is None]
-        told = {
+        subscribed = await self._service.listing(self._spool.context.topics.filters, name)
+        queues = [one for one in subscribed if log_of(one) is None]
+        found = {
             "TopicArn": ask.options.topic_arn(name),
             "Owner": ask.options.account,
             "DisplayName": "",
@@ -145,8 +144,8 @@ class Topics(OfTopics):
             "SubscriptionsDeleted": "0",
         }
         if topic.is_fifo:
-            told |= {_FIFO_TOPIC: "true", CONTENT_BASED: "false"}
-        return {"Attributes": {**told, **topic.attributes}}
+            found |= {_FIFO_TOPIC: "true", CONTENT_BASED: "false"}
+        return {"Attributes": {**found, **topic.attributes}}
 
     async def configure(self, ask: Ask) -> Result:
         given = {ask.members["AttributeName"]: ask.get("AttributeValue", "")}
