@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from fsmq.spool.layout.settings import QueueSettings
 
@@ -16,6 +17,7 @@ from ..service.service import Service
 from .errors import denied, no_such_queue
 from .names import SqsOptions, queue_of_url
 
+T = TypeVar("T")
 # By what it is, and the queue.
 Shared: TypeAlias = dict[tuple[str, str], Any]
 
@@ -69,11 +71,15 @@ class Ask:
 
     def require(self, right: Right | None, queue: str) -> None:
         """Make sure of a right on a queue; None means any. Raises SqsError, Unauthorized."""
+        if right is None:
+            self.allowed(queue, partial(self.identity.require_sight, queue))
+        else:
+            self.allowed(queue, partial(self.identity.require, right, queue))
+
+    def allowed(self, queue: str, check: Callable[[], T]) -> T:
+        """What a check of rights gives; its refusal as one about a queue. Raises the same."""
         try:
-            if right is None:
-                self.identity.require_sight(queue)
-            else:
-                self.identity.require(right, queue)
+            return check()
         except Forbidden:
             arn = self.options.arn(queue)
             raise denied(self.identity.name, self.action, arn) from None

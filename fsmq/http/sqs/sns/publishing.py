@@ -111,7 +111,7 @@ class Publishing(OfTopics):
         except NoSuchTopic:
             raise no_such_topic() from None
         copies = [self._copies(ask, topic, one, to) for one in publications]
-        await self._service.publish_copies(topic.name, copies)
+        await self._service.publish_copies(ask.identity, topic.name, copies)
 
     def _copies(
         self,
