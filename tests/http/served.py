@@ -12,6 +12,8 @@ from typing import NamedTuple
 from fsmq.http.dialects import DIALECTS
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
+from fsmq.http.lane.lane import Lane
+from fsmq.http.lane.request import Request
 from fsmq.http.routing.router import Router
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
@@ -40,12 +42,29 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class _Counted(set[Request]):
+    """The requests of a lane that have not come whole; each is counted."""
+
+    def __init__(self, served: Served) -> None:
+        super().__init__()
+        self._served = served
+
+    def add(self, request: Request) -> None:
+        self._served._partials += 1
+        super().add(request)
+
+
 class Served:
     """The server of a spool with a file of keys; a body may take for ever to come."""
 
     def __init__(self, spool: Spool, keys: Path) -> None:
         service = Service(spool, access=Access(load(keys)), read_timeout=300.0)
         self.server = Server(service, DIALECTS, ui=UiOptions())
+        self._partials = 0
+        lane: Lane | None = self.server._lane
+        while lane is not None:
+            lane._partial = _Counted(self)
+            lane = lane.beside
         self._socket = socket.create_server(("127.0.0.1", 0))
 
     async def __aenter__(self) -> Served:
@@ -55,6 +74,11 @@ class Served:
 
     async def __aexit__(self, *of: object) -> None:
         await self.server.stop(1.0)
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the lane of any dialect has waited for a body."""
+        return self._partials > 0
 
     def routes(self) -> Iterator[Route]:
         """Every route of every dialect but Amazon's, which has one path."""

@@ -551,3 +551,50 @@ async def test_no_byte_tells_what_another_tenant_has(tmp_path: Path) -> None:
 def _differences(one: Answer, other: Answer) -> Iterator[str]:
     texts = (f"{of.status}\n{of.head}\n\n{of.body.decode()}".splitlines() for of in (one, other))
     return unified_diff(*texts, "with b", "without", n=0, lineterm="")
+
+
+async def test_what_does_not_take_a_message_is_not_named(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "keys.toml"
+    key = keys_of_a(file)
+    with Spool(root, sync="none") as spool:
+        for queue in ("aaa-q", "bbb-q"):
+            spool.create_queue(queue)
+            spool.queue(queue).configure(max_depth=1)
+            spool.queue(queue).put(b"x")
+        for topic, queue in (("aaa-t", "bbb-q"), ("aaa-o", "aaa-q")):
+            spool.create_topic(topic)
+            spool.subscribe(topic, queue)
+        async with Served(spool, file) as served:
+            asked = 0
+            for one in last_requests(key):
+                if "publish" in one.name.lower():
+                    status, head, body = await served.ask(one.head, one.body)
+                    assert status == 503 or b"OverLimit" in body or b"Throttled" in body, one
+                    assert b"bbb" not in body, one
+                    head = one.head.replace("aaa-t/", "aaa-o/").replace("aaa-t ", "aaa-o ")
+                    own = await served.ask(head, one.body.replace(b"aaa-t", b"aaa-o"))
+                    assert b"aaa-q" in own.body, one
+                    asked += 1
+            assert asked == 4
+
+
+async def test_who_takes_the_name_of_a_hidden_schedule_learns_that_alone(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "keys.toml"
+    key = keys_of_a(file)
+    with Spool(root, sync="none") as spool:
+        spool.create_queue("aaa-q")
+        spool.schedule("taken").define("@daily", "bbb-q", "x")
+        before = spool.schedule("taken").state()
+        async with Served(spool, file) as served:
+            form = {"do": "define", "name": "taken", "cron": "@hourly", "queue": "aaa-q"}
+            body = json.dumps({"cron": "@hourly", "queue": "aaa-q"}).encode()
+            asked = [
+                *_of_last(Route("native", "PUT", "/_schedules/taken", False), key, body),
+                *_of_last(Route("ui", "POST", "/_ui/schedules", False), key, form=form),
+            ]
+            for one in asked:
+                answer = await served.ask(one.head, one.body)
+                assert answer.status == 403, one
+                assert b"schedules/taken" in answer.body
+                assert b"bbb" not in answer.body
+        assert spool.schedule("taken").state() == before
