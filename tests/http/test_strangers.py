@@ -20,7 +20,7 @@ from fsmq.http.routing import needs
 from fsmq.http.routing.call import Call
 from fsmq.http.routing.router import Router
 from fsmq.spool import Spool
-from tests.harness.suite import PATIENCE_S
+from tests.harness.suite import HOME, PATIENCE_S
 from tests.http.keyfile import add_key
 from tests.http.served import SQS, Answer, Route, Served
 
@@ -156,6 +156,12 @@ def test_a_route_says_what_it_needs_or_is_for_everybody() -> None:
         with pytest.raises(ValueError, match="say one of both"):
             router.add("GET", "/some", handler, operation(is_open), need)
     assert not router.routes()
+
+
+def test_a_body_is_read_in_one_module_alone() -> None:
+    reads = re.compile(r"\.content\.read|request\.(?:read|post|text|json|multipart)\(")
+    modules = (HOME / "fsmq" / "http").rglob("*.py")
+    assert [one.parent.name for one in modules if reads.search(one.read_text())] == ["routing"]
 
 
 async def test_a_call_gives_no_body_before_it_is_let_in(served: tuple[Served, str]) -> None:
