@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from fsmq.spool.layout.settings import QueueSettings
 
@@ -19,6 +20,7 @@ from .names import SqsOptions, queue_of_url
 
 TRACE_HEADER = "X-Amzn-Trace-Id"
 _TRACE = re.compile(r"[!-~](?:[ -~]{0,1022}[!-~])?")
+T = TypeVar("T")
 # By what it is, and the queue.
 Shared: TypeAlias = dict[tuple[str, str], Any]
 
@@ -75,11 +77,15 @@ class Ask:
 
     def require(self, right: Right | None, queue: str) -> None:
         """Make sure of a right on a queue; None means any. Raises SqsError, Unauthorized."""
+        if right is None:
+            self.allowed(queue, partial(self.identity.require_sight, queue))
+        else:
+            self.allowed(queue, partial(self.identity.require, right, queue))
+
+    def allowed(self, queue: str, check: Callable[[], T]) -> T:
+        """What a check of rights gives; its refusal as one about a queue. Raises the same."""
         try:
-            if right is None:
-                self.identity.require_sight(queue)
-            else:
-                self.identity.require(right, queue)
+            return check()
         except Forbidden:
             arn = self.options.arn(queue)
             raise denied(self.identity.name, self.action, arn) from None

@@ -165,13 +165,14 @@ class Queues(Actions):
         if change.redrive is None:
             return
         target, text = change.redrive.target, change.kept[attributes.REDRIVE]
+        # Else an admin of one queue could put messages into any other. Before it is looked for:
+        # whether it is there is told to its admins.
+        ask.require("admin", target)
         if target == queue:
             reason = "fsmq does not take a queue as its own dead-letter queue."
             raise invalid(attributes.REDRIVE, text, reason)
         if not is_visible(target) or not self._spool.has_queue(target):
             raise invalid(attributes.REDRIVE, text, "Dead letter target does not exist.")
-        # Else an admin of one queue could put messages into any other.
-        ask.require("admin", target)
         with as_unavailable(f"cannot read the settings of {target!r}"):
             member = self._spool.context.settings.member(target, MEMBER)
             if self._spool.context.settings.get(target).fifo != is_fifo:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.message import SENT_TO, NewMessage
 from fsmq.spool.layout.names import UUID7
 from fsmq.spool.layout.settings import QueueSettings
 
@@ -21,7 +21,7 @@ from .names import SqsOptions
 from .queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES
 from .turns import Turns
 
-QUEUE, SENDER, TRACE = "sqs.queue", "sqs.sender", "sqs.trace"
+QUEUE, SENDER, TRACE = SENT_TO, "sqs.sender", "sqs.trace"
 _ID = re.compile(r"[!-~]{1,128}")
 _UUID = re.compile(UUID7)
 _NONE: Mapping[str, Attribute] = {}

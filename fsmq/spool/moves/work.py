@@ -21,6 +21,7 @@ from ..durability.sync import Syncer, Work
 from ..durability.unfinished import exists
 from ..errors import NoSuchQueue, Unavailable
 from ..layout.names import facts, fits, is_id
+from ..layout.patterns import compiled
 from ..layout.throttle import Rate
 from ..layout.transitions import (
     DELAY,
@@ -121,7 +122,8 @@ class MoveWork:
             found = read_found(self._tree, move.ref)
         self._begin(len(found), "")
         done = Redriven(move.moved)
-        redrive = Redrive(self._context, move.source, move.target or None, found, done)
+        to, homes = move.target or None, None if move.homes is None else compiled(move.homes)
+        redrive = Redrive(self._context, move.source, to, found, done, homes=homes)
         try:
             for part in self._parts(list(found)):
                 before = redrive.done.moved
@@ -366,7 +368,7 @@ def _outcome(move: Move, is_gone: bool) -> Move:
     if move.no_origin:
         reasons.append(
             f"{move.no_origin} messages stay: nothing says from which queue they were buried, it"
-            " is gone, or they came from a log; name a queue"
+            " is gone or not one to which they may go, or they came from a log; name a queue"
         )
     if not reasons:
         return replace(move, status="complete")

@@ -120,7 +120,7 @@ class Publishing(OfTopics):
             raise no_such_topic() from None
         size = len(to) * sum(len(one.body) for one in publications)
         copies = await self._service.beside(size, self._copies, ask, topic, publications, to)
-        await self._service.publish_copies(topic.name, copies)
+        await self._service.publish_copies(ask.identity, topic.name, copies)
 
     def _copies(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic, as_unavailable
@@ -13,6 +13,7 @@ from fsmq.spool.layout.policies import SCOPES, Policy, Scope
 from fsmq.spool.layout.topics import log_of
 from fsmq.spool.verbs.subscribing import change_filter
 
+from ...guard.sight import seen_of
 from ..ask import Action, Ask, Result
 from ..errors import SqsError
 from ..names import is_visible, queue_of_arn
@@ -86,12 +87,12 @@ class Subscriptions(OfTopics):
     async def unsubscribe(self, ask: Ask) -> Result:
         topic, tag = subscription_of(ask.members["SubscriptionArn"])
         require(ask, "admin", topic)
-        await self._service.in_thread(self._unsubscribe, topic, tag)
+        await self._service.in_thread(self._unsubscribe, ask, topic, tag)
         return {}
 
-    def _unsubscribe(self, topic: str, tag: str) -> None:
+    def _unsubscribe(self, ask: Ask, topic: str, tag: str) -> None:
         try:
-            queue, _ = self._find(topic, tag)
+            queue, _ = self._find(ask, topic, tag)
             self._spool.unsubscribe(topic, queue)
         except (SnsError, NoSuchTopic):
             return  # it has none: that is what was asked for
@@ -100,7 +101,7 @@ class Subscriptions(OfTopics):
         arn = ask.members["SubscriptionArn"]
         topic, tag = subscription_of(arn)
         require(ask, None, topic)
-        queue, filter = await self._service.listing(self._find, topic, tag)
+        queue, filter = await self._service.listing(self._find, ask, topic, tag)
         found = {
             "SubscriptionArn": arn,
             "TopicArn": ask.options.topic_arn(topic),
@@ -117,12 +118,12 @@ class Subscriptions(OfTopics):
         topic, tag = subscription_of(ask.members["SubscriptionArn"])
         require(ask, "admin", topic)
         given = {ask.members["AttributeName"]: ask.get("AttributeValue", "")}
-        queue, _ = await self._service.listing(self._find, topic, tag)
+        queue, _ = await self._service.listing(self._find, ask, topic, tag)
         self._check_redrive(ask, queue, given)
-        await self._service.in_thread(self._change, topic, tag, given)
+        await self._service.in_thread(self._change, ask, topic, tag, given)
         return {}
 
-    def _change(self, topic: str, tag: str, given: Mapping[str, str]) -> None:
+    def _change(self, ask: Ask, topic: str, tag: str, given: Mapping[str, str]) -> None:
         def change(now: Filter | None) -> Filter:
             if now is None:
                 now = Delivery(raw=True)  # as touch has made it
@@ -130,7 +131,7 @@ class Subscriptions(OfTopics):
                 raise invalid("SubscriptionArn Reason: It has a filter of another dialect")
             return _changed(now, given)
 
-        queue, _ = self._find(topic, tag)
+        queue, _ = self._find(ask, topic, tag)
         if not change_filter(self._spool.context, topic, queue, change):
             raise no_such_subscription()
 
@@ -164,29 +165,30 @@ class Subscriptions(OfTopics):
         topic = topic_of(ask.members["TopicArn"])
         require(ask, None, topic)
         self.topic(topic)
-        pairs = await self._service.listing(lambda: list(self._pairs([topic])))
+        pairs = await self._service.listing(lambda: list(self._pairs(ask, [topic])))
         return _listed(ask, pairs)
 
     async def list_all(self, ask: Ask) -> Result:
         visible = ask.identity.visible_topics
         names = await self._service.names(ask.call, self._spool.topics, visible)
-        pairs = await self._service.listing(lambda: list(self._pairs(filter(is_name, names))))
+        pairs = await self._service.listing(lambda: list(self._pairs(ask, filter(is_name, names))))
         return _listed(ask, pairs)
 
-    def _pairs(self, topics: Iterator[str] | list[str]) -> Iterator[tuple[str, str]]:
+    def _pairs(self, ask: Ask, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
         for topic in topics:
             try:
-                found = self._spool.context.topics.filters(topic)
+                found = seen_of(ask.identity, self._spool.context.topics.filters(topic))
             except NoSuchTopic:
                 continue
             for queue in found:
                 if log_of(queue) is None and is_visible(queue):
                     yield topic, queue
 
-    def _find(self, topic: str, tag: str) -> tuple[str, Filter | None]:
-        """A queue that is subscribed, and its filter. Raises SnsError."""
+    def _find(self, ask: Ask, topic: str, tag: str) -> tuple[str, Filter | None]:
+        """A queue that is subscribed, of which the sender may know, and its filter. SnsError."""
         try:
-            for queue, filter in self._spool.context.topics.filters(topic).items():
+            found = seen_of(ask.identity, self._spool.context.topics.filters(topic))
+            for queue, filter in found.items():
                 if log_of(queue) is None and is_tagged(tag, topic, queue):
                     return queue, filter
         except NoSuchTopic:

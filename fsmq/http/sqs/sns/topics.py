@@ -11,6 +11,7 @@ from fsmq.spool.errors import NoSuchTopic
 from fsmq.spool.layout.topics import log_of
 from fsmq.spool.verbs.subscribing import describe_topic
 
+from ...guard.sight import seen_of
 from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError
 from ..flags import in_small_letters
@@ -132,7 +133,8 @@ class Topics(OfTopics):
         require(ask, None, name)
         topic = self.topic(name)
         subscribed = await self._service.listing(self._spool.context.topics.filters, name)
-        queues = [one for one in subscribed if log_of(one) is None]
+        seen = seen_of(ask.identity, subscribed)
+        queues = [one for one in seen if log_of(one) is None]
         found = {
             "TopicArn": ask.options.topic_arn(name),
             "Owner": ask.options.account,
