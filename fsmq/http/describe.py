@@ -116,9 +116,8 @@ class Operation:
     id: a name for generated clients, unique among all dialects.
     tag: the heading under which it stands.
     parameters: of the path too.
-    answers: by status; every one that a client can get. Where there are keys, a route that names
-        neither 401 nor 403 is not served: it would let everybody in.
-    open: it is for everybody, also where there are keys.
+    answers: by status; every one that a client can get.
+    open: it is for everybody, also where there are keys. Any other route says what it needs.
     """
 
     id: str
@@ -129,10 +128,6 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
     open: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        return self.open or self.tag == "System"
 
     @cached_property
     def query(self) -> Mapping[str, QueryParameter[Any]]:

@@ -15,8 +15,10 @@ from aiohttp.web import BaseRequest, Response
 
 from fsmq.spool.errors import FsmqError
 
+from .guard.access import Identity
 from .guard.origin import Origins
 from .lane.lane import Reader
+from .routing.call import Call
 from .routing.router import Endpoint, Router
 from .service.service import Service
 
@@ -59,6 +61,18 @@ class Dialect(ABC):
             CrossSite, UnknownHost
         """
         origins.check(request.headers)
+
+    async def identify(self, call: Call) -> Identity:
+        """Tell who sends a request that is for those who have a right.
+
+        Raises:
+            Unauthorized, TooManyRequests
+        """
+        return call.identify_bearer()
+
+    async def refuse(self, call: Call, error: FsmqError) -> Response:
+        """The answer to a request that has ended in an error."""
+        return self.problem(error)
 
     @abstractmethod
     def problem(self, error: FsmqError) -> Response:

@@ -34,7 +34,6 @@ from .problems import (
     MethodNotAllowed,
     Overloaded,
     SlowBody,
-    Unauthorized,
     UnreadableBody,
     UnsupportedEncoding,
 )
@@ -192,15 +191,16 @@ class Server:
         try:
             dialect.admit(self._origins, request)
             endpoint, call.names = dialect.find(request.method, path)
-            if call.needs_keys and endpoint.unguarded:
-                raise Unauthorized("this is not served to those with keys, or without")
             call.operation = endpoint.operation
+            if endpoint.need is not None:
+                endpoint.need(call, await dialect.identify(call))
+            call.let_in()
             return await endpoint.handler(call)
         except FsmqError as error:
             if isinstance(error, MethodNotAllowed) and request.method == hdrs.METH_OPTIONS:
                 allowed = sorted({*error.allowed, hdrs.METH_OPTIONS})
                 return Response(status=204, headers={hdrs.ALLOW: ", ".join(allowed)})
-            response = dialect.problem(error)
+            response = await dialect.refuse(call, error)
             if isinstance(error, _BODY_LEFT) and not (
                 isinstance(error, Overloaded) and request.content.is_eof()
             ):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .context import Context, Pending
 from .layout.claim_names import Renewal, check_claim
-from .layout.filters import Filter
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.steps import finish
@@ -25,7 +24,7 @@ from .verbs import (
 from .verbs import claim as claims
 from .verbs import publish as publishing
 from .verbs import renew_at_least as renewals
-from .verbs.publish import ToLog
+from .verbs.publish import Copy, ToLog
 from .verbs.put import Batch
 from .verbs.remove_if import Acked
 from .verbs.upsert import Stored
@@ -54,22 +53,17 @@ class Unsynced:
     ) -> Pending[list[str]]:
         return put.put(self.context, self.depths, queue, messages, settings, batch=batch)
 
-    def publish(
+    def publish(self, topic: str, message: NewMessage) -> Pending[dict[str, str]]:
+        subscriptions = self.context.topics.subscribed(topic)
+        return self.publish_copies(publishing.copies_of(message, subscriptions))
+
+    def publish_copies(
         self,
-        topic: str,
-        message: NewMessage,
-        to: Mapping[str, Filter | None] | None = None,
+        copies: Iterable[Copy],
         settings: Mapping[str, QueueSettings] | None = None,
-        forms: Mapping[str, NewMessage] | None = None,
         batch: Batch | None = None,
     ) -> Pending[dict[str, str]]:
-        """``to`` and ``settings``: the topic's subscriptions and those of their queues, if they
-        have just been read."""
-        if to is None:
-            to = self.context.topics.subscriptions(topic)
-        return publishing.publish(
-            self.context, self.depths, to, message, settings, self.to_log, forms, batch
-        )
+        return publishing.publish(self.context, self.depths, copies, settings, self.to_log, batch)
 
     def dedup_send(
         self, name: str, bodies: Sequence[bytes], batch: Batch | None = None

@@ -11,11 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp.web import StreamResponse
 
-from fsmq.http.describe import Answer, Operation
-from fsmq.http.routing.call import Call
-from fsmq.http.routing.router import Router
 from tests.harness.forkserver import environment, run
 from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http import helpers
@@ -119,22 +115,6 @@ async def test_nothing_without_a_key(visitor: aiohttp.ClientSession, guarded: Gu
             assert answer.status in (401, 403), f"{method} {path}"
             asked += 1
     assert asked >= len(NEEDS)
-
-
-def test_a_route_that_forgets_to_ask_for_a_key_is_not_served() -> None:
-    async def handler(call: Call) -> StreamResponse:
-        raise AssertionError("nobody gets here")
-
-    def operation(status: int, **more: Any) -> Operation:
-        return Operation("some", "Some", "Some", {status: Answer("some")}, **more)
-
-    router = Router()
-    router.add("GET", "/forgets", handler, operation(200))
-    assert router.find("GET", "/forgets")[0].unguarded
-    for described in (operation(401), operation(403), operation(200, open=True)):
-        router = Router()
-        router.add("GET", "/asks", handler, described)
-        assert not router.find("GET", "/asks")[0].unguarded
 
 
 @pytest.mark.parametrize(("method", "path", "right"), TOPICS_NEED)

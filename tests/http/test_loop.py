@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -260,6 +261,28 @@ def test_nothing_packed_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     held = longest(watch, lambda: exchange(suite, "POST", "/queue/1/q/send", headers, packed))
     assert held <= HELD_S
+
+
+def test_no_filter_of_bodies_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
+    """Each of the subscriptions reads the body, a message of SNS of a megabyte."""
+    suite, watch = watched
+    topic = suite.root / "topics" / "bodies"
+    topic.mkdir()
+    about = {"attributes": {"MaximumMessageSize": str(MIB)}, "tags": {}}
+    (topic / "_about.json").write_text(json.dumps(about))
+    policy = json.dumps({"a": {"b.c": ["wanted"]}, "many": [{"numeric": [">", 10]}]})
+    said = {"filter": policy, "scope": "MessageBody", "raw": True, "kept": {}}
+    for number in range(50):
+        (topic / f"subscribed-{number}").write_text(json.dumps({"sns": said}))
+    body = {"a": {f"b{n}": n for n in range(30_000)}, "many": [n % 10 for n in range(100_000)]}
+    arn = "arn:aws:sns:us-east-1:000000000000:bodies"
+    form = urlencode({"Action": "Publish", "TopicArn": arn, "Message": json.dumps(body)})
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    def publish() -> None:
+        assert exchange(suite, "POST", "/", headers, form.encode()) == 200
+
+    assert longest(watch, publish) <= HELD_S
 
 
 def test_no_answer_about_many_subscriptions_holds_up_the_loop(

@@ -147,6 +147,11 @@ class Asked:
     async def __aexit__(self, *of: object) -> None:
         await self._server.stop(1.0)
 
+    async def ask_as_strangers(self, one: Described, other: str, sender: str) -> None:
+        """Without a key, with that of another, and where it may see the queue of a schedule."""
+        for token in ("", other, *([sender] if "{schedule}" in one.path else [])):
+            await self.ask(one, token=token)
+
     async def ask_more(self, one: Described) -> None:
         """What a few operations of logs need beside what all are asked."""
         if one.id == "read_log":
@@ -244,6 +249,7 @@ async def test_each_operation_names_the_errors_that_it_answers(
     rights = ("send", "receive", "admin")
     admin = add_key(file, "admin", *(f"--{r}={of}" for r in rights for of in EVERYTHING))
     other = add_key(file, "other", "--send=elsewhere")
+    sender = add_key(file, "sender", "--send=q")
     with Spool(root, sync="none") as spool:
         for queue in ("q", "other"):
             spool.create_queue(queue, index=True)
@@ -271,8 +277,7 @@ async def test_each_operation_names_the_errors_that_it_answers(
         ):
 
             async def provoke(one: Described) -> None:
-                await asked.ask(one, token="")
-                await asked.ask(one, token=other)
+                await asked.ask_as_strangers(one, other, sender)
                 await asked.ask(one, one.target("no-such-parameter=1"))
                 for names in (*MISSING, FULL, FULL_LOG):
                     await asked.ask(one, one.target(**names))

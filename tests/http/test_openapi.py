@@ -16,6 +16,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from fsmq.http import describe
 from fsmq.http.describe import Operation
 from fsmq.http.native.forms import ID, OWN_ID
+from fsmq.http.routing import needs
 from fsmq.http.routing.openapi import document
 from fsmq.http.routing.router import Router
 from fsmq.spool.errors import InvalidValue
@@ -182,9 +183,9 @@ def test_what_contradicts_itself_is_refused() -> None:
 
     look = Operation("look", "Tag", "Look", {}, parameters=(describe.QUEUE,))
     router = Router()
-    router.add("GET", "/{queue}", nothing, look)
+    router.add("GET", "/{queue}", nothing, look, needs.queue())
     with pytest.raises(ValueError, match="served already"):
-        router.add("GET", "/{queue}", nothing, look)
+        router.add("GET", "/{queue}", nothing, look, needs.queue())
     with pytest.raises(ValueError, match="two operations are named look"):
         document([*router.routes(), ("GET", "/{queue}/more", look)])
     with pytest.raises(ValueError, match="has the names"):

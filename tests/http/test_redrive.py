@@ -140,24 +140,36 @@ async def test_a_key_needs_the_right_to_send_where_they_go(tmp_path: Path) -> No
     every = add_key(file, "every", "--send", "*", "--receive", "*", "--admin", "*")
     some = add_key(file, "some", "--send", "jobs", "--receive", "dead")
     none = add_key(file, "none", "--send", "x", "--receive", "x")
+    taker = add_key(file, "taker", "--receive", "dead")
     with (
         Suite(tmp_path / "mq", mq_options=["--keys", str(file)]) as suite,
         Client(suite.url, key=every) as admin,
         Client(suite.url, key=some) as user,
         Client(suite.url, key=none) as other,
+        Client(suite.url, key=taker) as idle,
     ):
-        ids = bury(admin, "jobs", 3)
-        with pytest.raises(AccessDenied, match="send on 'dead'"):
-            user.queue("dead").redrive()
-        assert user.queue("dead").redrive(to="jobs", only=ids[:1]).moved == 1
-        with pytest.raises(AccessDenied, match="send on 'dead'"):
-            user.queue("dead").redrive(only=ids[:1])
+        ids, hidden = bury(admin, "jobs", 5), bury(admin, "secret", 2)
+        with pytest.raises(AccessDenied, match="send on 'secret'"):
+            user.queue("dead").redrive(to="secret")
+        for only in (None, ids[:1]):
+            with pytest.raises(AccessDenied, match="send on the queues from which"):
+                idle.queue("dead").redrive(only=only)
+        # Each goes home, but for those whose home is not the key's.
+        assert user.queue("dead").redrive(to="jobs", only=ids[:1]) == (1, 0, 0)
+        assert user.queue("dead").redrive(only=[ids[1], hidden[0]]) == (1, 0, 1)
+        assert user.queue("dead").redrive(only=[ids[2], hidden[0]], rate=1000) == (1, 0, 1)
+        assert user.queue("dead").redrive() == (2, 0, 2)
+        assert {one.id for one in admin.queue("dead").peek()} == set(hidden)
+        bury(admin, "jobs", 2)
         order = user.begin_redrive("dead", to="jobs", rate=0.01)
-        assert [move.ref for move in user.moves()] == [order.ref]
+        assert user.moves()[0].ref == order.ref
         assert other.moves() == []
         assert other.find_move(order.ref) is None
         assert other.stop_move(order.ref) is None
         stopped = user.stop_move(order.ref)
         assert stopped is not None
         assert stopped.status == "stopped"
-        assert sum(admin.queue("dead").redrive()) <= 2
+        # What one key has ordered is what that key may, whoever makes it.
+        assert {one.id for one in admin.queue("dead").peek()} >= set(hidden)
+        assert admin.queue("dead").redrive()[1:] == (0, 0)
+        eventually(lambda: {one.id for one in admin.queue("secret").peek()} == set(hidden))

@@ -8,6 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsmq.spool import InvalidValue
 from fsmq.spool.layout import deliveries
@@ -38,6 +40,12 @@ MESSAGE: Mapping[str, Candidates] = {
         ({"number": [12.50]}, True),
         ({"number": ["12.5"]}, False),
         ({"number": [1]}, False),
+        # Five decimals count.
+        ({"number": [12.500004]}, True),
+        ({"number": [12.50002]}, False),
+        ({"number": [{"numeric": ["=", 12.500001]}]}, True),
+        ({"number": [{"numeric": [">", 12.499999]}]}, False),
+        ({"number": [{"anything-but": 12.500001}]}, False),
         ({"flag": [True]}, True),
         ({"flag": [1]}, False),
         ({"nothing": [None]}, True),
@@ -62,6 +70,7 @@ MESSAGE: Mapping[str, Candidates] = {
         ({"number": [{"numeric": [">", 12.5]}]}, False),
         ({"number": [{"numeric": [">=", 12.5, "<", 13]}]}, True),
         ({"number": [{"numeric": [">", 0, "<=", 12]}]}, False),
+        ({"number": [{"numeric": [">", 12.5, "<", 13]}]}, False),
         ({"text": [{"numeric": [">", 0]}]}, False),
         ({"address": [{"cidr": "10.0.0.0/24"}]}, True),
         ({"address": [{"cidr": "10.0.1.0/24"}]}, False),
@@ -115,6 +124,91 @@ def test_policies_on_the_body(policy: Any, is_taken: bool) -> None:
         assert found.matches({}, body) is False
 
 
+LEAVES = st.sampled_from(["v", "w", 1, True, None])
+
+
+@st.composite
+def written(draw: st.DrawFn, path: str, leaf: Any) -> Any:
+    """A member of this path: in one of the ways to write it, in lists or not."""
+    parts = path.split(".")
+    end = draw(st.integers(1, len(parts)))
+    name, rest = ".".join(parts[:end]), ".".join(parts[end:])
+    below = draw(written(rest, leaf)) if end < len(parts) else leaf
+    for _ in range(draw(st.integers(0, 2))):
+        below = [*draw(st.lists(LEAVES, max_size=1)), below]
+    return {**draw(st.dictionaries(st.sampled_from(["x", "y.z"]), LEAVES)), name: below}
+
+
+@st.composite
+def asked(draw: st.DrawFn, path: str, conditions: list[Any]) -> Any:
+    """A policy that asks for a member of this path."""
+    parts = path.split(".")
+    end = draw(st.integers(1, len(parts)))
+    name, rest = ".".join(parts[:end]), ".".join(parts[end:])
+    return {name: draw(asked(rest, conditions)) if end < len(parts) else conditions}
+
+
+@given(st.data())
+def test_a_member_is_found_however_its_path_is_written(data: st.DataObject) -> None:
+    path = data.draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join))
+    body = json.dumps(data.draw(written(path, "value"))).encode()
+    for conditions, is_taken in ((["value"], True), (["else"], False), ([{"exists": True}], True)):
+        policy = data.draw(asked(path, conditions))
+        assert Policy(json.dumps(policy), "MessageBody").matches({}, body) is is_taken
+
+
+@pytest.mark.parametrize(
+    ("policy", "body", "is_taken"),
+    [
+        ({"object.nested": ["v"]}, {"object.nested": "v"}, True),
+        ({"object.nested": ["v"]}, {"object": {"nested": "v"}}, True),
+        ({"object": {"nested": ["v"]}}, {"object.nested": "v"}, True),
+        ({"object.nested.test": ["v"]}, {"object": {"nested": {"test": "v"}}}, True),
+        ({"object.nested.test": ["v"]}, {"object.nested": {"test": "v"}}, True),
+        ({"object.nested.test": ["v"]}, {"object": {"nested.test": "v"}}, True),
+        ({"object": {"nested.test": ["v"]}}, {"object.nested": {"test": "v"}}, True),
+        # Both are there: one is enough.
+        ({"a.b": ["v"]}, {"a": {"b": "w"}, "a.b": "v"}, True),
+        ({"a.b": ["v"]}, {"a": {"b": "v"}, "a.b": "w"}, True),
+        ({"a.b": [{"exists": False}]}, {"a": {"b": "v"}}, False),
+        ({"a.b": [{"exists": False}]}, {"a": {"c": "v"}}, True),
+        ({"a": {"$or": [{"b.c": ["v"]}, {"d": ["v"]}]}}, {"a.b": {"c": "v"}}, True),
+        # In lists, and in lists of lists.
+        ({"a.b": ["v"]}, {"a": [{"c": "v"}, {"b": ["w", "v"]}]}, True),
+        ({"a": {"b.c": ["v"]}}, {"a": [[{"b": [{"c": "v"}]}]]}, True),
+        ({"a": {"b": {"c": ["v"]}}}, {"a": [{"b.c": "w"}, {"b.c": ["v"]}]}, True),
+        ({"a.b": ["v"]}, {"a": [["b", "v"]]}, False),
+        # No other names.
+        ({"a.b": ["v"]}, {"a": {"bb": "v"}, "a.bb": "v", "ab": "v", "a.": {"b": "v"}}, False),
+        ({"a.b": ["v"]}, {"a.b": {"c": "v"}, "b": "v"}, False),
+        ({"ab": ["v"]}, {"a": {"b": "v"}, "a.b": "v"}, False),
+        ({"": ["v"]}, {"": "v"}, True),
+        ({".": ["v"]}, {"": {"": "v"}}, True),
+    ],
+    ids=str,
+)
+def test_dots_in_names_are_as_good_as_objects(policy: Any, body: Any, is_taken: bool) -> None:
+    found = Policy(json.dumps(policy), "MessageBody")
+    assert found.matches({}, json.dumps(body).encode()) is is_taken
+
+
+def test_any_number_of_json_is_compared() -> None:
+    policy = Policy('{"a": [{"numeric": [">", 5]}]}', "MessageBody")
+    digits = "9" * 40
+    for number in ("6", "1e400", f"1e{digits}", digits, f"{digits}.5"):
+        assert policy.matches({}, f'{{"a": {number}}}'.encode()), number
+    for number in ("4", "1e-400", f"1e-{digits}", f"-1e{digits}"):
+        assert not policy.matches({}, f'{{"a": {number}}}'.encode()), number
+    assert Policy(f'{{"a": [1e{digits}]}}').matches({"a": (N("Infinity"),)}, b"")
+
+
+def test_a_body_may_be_as_deep_as_it_can_be_parsed() -> None:
+    policy = Policy('{"a": ["v"]}', "MessageBody")
+    for depth in (100, 500, 900, 100_000):
+        policy.matches({}, b'{"a": ' + b"[" * depth + b'"v"' + b"]" * depth + b"}")
+    assert policy.matches({}, b'{"a": ' + b"[" * 500 + b'"v"' + b"]" * 500 + b"}")
+
+
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
@@ -122,18 +216,33 @@ def test_policies_on_the_body(policy: Any, is_taken: bool) -> None:
         ("[" * 100_000, "has more than"),
         ('{"a": NaN}', "failed to parse JSON"),
         ("[]", "must be an object"),
-        ('{"a": "b"}', '"a" must be an array'),
-        ('{"a": {"b": ["c"]}}', '"a" must be an array'),
+        ('{"a": "b"}', '"a" must be an object or an array'),
+        ('{"a": {"b": "c"}}', '"b" must be an object or an array'),
+        (
+            '{"a": {"b": ["c"]}}',
+            "Filter policy scope MessageAttributes does not support nested filter policy",
+        ),
+        ('{"$or": [{"a": ["x"]}, {"b": {"c": ["d"]}}]}', "does not support nested"),
         ('{"a": []}', "Empty arrays"),
         ('{"a": [["b"]]}', "must be String, number, true, false, or null"),
         ('{"a": [{"prefix": "a", "suffix": "b"}]}', "Only one key"),
         ('{"a": [{"like": "b"}]}', "Unrecognized match type like"),
         ('{"a": [{"prefix": 1}]}', "prefix match pattern must be a string"),
         ('{"a": [{"exists": "yes"}]}', "true or false"),
-        ('{"a": [{"numeric": [">"]}]}', "numeric match"),
-        ('{"a": [{"numeric": ["!=", 1]}]}', "Unrecognized numeric range operator"),
-        ('{"a": [{"numeric": [">", "1"]}]}', "Value of > must be numeric"),
-        ('{"a": [{"cidr": "x/24"}]}', "CIDR"),
+        ('{"key": [{"numeric": 5}]}', "numeric match pattern must be an array"),
+        ('{"a": [{"cidr": 5}]}', "prefix match pattern must be a string"),
+        ('{"a": [{"cidr": "10.0.0.0"}]}', "Malformed CIDR, one '/' required"),
+        ('{"a": [{"cidr": "10.0.0.0/x"}]}', "Malformed CIDR, mask bits must be an integer"),
+        ('{"a": [{"cidr": "bad/24"}]}', "Nonstandard IP address: bad"),
+        (
+            '{"a": [{"anything-but": {"prefix": false}}]}',
+            "prefix match pattern must be a string",
+        ),
+        (
+            '{"a": [{"anything-but": {"wrong-operator": null}}]}',
+            "Unsupported anything-but pattern: wrong-operator",
+        ),
+        ('{"$or": [{"a": ["x"]}, ' * 300 + '{"a": ["x"]}' + "]}" * 300, "too complex"),
         ('{"a": [{"anything-but": [true]}]}', "anything but"),
         ('{"a": [{"anything-but": {"numeric": ["=", 1]}}]}', "Unsupported anything-but"),
         (json.dumps({str(n): ["x"] for n in range(6)}), "more than 5 keys"),
@@ -144,6 +253,62 @@ def test_policies_that_are_refused(policy: str, said: str) -> None:
     with pytest.raises(InvalidValue) as error:
         Policy(policy)
     assert said in error.value.problem
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ('{"key": [{"numeric": []}]}', "Invalid member in numeric match: ]"),
+        (
+            '{"key": [{"numeric": ["operator"]}]}',
+            "Unrecognized numeric range operator: operator",
+        ),
+        ('{"key": [{"numeric": [1, "<="]}]}', "Invalid member in numeric match: 1"),
+        ('{"key": [{"numeric": ["=", "000"]}]}', "Value of equals must be numeric"),
+        ('{"key": [{"numeric": [">="]}]}', "Value of >= must be numeric"),
+        (
+            '{"key": [{"numeric": ["<", 100, ">", 10]}]}',
+            "Too many elements in numeric expression",
+        ),
+        ('{"key": [{"numeric": [">=", 1, ">", 2]}]}', "Bad numeric range operator: >"),
+        ('{"key": [{"numeric": [">", 3, "<", 1]}]}', "Bottom must be less than top"),
+        ('{"key": [{"numeric": [">", 3, "<", 3]}]}', "Bottom must be less than top"),
+        ('{"key": [{"numeric": [">", 20, "<="]}]}', "Value of <= must be numeric"),
+        ('{"key": [{"numeric": [">", 20, 30]}]}', "Bad value in numeric range: 30"),
+        ('{"key": [{"numeric": [">", 20, "test"]}]}', "Bad numeric range operator: test"),
+        ('{"key": [{"numeric": [">", "20", "<", "30"]}]}', "Value of > must be numeric"),
+        ('{"key": [{"numeric": [">", 20, "<", "30"]}]}', "Value of < must be numeric"),
+        (
+            '{"key": [{"numeric": [">", 20, "<", 30, "<", 50]}]}',
+            "Too many terms in numeric range expression",
+        ),
+        ('{"key": [{"numeric": ["=", 1, "<", 5]}]}', "Too many elements in numeric expression"),
+    ],
+)
+def test_ranges_are_refused_in_the_words_of_aws(policy: str, said: str) -> None:
+    with pytest.raises(InvalidValue) as error:
+        Policy(policy)
+    assert error.value.problem == said
+
+
+def test_only_names_at_the_top_are_counted() -> None:
+    below = {str(n): ["x"] for n in range(6)}
+    assert Policy(json.dumps({"a": below}), "MessageBody")
+    body = json.dumps({"a": dict.fromkeys(below, "x")}).encode()
+    assert Policy(json.dumps({"a": below}), "MessageBody").matches({}, body)
+
+
+def test_what_a_subscription_has_stays_in_force() -> None:
+    """Older versions took it, and what does not parse takes all."""
+    for policy, inside, outside in (
+        ('{"n": [{"numeric": ["<", 100, ">", 10]}]}', "50", "500"),
+        ('{"n": [{"cidr": "10.0.0.9"}]}', "10.0.0.9", "10.0.0.8"),
+    ):
+        text = json.dumps({"sns": {"filter": policy}}).encode()
+        found = deliveries.parse(text)
+        assert found is not None
+        assert found.matches({"n": inside})
+        assert not found.matches({"n": outside})
 
 
 def test_an_entry_of_a_topic_tells_its_kind() -> None:
@@ -167,5 +332,7 @@ def test_an_entry_of_a_topic_tells_its_kind() -> None:
 
 
 def test_arrays_are_several_values() -> None:
-    assert listed('["a", 1, null, {"b": 2}]') == ("a", N(1), None)
-    assert listed("x") == listed('"a"') == listed('{"a": 1}') == ()
+    assert listed('["a", 1, null, {"b": 2}]') == ["a", N(1), None]
+    assert listed("100") == [N(100)]
+    assert listed('"a"') == ["a"]
+    assert [*listed("x"), *listed('{"a": 1}'), *listed("[]")] == []

@@ -23,6 +23,7 @@ from fsmq.spool import (
 from fsmq.spool.durability import settings_lock
 from fsmq.spool.durability.send_lines import lock_sends
 from fsmq.spool.fsck import check
+from fsmq.spool.layout.deliveries import Delivery
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.topics import subscriber_of
@@ -107,6 +108,38 @@ def test_deleting_a_queue_ends_its_subscriptions(spool: Spool, root: Path) -> No
     assert spool.topic("one").subscriptions() == {}
     assert names(root, "one") == names(root, "two") == []
     assert spool.topic("two").publish(b"") == {}
+
+
+def test_what_clients_of_sns_subscribed_outlives_its_queue(spool: Spool, root: Path) -> None:
+    for queue in ("a", "b", "dead"):
+        spool.queue(queue, create=True)
+    news = spool.topic("news", create=True)
+    policy = json.dumps({"deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:dead"})
+    for queue in ("a", "b"):
+        spool.subscribe("news", queue, Delivery(raw=True, kept={"RedrivePolicy": policy}))
+    spool.queue("a").delete()
+    assert names(root, "news") == ["a", "b"]
+    assert list(news.subscriptions()) == ["b"]
+    assert sorted(news.publish(b"1")) == ["b", "dead"]
+    # Deleted by hand, it is as well; two of them, and each has its letter.
+    (root / "queues" / "b").rmdir()
+    assert list(news.publish(b"2")) == ["dead"]
+    bodies = [message.body for message in spool.queue("dead").claim(9)]
+    assert sorted(bodies) == [b"1", b"2", b"2"]
+    # All or none, as always.
+    spool.queue("dead").configure(max_message_bytes=1)
+    with pytest.raises(MessageTooLarge):
+        news.publish(b"long")
+    spool.queue("dead").delete()
+    assert news.publish(b"3") == {}
+    # An entry that nobody can read is left alone; one of another kind ends with its queue.
+    spool.queue("c", create=True)
+    spool.subscribe("news", "c", Delivery())
+    (root / "topics" / "news" / "c").write_text('{"sns": {broken')
+    spool.queue("c").delete()
+    assert names(root, "news") == ["a", "b", "c"]
+    spool.queue("a", create=True)
+    assert list(news.publish(b"4")) == ["a"]
 
 
 def test_a_shell_user_subscribes_with_touch(spool: Spool, root: Path) -> None:

@@ -11,6 +11,8 @@ from fsmq.spool.errors import FsmqError
 from ..dialect import Dialect
 from ..guard.origin import Origins
 from ..lane.lane import Reader
+from ..routing import needs
+from ..routing.needs import Need
 from ..routing.router import Handler
 from ..service.service import Service
 from . import api
@@ -32,27 +34,34 @@ class Dynamiq(Dialect):
         super().__init__(service)
         self._service = service
         queues, topics, status = Queues(service), Topics(service), Status(service)
-        self._add("GET", "/topics", topics.list)
-        self._add("GET", "/topics/{topic}", topics.show)
-        self._add("PUT", "/topics/{topic}", topics.create)
-        self._add("DELETE", "/topics/{topic}", topics.delete)
-        self._add("PUT", "/topics/{topic}/queues/{queue}", topics.subscribe)
-        self._add("DELETE", "/topics/{topic}/queues/{queue}", topics.unsubscribe)
-        self._add("PUT", "/topics/{topic}/message", topics.publish)
-        self._add("GET", "/queues", queues.list)
-        self._add("GET", "/queues/{queue}", queues.show)
-        self._add("PUT", "/queues/{queue}", queues.create)
+        admin, receive = needs.queue("admin"), needs.queue("receive")
+        admin_of_topic = needs.topic("admin")
+        self._add("GET", "/topics", topics.list, needs.anybody)
+        self._add("GET", "/topics/{topic}", topics.show, needs.topic())
+        self._add("PUT", "/topics/{topic}", topics.create, admin_of_topic)
+        self._add("DELETE", "/topics/{topic}", topics.delete, admin_of_topic)
+        self._add(
+            "PUT",
+            "/topics/{topic}/queues/{queue}",
+            topics.subscribe,
+            needs.both(admin_of_topic, admin),
+        )
+        self._add("DELETE", "/topics/{topic}/queues/{queue}", topics.unsubscribe, admin_of_topic)
+        self._add("PUT", "/topics/{topic}/message", topics.publish, needs.topic("send"))
+        self._add("GET", "/queues", queues.list, needs.anybody)
+        self._add("GET", "/queues/{queue}", queues.show, needs.queue())
+        self._add("PUT", "/queues/{queue}", queues.create, admin)
         for path in ("/queues/{queue}", "/queues/{queue}/"):  # its page has one with a slash
-            self._add("PATCH", path, queues.configure)
+            self._add("PATCH", path, queues.configure, admin)
         for path in ("/queues/{queue}", "/queue/{queue}"):  # as its source and as its page say
-            self._add("DELETE", path, queues.delete)
-        self._add("PUT", "/queues/{queue}/message", queues.put)
-        self._add("GET", "/queues/{queue}/messages/{number}", queues.fetch)
-        self._add("DELETE", "/queues/{queue}/messages/{number}", queues.remove_many)
-        self._add("GET", "/queues/{queue}/message/{id}", queues.look)
-        self._add("DELETE", "/queues/{queue}/message/{id}", queues.remove)
-        self._add("GET", "/status/servers", status.servers)
-        self._add("GET", "/status/partitionrange", status.partition_range)
+            self._add("DELETE", path, queues.delete, admin)
+        self._add("PUT", "/queues/{queue}/message", queues.put, needs.queue("send"))
+        self._add("GET", "/queues/{queue}/messages/{number}", queues.fetch, receive)
+        self._add("DELETE", "/queues/{queue}/messages/{number}", queues.remove_many, receive)
+        self._add("GET", "/queues/{queue}/message/{id}", queues.look, receive)
+        self._add("DELETE", "/queues/{queue}/message/{id}", queues.remove, receive)
+        self._add("GET", "/status/servers", status.servers, needs.anybody)
+        self._add("GET", "/status/partitionrange", status.partition_range, needs.anybody)
 
     def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
         # Its page deletes a queue there; EmoDB has /queue/1 and what is below.
@@ -67,6 +76,7 @@ class Dynamiq(Dialect):
     def problem(self, error: FsmqError) -> Response:
         return problem(error)
 
-    def _add(self, method: str, path: str, handler: Handler) -> None:
+    def _add(self, method: str, path: str, handler: Handler, need: Need) -> None:
         for prefix in api.PREFIXES:
-            self.router.add(method, prefix + path, handler, api.operation(method, path, prefix))
+            described = api.operation(method, path, prefix)
+            self.router.add(method, prefix + path, handler, described, need)

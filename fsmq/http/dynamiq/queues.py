@@ -34,12 +34,11 @@ class Queues(Handlers):
     # -- queues ----------------------------------------------------------------------------------
 
     async def list(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
-        names = await self._service.names(call, self._spool.queues, identity.visible)
+        names = await self._service.names(call, self._spool.queues, call.sender.visible)
         return answer_list('{"queues":[', names, "]}")
 
     async def show(self, call: Call) -> StreamResponse:
-        queue = call.queue()
+        queue = call.queue
         try:
             settings = self._spool.settings(queue)
         except NoSuchQueue:
@@ -58,14 +57,14 @@ class Queues(Handlers):
         )
 
     async def create(self, call: Call) -> StreamResponse:
-        queue = call.queue("admin")
+        queue = call.queue
         await call.discard_body(self._service.read_timeout)
         if not await self._service.in_thread(self._spool.create_queue, queue):
             raise Refused(422, "Queue already exists.")
         return answer(201, "created")
 
     async def configure(self, call: Call) -> StreamResponse:
-        queue = call.queue("admin")
+        queue = call.queue
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
 
         def change(now: QueueSettings, _: object) -> dict[str, Any]:
@@ -75,7 +74,7 @@ class Queues(Handlers):
         return answer(200, "ok")
 
     async def delete(self, call: Call) -> StreamResponse:
-        queue = call.queue("admin")
+        queue = call.queue
         try:
             await self._service.listing(self._spool.delete_queue, queue)
         except NoSuchQueue:
@@ -85,7 +84,7 @@ class Queues(Handlers):
     # -- messages --------------------------------------------------------------------------------
 
     async def put(self, call: Call) -> StreamResponse:
-        queue = call.queue("send")
+        queue = call.queue
         try:
             settings = self._spool.settings(queue)
             body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
@@ -97,7 +96,7 @@ class Queues(Handlers):
         return plain(quote_id(message_id))
 
     async def fetch(self, call: Call) -> StreamResponse:
-        queue = call.queue("receive")
+        queue = call.queue
         asked = call.names["number"]
         if not self._spool.has_queue(queue):
             raise Refused(404, no_such_queue(queue), bare=True)  # whatever the number is
@@ -109,7 +108,7 @@ class Queues(Handlers):
         return fetched(messages)
 
     async def look(self, call: Call) -> StreamResponse:
-        queue, message_id = call.queue("receive"), call.names["id"]
+        queue, message_id = call.queue, call.names["id"]
         message = None
         if can_be(queue, message_id):
             message = await self._service.receiver.find(call, queue, message_id)
@@ -119,14 +118,14 @@ class Queues(Handlers):
         return bodies.in_json([message], _encode, (b'{"messages":[', b"", b"]}"), CONTENT_TYPE)
 
     async def remove(self, call: Call) -> StreamResponse:
-        queue, message_id = call.queue("receive"), call.names["id"]
+        queue, message_id = call.queue, call.names["id"]
         if not can_be(queue, message_id):
             return answer(200, False)
         [found] = await self._service.complete(self._spool.unsynced.remove(queue, [message_id]))
         return answer(200, found)
 
     async def remove_many(self, call: Call) -> StreamResponse:
-        queue = call.queue("receive")
+        queue = call.queue
         self._spool.settings(queue)
         ids = ids_of(queue, call.names["number"])
         found = await self._service.remove(queue, ids)

@@ -8,12 +8,12 @@ from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import NoSuchQueue, NoSuchTopic
 from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.topics import log_of
 
 from ...wire import quote_id
 from ..dialect import Handlers
 from ..guard import access
+from ..guard.sight import seen_of
 from ..routing.call import Call
 from ..routing.headers import kept_headers
 from .answers import Refused, answer, answer_list
@@ -23,26 +23,25 @@ class Topics(Handlers):
     """Topics and their queues, in Dynamiq's words."""
 
     async def list(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
-        names = await self._service.names(call, self._spool.topics, identity.visible_topics)
+        names = await self._service.names(call, self._spool.topics, call.sender.visible_topics)
         return answer_list('{"topics":[', names, "]}")
 
     async def show(self, call: Call) -> StreamResponse:
-        topic = call.topic()
+        topic = call.topic
         try:
-            return await self._queues(topic)
+            return await self._queues(call, topic)
         except NoSuchTopic:
             raise Refused(404, "Topic did not exist.") from None
 
     async def create(self, call: Call) -> StreamResponse:
-        topic = call.topic("admin")
+        topic = call.topic
         await call.discard_body(self._service.read_timeout)
         if not await self._service.in_thread(self._spool.create_topic, topic):
             raise Refused(422, "Topic already exists.")
         return answer(201, {"Queues": []})
 
     async def delete(self, call: Call) -> StreamResponse:
-        topic = call.topic("admin")
+        topic = call.topic
         try:
             await self._service.listing(self._spool.delete_topic, topic)
         except NoSuchTopic:
@@ -50,41 +49,43 @@ class Topics(Handlers):
         return answer(200, {"Deleted": True})
 
     async def subscribe(self, call: Call) -> StreamResponse:
-        topic, queue = call.topic("admin"), call.queue("admin")
+        topic, queue = call.topic, call.queue
         await call.discard_body(self._service.read_timeout)
         try:
             # One that is subscribed stays as it is: the native dialect may have given it a filter.
             subscribe = partial(self._spool.subscribe, topic, queue, keep=True)
             await self._service.in_thread(subscribe)
-            return await self._queues(topic)
+            return await self._queues(call, topic)
         except NoSuchTopic:
             raise Refused(422, "Topic does not exist. Please create it first.") from None
         except NoSuchQueue:
             raise Refused(422, "Queue does not exist. Please create it first") from None
 
     async def unsubscribe(self, call: Call) -> StreamResponse:
-        topic, queue = call.topic("admin"), check_queue(call.names["queue"])
+        topic, queue = call.topic, call.queue
         await self._service.in_thread(self._spool.create_topic, topic)
-        await self._service.in_thread(self._spool.unsubscribe, topic, queue)
-        return await self._queues(topic)
+        if call.sender.may_see(queue):
+            await self._service.in_thread(self._spool.unsubscribe, topic, queue)
+        return await self._queues(call, topic)
 
     async def publish(self, call: Call) -> StreamResponse:
-        topic = call.topic("send")
+        topic = call.topic
         limit = self._spool.context.max_message_bytes
         body = await call.body(limit, self._service.read_timeout)
         content_type, attributes = kept_headers(call.request.headers)
         message = NewMessage(body, content_type=content_type, attributes=attributes)
         try:
-            ids = await self._service.publish(topic, message)
+            ids = await self._service.publish(call.sender, topic, message)
         except NoSuchTopic:
-            if call.identify_bearer().may("admin", access.topic(topic)):
+            if call.sender.may("admin", access.topic(topic)):
                 await self._service.in_thread(self._spool.create_topic, topic)
             ids = {}
         quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}
         return answer_list("{", quoted, "}")
 
-    async def _queues(self, topic: str) -> StreamResponse:
-        subscriptions = await self._service.listing(self._spool.subscriptions, topic)
+    async def _queues(self, call: Call, topic: str) -> StreamResponse:
+        found = await self._service.listing(self._spool.subscriptions, topic)
+        subscriptions = seen_of(call.sender, found)
         return answer_list(
             '{"Queues":[', [one for one in subscriptions if log_of(one) is None], "]}"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..guard.access import Identity
+from ..guard.sight import targets
 from ..routing.call import Call
 from .errors import QueueForbidden
 from .requests import Query, check_queue
@@ -28,11 +29,6 @@ def key_of(headers: Mapping[str, str], query: Query) -> str | None:
     return None if key in ("", _ANONYMOUS) else key
 
 
-def is_known(call: Call, identity: Identity) -> None:
-    """Make sure that a request has a key, where one is needed for anything at all."""
-    identity.visible(())
-
-
 def may_send(call: Call, identity: Identity) -> None:
     identity.require("send", _name(call.names["queue"], identity))
 
@@ -48,13 +44,13 @@ def may_see(call: Call, identity: Identity) -> None:
 def may_move(call: Call, identity: Identity) -> None:
     query = Query(call.raw_query)
     identity.require("receive", _name(query.text("from"), identity))
-    identity.require("send", _name(query.text("to"), identity))
+    targets(identity, _name(query.text("to"), identity))
 
 
 def _name(queue: str, identity: Identity) -> str:
     """A name that a right may be asked about. No right is for names with a slash, not even all."""
     if "/" in queue:
-        identity.visible(())  # without a key that is all there is to say
+        identity.require_any()  # without a key that is all there is to say
         check_queue(queue, len(queue))
     return queue
 

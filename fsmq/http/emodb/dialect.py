@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from aiohttp.web import Response, StreamResponse
@@ -16,13 +16,16 @@ from ..describe import UNKNOWN
 from ..dialect import Dialect
 from ..guard.access import Identity
 from ..guard.origin import Origins
+from ..guard.sight import may_see_move
 from ..lane.lane import Reader
 from ..problems import MethodNotAllowed
+from ..routing import needs
 from ..routing.call import Call
+from ..routing.needs import Need
 from ..routing.router import Endpoint, Handler, Router
 from ..service.service import Service
 from . import api, ids, references
-from .access import identify, is_known, may_move, may_receive, may_see, may_send, require_send
+from .access import identify, may_move, may_receive, may_see, may_send, require_send
 from .answers import SUCCESS, answered, in_json
 from .batches import elements, parse_any, store_any, stored_batch, stored_batches
 from .dedup import DedupQueues
@@ -88,6 +91,13 @@ class EmoDb(Dialect):
     def reader(self, origins: Origins) -> Reader:
         return EmoHeads(Quick(self._service).verbs, origins)
 
+    async def identify(self, call: Call) -> Identity:
+        headers = call.request.headers
+        if call.operation.body is not None:
+            check_consumable(headers)
+        check_acceptable(headers)
+        return identify(call)
+
     def problem(self, error: FsmqError) -> Response:
         return problem(error)
 
@@ -100,40 +110,30 @@ class _Queues:
         self._router = router
         self._prefix = prefix
         self._queues = queues
-        self._add("POST", "/{queue}/send", self.send, may_send, consumes=True)
-        self._add("POST", "/{queue}/sendbatch", self.send_batch, may_send, consumes=True)
-        self._add("POST", "/_sendbatch", self.send_batches, is_known, consumes=True)
+        self._add("POST", "/{queue}/send", self.send, may_send)
+        self._add("POST", "/{queue}/sendbatch", self.send_batch, may_send)
+        self._add("POST", "/_sendbatch", self.send_batches, needs.anybody)
         self._add("GET", "/{queue}/poll", self.poll, may_receive)
         self._add("GET", "/{queue}/peek", self.peek, may_receive)
-        self._add("POST", "/{queue}/renew", self.renew, may_receive, consumes=True)
-        self._add("POST", "/{queue}/ack", self.acknowledge, may_receive, consumes=True)
+        self._add("POST", "/{queue}/renew", self.renew, may_receive)
+        self._add("POST", "/{queue}/ack", self.acknowledge, may_receive)
         self._add("GET", "/{queue}/size", self.size, may_see)
         self._add("GET", "/{queue}/claimcount", self.claim_count, may_see)
         self._add("POST", "/{queue}/unclaimall", self.unclaim_all, may_receive)
         self._add("DELETE", "/{queue}", self.purge, may_receive)
         self._add("POST", "/_move", self.move, may_move)
-        self._add("GET", "/_move/{reference}", self.show_move, is_known)
+        self._add("GET", "/_move/{reference}", self.show_move, needs.anybody)
 
     def _add(
         self,
         method: str,
         path: str,
-        handler: Callable[[Call], Awaitable[Any]],
-        allow: Callable[[Call, Identity], None],
-        *,
-        consumes: bool = False,
+        handler: Handler,
+        need: Need,
     ) -> None:
-        async def judged(call: Call) -> StreamResponse:
-            if consumes:
-                check_consumable(call.request.headers)
-            check_acceptable(call.request.headers)
-            allow(call, identify(call))
-            answer: StreamResponse = await handler(call)
-            return answer
-
         operation = api.operation(self._prefix, method, path)
         for one in (method, "HEAD") if method == "GET" else (method,):
-            self._router.add(one, f"/{self._prefix}/1{path}", judged, operation)
+            self._router.add(one, f"/{self._prefix}/1{path}", handler, operation, need)
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class _Queues:
 
     async def send_batches(self, call: Call) -> StreamResponse:
         batches = await self._beside(await self._body(call), stored_batches)
-        identity = identify(call)
+        identity = call.sender
         await self._service.gently(batches.stored, lambda queue: require_send(identity, queue))
         await self._service.gently(batches.stored.items(), self._check_batch)
         if batches.fault is not None:
@@ -243,7 +243,7 @@ class _Queues:
         reference = call.names["reference"]
         ref = references.decode(reference, self._queues.is_dedup)
         move = None if ref is None else await self._queues.find_move(ref)
-        if move is None:
+        if move is None or not may_see_move(call.sender, move):
             raise UnknownMove(reference)
         answer = {"from": move.source, "to": move.target, "status": move.status.upper()}
         return in_json(compact(answer))

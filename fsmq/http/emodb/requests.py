@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
-from urllib.parse import parse_qsl
 
+from ..routing import form
 from .errors import BadParameter, IllegalArgument, NotAcceptable, NotConsumable
 
 T = TypeVar("T")
@@ -14,6 +14,8 @@ MAX_TTL_S = 3600
 DEFAULT_TTL_S = 30
 DEFAULT_LIMIT, MAX_POLL = 10, 1000
 INT_BITS, LONG_BITS = 32, 64
+# A query is read before it is known who asks: it may hold the key.
+_MAX_PARAMETERS = 1000
 
 _token = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _media_type = re.compile(rf"\s*({_token})/({_token})\s*(?:;.*)?", re.DOTALL)
@@ -77,7 +79,11 @@ class Query:
     def __init__(self, raw_query: str) -> None:
         self._values: dict[str, str] = {}
         self._repeated: set[str] = set()
-        for name, value in parse_qsl(raw_query, keep_blank_values=True, errors="replace"):
+        try:
+            given = form.pairs(raw_query, _MAX_PARAMETERS, "replace")
+        except ValueError:
+            raise BadParameter(f"there are more than {_MAX_PARAMETERS} parameters") from None
+        for name, value in given:
             if name in self._values:
                 self._repeated.add(name)
             self._values.setdefault(name, value)

@@ -6,6 +6,8 @@ that it gets:
     identity = call.identify(token)      # or call.identify_bearer()
     identity.require("send", queue)      # or: if not identity.may("send", queue): …
 
+What it may know of beside what a request names, `sight.py` says.
+
 Rights: ``send`` puts messages into a queue; ``look`` shows them; ``receive`` does so, too, and
 claims, renews, releases and removes them; ``admin`` creates, configures and deletes the queue.
 Who has any right on a queue may see it: its name in listings, its counts and its settings. Topics
@@ -15,8 +17,10 @@ are named ``topics/<name>``, logs ``logs/<name>``, and the channels of a log
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NoReturn
 
 from ..problems import Forbidden, Unauthorized
 from .keys import Grants, Key, KeyRing, Right
@@ -65,7 +69,7 @@ class Identity:
 
     Attributes:
         name: of the key, or ``anonymous``; fit for logs and metrics.
-        stale: the key was changed or taken away since: what still waits should end.
+        stale: the key was changed or taken away since.
     """
 
     __slots__ = ("_grants", "_key", "name", "stale")
@@ -90,6 +94,17 @@ class Identity:
         return self._key
 
     @property
+    def is_over(self) -> bool:
+        """Whether its key holds no longer: what still waits, or is still being told, should end."""
+        return self.stale or (self._key is not None and self._key.is_over(time.time()))
+
+    @property
+    def seconds_left(self) -> float:
+        """For how long its key holds yet, unless it is taken away; infinite if for ever."""
+        end = None if self._key is None else self._key.not_after
+        return math.inf if end is None else max(0.0, end - time.time())
+
+    @property
     def rights(self) -> Hashable:
         """What it may do: equal for all who may do the same."""
         return None if self._grants is None else tuple(sorted(self._grants.names.items()))
@@ -104,27 +119,38 @@ class Identity:
             pattern.fullmatch(queue) for pattern in self._grants.patterns.values()
         )
 
-    def visible(self, queues: Iterable[str]) -> list[str]:
-        """Those of the queues that it may see.
+    @property
+    def sees_all_queues(self) -> bool:
+        """Whether it may see all queues that there can be."""
+        return self._grants is None or any("*" in names for names in self._grants.names.values())
 
-        Raises:
-            Unauthorized: no key was sent, and without one nothing is allowed at all.
-        """
-        if self._grants is None:
-            return list(queues)
-        if self.is_anonymous and not self._grants.patterns:
-            raise Unauthorized("a key is needed: send Authorization: Bearer and the key")
+    def granted(self, right: Right) -> tuple[str, ...] | None:
+        """The patterns of names on which it has a right, as the file has them; None: on all."""
+        return None if self._grants is None else self._grants.names.get(right, ())
+
+    def visible(self, queues: Iterable[str]) -> list[str]:
+        """Those of the queues that it may see."""
         return [queue for queue in queues if self.may_see(queue)]
 
     def visible_topics(self, topics: Iterable[str]) -> list[str]:
-        """Those of the topics that it may see. Raises as :meth:`visible`."""
-        names = {topic(name): name for name in topics}
-        return [names[name] for name in self.visible(names)]
+        """Those of the topics that it may see."""
+        return [name for name in topics if self.may_see(topic(name))]
 
     def visible_logs(self, logs: Iterable[str]) -> list[str]:
-        """Those of the logs that it may see. Raises as :meth:`visible`."""
-        names = {log(name): name for name in logs}
-        return [names[name] for name in self.visible(names)]
+        """Those of the logs that it may see."""
+        return [name for name in logs if self.may_see(log(name))]
+
+    def require_any(self) -> None:
+        """Make sure that it has any right at all.
+
+        Raises:
+            Unauthorized: no key was sent, or one without rights.
+        """
+        if self._grants is None or self._grants.patterns:
+            return
+        if self.is_anonymous:
+            raise Unauthorized("a key is needed: send Authorization: Bearer and the key")
+        raise Unauthorized(f"the key {self.name!r} has no right on anything", unknown=True)
 
     def require(self, right: Right, queue: str) -> None:
         """Make sure that it has a right on a queue (or on a :func:`topic`).
@@ -134,14 +160,15 @@ class Identity:
             Forbidden: the key has no such right.
         """
         if not self.may(right, queue):
-            self._refuse(f"{right} on {queue!r}")
+            self.refuse(f"{right} on {queue!r}")
 
     def require_sight(self, queue: str) -> None:
         """Make sure that it has any right on a queue. Raises as :meth:`require`."""
         if not self.may_see(queue):
-            self._refuse(f"send, receive, look or admin on {queue!r}")
+            self.refuse(f"send, receive, look or admin on {queue!r}")
 
-    def _refuse(self, needed: str) -> None:
+    def refuse(self, needed: str) -> NoReturn:
+        """Say that it lacks a right. Raises as :meth:`require`."""
         if self.is_anonymous:
             raise Unauthorized(
                 f"this needs a key with the right {needed}: send Authorization: Bearer and the key"

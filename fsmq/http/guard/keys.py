@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fsmq.spool.errors import FsmqError
+from fsmq.spool.layout.patterns import compiled, is_pattern
 
 Right = Literal["send", "receive", "look", "admin"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
@@ -39,9 +40,6 @@ MAX_TOKEN_CHARACTERS = 1024
 _SELECTOR_BYTES = 8
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
-_PATTERN = re.compile(
-    r"(topics/|schedules/|logs/([A-Za-z0-9._:@*?-]{1,200}/)?)?[A-Za-z0-9._:@*?-]{1,200}"
-)
 _KEY_FIELDS = {"hash", "not_after", "note", "access_key", "secret", *RIGHTS}
 # Of the alphabet and the length of Amazon's, which clients may check.
 _ACCESS_KEY_PREFIX = "AKFS"
@@ -216,7 +214,7 @@ def check_name(name: str) -> str:
 
 def check_pattern(pattern: object) -> str:
     """Return a pattern of queue names; raise KeysError for what can be none."""
-    if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
+    if not isinstance(pattern, str) or not is_pattern(pattern):
         raise KeysError(
             f"{str(pattern)[:100]!r} is not a pattern: expected a queue's name, in"
             " which * matches any"
@@ -265,32 +263,21 @@ def _table(where: str, raw: object, known: Any = None) -> dict[str, Any]:
 
 def _grants(where: str, table: Mapping[str, Any]) -> Grants:
     granted: dict[Right, tuple[str, ...]] = {}
-    expressions: dict[Right, list[str]] = {}
     for right in RIGHTS:
         names = table.get(right, [])
         if not isinstance(names, list):
             raise KeysError(f'{where}.{right}: expected a list of patterns such as ["jobs.*"]')
         try:
-            expressions[right] = [_expression(check_pattern(name)) for name in names]
+            checked = tuple(check_pattern(name) for name in names)
         except KeysError as error:
             raise KeysError(f"{where}.{right}: {error}") from None
-        if names:
-            granted[right] = tuple(names)
+        if checked:
+            granted[right] = checked
+    held = dict(granted)
     for right, wider in _WITHIN.items():
-        expressions[right] = expressions[right] + expressions[wider]
-    patterns = {right: re.compile("|".join(of)) for right, of in expressions.items() if of}
-    return Grants(granted, patterns)
-
-
-def _expression(pattern: str) -> str:
-    # No sign of a pattern stands for a slash: "*" must not reach from queues to topics.
-    first, *rest = [re.escape(part).replace(r"\?", "[^/]") for part in re.split(r"\*+", pattern)]
-    if not rest:
-        return first
-    *middle, last = rest
-    # Where a part is found first is as good as any later place: without the atomic groups, one
-    # name could be tried in more ways than there is time for.
-    return first + "".join(f"(?>[^/]*?{part})" for part in middle) + f"[^/]*{last}"
+        if both := granted.get(right, ()) + granted.get(wider, ()):
+            held[right] = both
+    return Grants(granted, {right: compiled(of) for right, of in held.items()})
 
 
 def _end(where: str, table: Mapping[str, Any]) -> float | None:

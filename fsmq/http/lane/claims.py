@@ -213,7 +213,8 @@ class QuickClaims(ABC):
         again = waiting is not None
         try:
             if waiting is None:
-                until = time.monotonic() + self.wait_of(request)
+                wait = min(self.wait_of(request), request.identity.seconds_left)
+                until = time.monotonic() + wait
                 place = self._service.admission.waiting(request.account)
                 place.__enter__()
                 waiting = self._waiting[request] = _Waiting(until, place)

@@ -149,7 +149,9 @@ class Lane:
                 signer.identity if signer is not None else self._access.identify(fields.token)
             )
             # Which queue it is about may stand in the body: then its verb asks for the right.
-            if line.queue and not identity.may(line.verb.right, line.queue):
+            if not line.queue:
+                identity.require_any()
+            elif not identity.may(line.verb.right, line.queue):
                 return None
             admission.enter(identity.account)
             try:

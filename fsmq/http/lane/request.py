@@ -142,8 +142,8 @@ class Request:
 
     @property
     def is_over(self) -> bool:
-        """Whether it must wait no longer: the server stops, or its key was taken away."""
-        return self._lane.is_off or self.identity.stale
+        """Whether it must wait no longer: the server stops, or its key holds no longer."""
+        return self._lane.is_off or self.identity.is_over
 
     def look_after(self) -> None:
         """Leave it to aiohttp to wait for what takes long to come."""

@@ -29,6 +29,7 @@ from ..describe import (
 )
 from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded
+from ..routing import needs
 from ..routing.call import Call
 from ..routing.router import Router
 from .batch import IDS
@@ -54,7 +55,7 @@ class Acks(Handlers):
     """Many messages at a time: removed."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("POST", "/{queue}/ack", self.remove, self.ACK)
+        router.add("POST", "/{queue}/ack", self.remove, self.ACK, needs.queue("receive"))
 
     ACK = Operation(
         id="ack",
@@ -83,7 +84,7 @@ class Acks(Handlers):
     )
 
     async def remove(self, call: Call) -> StreamResponse:
-        queue = call.queue("receive")
+        queue = call.queue
         call.read()
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         ids, claims = await self._service.beside(len(body), ids_and_claims, body)

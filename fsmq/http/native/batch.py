@@ -49,7 +49,7 @@ from ..describe import (
 )
 from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded
-from ..routing import bodies
+from ..routing import bodies, needs
 from ..routing.call import Call
 from ..routing.headers import EVENTS
 from ..routing.json_reader import JsonText
@@ -113,8 +113,8 @@ class Batches(Handlers):
     """Many messages at a time: shown, stored."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/{queue}/peek", self.peek, self.PEEK)
-        router.add("POST", "/{queue}/batch", self.post, self.BATCH)
+        router.add("GET", "/{queue}/peek", self.peek, self.PEEK, needs.queue("look"))
+        router.add("POST", "/{queue}/batch", self.post, self.BATCH, needs.queue("send"))
 
     PEEK = OperationWithMany(
         id="peek",
@@ -141,7 +141,7 @@ class Batches(Handlers):
     )
 
     async def peek(self, call: Call) -> StreamResponse:
-        queue = call.queue("look")
+        queue = call.queue
         given = call.read()
         now = self._spool.context.clock()
         fitting = wanted(now, given[ATTRIBUTES], given[CONTAINS], given[OLDER_THAN])
@@ -151,7 +151,7 @@ class Batches(Handlers):
         call.admit()
         if what.state == State.READY.value:
             await self._service.receiver.load(queue)
-        found = await self._service.looks.peek(what, call)
+        found = await self._service.looks.peek(call.sender, what, call)
         following = None if found.next is None else quote_id(found.next)
         behind = f'], "next": {json.dumps(following)}}}\n'.encode()
         answer = bodies.in_json(found.messages, bodies.encode, (*MESSAGES[:2], behind))
@@ -181,7 +181,7 @@ class Batches(Handlers):
     )
 
     async def post(self, call: Call) -> StreamResponse:
-        queue = call.queue("send")
+        queue = call.queue
         call.read()
         settings = self._spool.settings(queue)
         parts = await call.json_parts(MAX_BATCH_BYTES, self._service.read_timeout)

@@ -21,7 +21,7 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import MAX_GIVEN_BYTES
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.records import peers
@@ -49,8 +49,11 @@ from ..describe import (
     text,
 )
 from ..dialect import Handlers
+from ..guard.access import Identity
+from ..guard.sight import seen_message
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import SlowBody, UnreadableBody
+from ..routing import needs
 from ..routing.call import Call
 from ..routing.router import Router
 from .batch import NEW_MESSAGE, new_messages
@@ -83,10 +86,10 @@ class ById(Handlers):
     """What is done with messages by the ids that producers give."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("POST", "/{queue}/ids", self.put, self.PUT)
-        router.add("POST", "/{queue}/by-id", self.act, self.ACT)
-        router.add("GET", "/_zones", self.zones, self.ZONES)
-        router.add("PUT", "/_zones/{zone}", self.beat, self.BEAT)
+        router.add("POST", "/{queue}/ids", self.put, self.PUT, needs.queue("send"))
+        router.add("POST", "/{queue}/by-id", self.act, self.ACT, needs.queue("look"))
+        router.add("GET", "/_zones", self.zones, self.ZONES, needs.anybody)
+        router.add("PUT", "/_zones/{zone}", self.beat, self.BEAT, needs.anybody)
 
     PUT = Operation(
         id="put_by_id",
@@ -110,11 +113,11 @@ class ById(Handlers):
     )
 
     async def put(self, call: Call) -> StreamResponse:
-        queue = call.queue("send")
+        queue = call.queue
         given = call.read()
         among = [check_queue(name, "among") for name in (given[AMONG] or "").split(",") if name]
         for name in among:
-            call.identify_bearer().require("send", name)
+            call.sender.require("send", name)
         self._spool.settings(queue)  # whether there is such a queue
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         messages = await self._service.beside(len(body), new_messages, body)
@@ -154,13 +157,13 @@ class ById(Handlers):
     )
 
     async def act(self, call: Call) -> StreamResponse:
-        queue = call.queue("look")
+        queue = call.queue
         call.read()
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         asked = _request(body)
         if asked["do"] != "find":
-            call.queue("receive")
-        verb = partial(_act, self._spool.indexed(queue), asked)
+            call.sender.require("receive", queue)
+        verb = partial(_act, self._spool.indexed(queue), asked, call.sender)
         check = partial(
             check_free,
             self._spool.context,
@@ -197,7 +200,6 @@ class ById(Handlers):
     )
 
     async def zones(self, call: Call) -> StreamResponse:
-        call.identify_bearer().visible(())  # refuses who has no key where one is needed
         call.read()
         found = await self._service.in_thread(peers.zones, self._spool.tree)
         return json_answer(200, {"zones": found, "node": self._service.node})
@@ -212,7 +214,6 @@ class ById(Handlers):
     )
 
     async def beat(self, call: Call) -> StreamResponse:
-        call.identify_bearer().visible(())  # refuses who has no key where one is needed
         call.read()
         zone = call.names["zone"]
         if not _zone.fullmatch(zone):
@@ -256,11 +257,11 @@ def _request(body: bytes) -> dict[str, Any]:
     return asked
 
 
-def _act(indexed: Indexed, asked: dict[str, Any]) -> list[Any]:
+def _act(indexed: Indexed, asked: dict[str, Any], identity: Identity) -> list[Any]:
     ids: list[str] = asked["ids"]
     do: dict[str, Callable[[], list[Any]]] = {
-        "find": lambda: [_shown(indexed.find(ids[0]))],
-        "claim": lambda: [_shown(indexed.claim(ids[0], asked.get("visibility")))],
+        "find": lambda: [_shown(indexed.find(ids[0]), identity)],
+        "claim": lambda: [_shown(indexed.claim(ids[0], asked.get("visibility")), identity)],
         "ack": lambda: indexed.ack(*ids, names=_unquoted(asked.get("names") or {})),
         "remove": lambda: indexed.remove(*ids),
         "renew": lambda: [indexed.renew(one, _needed(asked, "visibility")) for one in ids],
@@ -282,5 +283,5 @@ def _needed(asked: dict[str, Any], name: str) -> float:
     return value
 
 
-def _shown(message: Any) -> dict[str, Any] | None:
-    return None if message is None else as_json(message)
+def _shown(message: Message | None, identity: Identity) -> dict[str, Any] | None:
+    return None if message is None else as_json(seen_message(identity, message))

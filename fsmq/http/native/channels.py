@@ -46,7 +46,7 @@ from ..describe import (
 from ..dialect import Handlers
 from ..problem_answers import OF_BODIES, guarded
 from ..problems import PreconditionFailed, SlowBody, UnreadableBody
-from ..routing import bodies
+from ..routing import bodies, needs
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import ATTRIBUTES, MESSAGES, MOMENT, REASON, WAIT
@@ -92,15 +92,17 @@ class Channels(Handlers):
     """Channels of logs: what they are, and what they hand out."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", _PATH, self.show, self.SHOW)
-        router.add("PUT", _PATH, self.create, self.CREATE)
-        router.add("PATCH", _PATH, self.configure, self.CONFIGURE)
-        router.add("DELETE", _PATH, self.delete, self.DELETE)
-        router.add("POST", f"{_PATH}/seek", self.seek, self.SEEK)
-        router.add("GET", f"{_PATH}/messages", self.claim, self.CLAIM)
-        router.add("POST", f"{_PATH}/done", self.done, self.DONE)
-        router.add("PATCH", f"{_PATH}/messages/{{offset}}", self.change, self.CHANGE)
-        router.add("DELETE", f"{_PATH}/messages/{{offset}}", self.finish, self.FINISH)
+        admin, receive = needs.channel("admin"), needs.channel("receive")
+        one = f"{_PATH}/messages/{{offset}}"
+        router.add("GET", _PATH, self.show, self.SHOW, needs.channel())
+        router.add("PUT", _PATH, self.create, self.CREATE, admin)
+        router.add("PATCH", _PATH, self.configure, self.CONFIGURE, admin)
+        router.add("DELETE", _PATH, self.delete, self.DELETE, admin)
+        router.add("POST", f"{_PATH}/seek", self.seek, self.SEEK, admin)
+        router.add("GET", f"{_PATH}/messages", self.claim, self.CLAIM, receive)
+        router.add("POST", f"{_PATH}/done", self.done, self.DONE, receive)
+        router.add("PATCH", one, self.change, self.CHANGE, receive)
+        router.add("DELETE", one, self.finish, self.FINISH, receive)
 
     # -- the channel itself ----------------------------------------------------------------------
 
@@ -140,7 +142,7 @@ class Channels(Handlers):
     )
 
     async def show(self, call: Call) -> StreamResponse:
-        of = call.channel()
+        of = call.channel
         call.read()
         state = await self._service.logs.state(of)
         told = {"log": of[0], "channel": of[1], **state._asdict()}
@@ -161,7 +163,7 @@ class Channels(Handlers):
     )
 
     async def create(self, call: Call) -> StreamResponse:
-        log, channel = call.channel("admin")
+        log, channel = call.channel
         start = call.read()[BEGIN]
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         settings = _changes_in(call, body) if body else {}
@@ -184,7 +186,7 @@ class Channels(Handlers):
     )
 
     async def configure(self, call: Call) -> StreamResponse:
-        of = call.channel("admin")
+        of = call.channel
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = _changes_in(call, body)
@@ -209,7 +211,7 @@ class Channels(Handlers):
     )
 
     async def delete(self, call: Call) -> StreamResponse:
-        of = call.channel("admin")
+        of = call.channel
         call.read()
         await self._service.logs.change(of, Channel.delete, MAX_CLAIMS)
         return json_answer(200, {"log": of[0], "channel": of[1], "deleted": True})
@@ -227,7 +229,7 @@ class Channels(Handlers):
     )
 
     async def seek(self, call: Call) -> StreamResponse:
-        of = call.channel("admin")
+        of = call.channel
         to = call.read()[TO]
         await call.discard_body(self._service.read_timeout)
         if to is None:
@@ -263,7 +265,7 @@ class Channels(Handlers):
     )
 
     async def claim(self, call: Call) -> StreamResponse:
-        of = call.channel("receive")
+        of = call.channel
         given = call.read()
         count = given[COUNT]
         call.in_json = count is not None or call.wants_json
@@ -292,7 +294,7 @@ class Channels(Handlers):
     )
 
     async def done(self, call: Call) -> StreamResponse:
-        of = call.channel("receive")
+        of = call.channel
         call.read()
         body = await call.json_body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         ranges, through, generation = finished(body)
@@ -324,7 +326,7 @@ class Channels(Handlers):
     )
 
     async def change(self, call: Call) -> StreamResponse:
-        of = call.channel("receive")
+        of = call.channel
         given = call.read()
         offset = offset_of(call.names["offset"])
         await call.discard_body(self._service.read_timeout)
@@ -361,7 +363,7 @@ class Channels(Handlers):
     )
 
     async def finish(self, call: Call) -> StreamResponse:
-        of = call.channel("receive")
+        of = call.channel
         generation = call.read()[GENERATION]
         offset = offset_of(call.names["offset"])
         await self._service.logs.done(of, [(offset, offset + 1)], generation)

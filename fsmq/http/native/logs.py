@@ -40,9 +40,10 @@ from ..describe import (
     text,
 )
 from ..dialect import Handlers
+from ..guard.sight import seen_channels
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import PreconditionFailed
-from ..routing import bodies
+from ..routing import bodies, needs
 from ..routing.call import Call
 from ..routing.headers import kept_headers
 from ..routing.router import Router
@@ -76,14 +77,16 @@ class Logs(Handlers):
     """Logs, and what is published to them and read from them."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/_logs", self.list_logs, self.LIST)
-        router.add("GET", "/_logs/{log}", self.show, self.SHOW)
-        router.add("PUT", "/_logs/{log}", self.create, self.CREATE)
-        router.add("PATCH", "/_logs/{log}", self.configure, self.CONFIGURE)
-        router.add("DELETE", "/_logs/{log}", self.delete, self.DELETE)
-        router.add("POST", "/_logs/{log}/messages", self.publish, self.PUBLISH)
-        router.add("GET", "/_logs/{log}/messages", self.read, self.READ)
-        router.add("POST", "/_logs/{log}/batch", self.publish_many, self.PUBLISH_MANY)
+        router.add("GET", "/_logs", self.list_logs, self.LIST, needs.anybody)
+        router.add("GET", "/_logs/{log}", self.show, self.SHOW, needs.log())
+        router.add("PUT", "/_logs/{log}", self.create, self.CREATE, needs.log("admin"))
+        router.add("PATCH", "/_logs/{log}", self.configure, self.CONFIGURE, needs.log("admin"))
+        router.add("DELETE", "/_logs/{log}", self.delete, self.DELETE, needs.log("admin"))
+        router.add("POST", "/_logs/{log}/messages", self.publish, self.PUBLISH, needs.log("send"))
+        router.add("GET", "/_logs/{log}/messages", self.read, self.READ, needs.log("look"))
+        router.add(
+            "POST", "/_logs/{log}/batch", self.publish_many, self.PUBLISH_MANY, needs.log("send")
+        )
 
     LIST = Operation(
         id="list_logs",
@@ -96,7 +99,7 @@ class Logs(Handlers):
     )
 
     async def list_logs(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
+        identity = call.sender
         call.read()
         names = await self._service.names(call, self._spool.logs, identity.visible_logs)
         return listed('{"logs": [', names, "]}\n")
@@ -128,10 +131,11 @@ class Logs(Handlers):
     )
 
     async def show(self, call: Call) -> StreamResponse:
-        log = call.log()
+        log = call.log
         call.read()
         stats: LogStats = await self._service.logs.run(self._spool.log(log).stats)
         told = {"log": log, "uuid": stats.uuid, **stats._asdict(), "settings": None}
+        told["channels"] = seen_channels(call.sender, log, stats.channels)
         for name in ("oldest_at", "newest_at"):
             moment = getattr(stats, name)
             told[name] = None if moment is None else exact_moment(moment)
@@ -152,7 +156,7 @@ class Logs(Handlers):
     )
 
     async def create(self, call: Call) -> StreamResponse:
-        log = call.log("admin")
+        log = call.log
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         settings = changes_in(body) if body else {}
@@ -174,7 +178,7 @@ class Logs(Handlers):
     )
 
     async def configure(self, call: Call) -> StreamResponse:
-        log = call.log("admin")
+        log = call.log
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = changes_in(body)
@@ -195,7 +199,7 @@ class Logs(Handlers):
     )
 
     async def delete(self, call: Call) -> StreamResponse:
-        log = call.log("admin")
+        log = call.log
         call.read()
         await self._service.logs.run(self._spool.log(log).delete)
         return json_answer(200, {"log": log, "deleted": True})
@@ -218,7 +222,7 @@ class Logs(Handlers):
     )
 
     async def publish(self, call: Call) -> StreamResponse:
-        log = call.log("send")
+        log = call.log
         given = call.read()
         limit = self._spool.context.max_message_bytes
         body = await call.body(limit, self._service.read_timeout)
@@ -249,7 +253,7 @@ class Logs(Handlers):
     )
 
     async def publish_many(self, call: Call) -> StreamResponse:
-        log = call.log("send")
+        log = call.log
         call.read()
         parts = await call.json_parts(MAX_BATCH_BYTES, self._service.read_timeout)
         entries = await self._service.beside(sum(map(len, parts)), new_messages, parts)
@@ -294,7 +298,7 @@ class Logs(Handlers):
     )
 
     async def read(self, call: Call) -> StreamResponse:
-        log = call.log("look")
+        log = call.log
         given = call.read()
         count = given[COUNT]
         call.in_json = count is not None or call.wants_json

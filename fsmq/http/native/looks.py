@@ -34,7 +34,9 @@ from ..describe import (
 )
 from ..dialect import Handlers
 from ..guard.access import Identity
+from ..guard.sight import seen_step
 from ..problem_answers import guarded, keyed
+from ..routing import needs
 from ..routing.call import Call
 from ..routing.router import Router
 from ..service.looks import LIFE_S, MAX_BUDGET_S
@@ -60,8 +62,8 @@ class Looks(Handlers):
     """One message, looked for in all queues and in the journal."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/_messages/{id}", self.find, self.FIND)
-        router.add("GET", "/{queue}/messages/{id}/life", self.life, self.LIFE)
+        router.add("GET", "/_messages/{id}", self.find, self.FIND, needs.anybody)
+        router.add("GET", "/{queue}/messages/{id}/life", self.life, self.LIFE, needs.queue("look"))
 
     FIND = Operation(
         id="find",
@@ -91,8 +93,7 @@ class Looks(Handlers):
     )
 
     async def find(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
-        identity.visible(())  # refuses who has no key where one is needed
+        identity = call.sender
         call.read()
         message_id = check_id("", call.names["id"])
 
@@ -126,11 +127,11 @@ class Looks(Handlers):
     )
 
     async def life(self, call: Call) -> StreamResponse:
-        queue = call.queue("look")
+        queue = call.queue
         given = call.read()
         message_id = check_id(queue, call.names["id"])
         reader = LifeReader(self._spool.tree, queue, message_id, given[AFTER] or "")
-        lines = self._lines(reader, given[BUDGET], call.identify_bearer())
+        lines = self._lines(reader, given[BUDGET], call.sender)
         first = await anext(lines)  # what goes wrong at once has a status
         return Response(body=PiecesInTime(first, lines), content_type=JSON_LINES)
 
@@ -138,19 +139,12 @@ class Looks(Handlers):
         self, reader: LifeReader, budget: float, identity: Identity
     ) -> AsyncIterator[bytes]:
         async for steps in self._service.looks.life(reader, budget):
-            yield b"".join(_line(seen) for step in steps if (seen := _seen(step, identity)))
+            if identity.is_over:
+                return
+            yield b"".join(_line(seen) for step in steps if (seen := seen_step(identity, step)))
         following = {"next": reader.next}
         yield b"" if reader.next is None else json.dumps(following).encode() + b"\n"
 
 
 def _line(step: LifeStep) -> bytes:
     return json.dumps(step.as_json()).encode() + b"\n"
-
-
-def _seen(step: LifeStep, identity: Identity) -> LifeStep | None:
-    """What a key may see of a step: nothing of queues into which it may not look."""
-    if not identity.may("look", step.queue):
-        return None
-    source = step.source if step.source and identity.may_see(step.source) else None
-    target = step.target if step.target and identity.may_see(step.target) else None
-    return step._replace(source=source, target=target)

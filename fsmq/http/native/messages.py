@@ -34,10 +34,9 @@ from ..describe import (
     text,
 )
 from ..dialect import Handlers
-from ..guard.keys import Right
 from ..problem_answers import OF_BODIES, guarded
 from ..problems import KeyReused, SlowBody, UnreadableBody
-from ..routing import bodies
+from ..routing import bodies, needs
 from ..routing.call import Call
 from ..routing.headers import EVENTS, kept_headers, named_claim, wants_events
 from ..routing.router import Router
@@ -82,12 +81,13 @@ class Messages(Handlers):
     """One message at a time: stored, claimed, shown, changed, removed."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/{queue}/messages", self.claim, self.CLAIM)
-        router.add("POST", "/{queue}/messages", self.post, self.POST)
+        all_of, one, receive = "/{queue}/messages", "/{queue}/messages/{id}", needs.queue("receive")
+        router.add("GET", all_of, self.claim, self.CLAIM, receive)
+        router.add("POST", all_of, self.post, self.POST, needs.queue("send"))
         for method in ("GET", "HEAD"):
-            router.add(method, "/{queue}/messages/{id}", self.show, self.SHOW)
-        router.add("PATCH", "/{queue}/messages/{id}", self.change, self.CHANGE)
-        router.add("DELETE", "/{queue}/messages/{id}", self.remove, self.REMOVE)
+            router.add(method, one, self.show, self.SHOW, needs.queue("look"))
+        router.add("PATCH", one, self.change, self.CHANGE, receive)
+        router.add("DELETE", one, self.remove, self.REMOVE, receive)
 
     POST = Operation(
         id="post",
@@ -112,7 +112,7 @@ class Messages(Handlers):
     )
 
     async def post(self, call: Call) -> StreamResponse:
-        queue = call.queue("send")
+        queue = call.queue
         given = call.read()
         headers = call.request.headers
         settings = self._spool.settings(queue)
@@ -175,7 +175,7 @@ class Messages(Handlers):
     )
 
     async def claim(self, call: Call) -> StreamResponse:
-        queue = call.queue("receive")
+        queue = call.queue
         given = call.read()
         count = given[COUNT]
         as_events = wants_events(call.request.headers.get(hdrs.ACCEPT))
@@ -212,7 +212,7 @@ class Messages(Handlers):
     )
 
     async def show(self, call: Call) -> StreamResponse:
-        queue, message_id = self._target(call, "look")
+        queue, message_id = _target(call)
         call.in_json = call.read()[IN_JSON] or call.wants_json
         message = await self._service.receiver.find(call, queue, message_id)
         if message is None:
@@ -250,7 +250,7 @@ class Messages(Handlers):
 
     async def change(self, call: Call) -> StreamResponse:
         """Renew, release or bury; or another priority."""
-        queue, message_id = self._target(call)
+        queue, message_id = _target(call)
         given = call.read()
         await call.discard_body(self._service.read_timeout)
         claim = named_claim(call.request.headers)
@@ -274,7 +274,7 @@ class Messages(Handlers):
     )
 
     async def remove(self, call: Call) -> StreamResponse:
-        queue, message_id = self._target(call)
+        queue, message_id = _target(call)
         call.read()
         claim = named_claim(call.request.headers)
         removal = self._spool.unsynced.remove_if(queue, [message_id], [claim])
@@ -285,10 +285,11 @@ class Messages(Handlers):
             raise nowhere(queue, message_id)
         return Response(status=202)
 
-    def _target(self, call: Call, right: Right = "receive") -> tuple[str, str]:
-        """The queue and the id of the path; the sender has a right on that queue."""
-        queue = call.queue(right)
-        return queue, check_id(queue, call.names["id"])
+
+def _target(call: Call) -> tuple[str, str]:
+    """The queue and the id of the path. Raises InvalidValue."""
+    queue = call.queue
+    return queue, check_id(queue, call.names["id"])
 
 
 def _is_alone(given: Values) -> bool:

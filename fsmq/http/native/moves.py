@@ -40,8 +40,10 @@ from ..describe import (
 )
 from ..dialect import Handlers
 from ..guard.access import Identity
+from ..guard.sight import may_see_move, targets
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import NotFound
+from ..routing import needs
 from ..routing.call import Call
 from ..routing.router import Router
 from .batch import IDS, some_ids
@@ -111,7 +113,9 @@ _MOVE = Component(
             "moved": integer(0, description="messages that were moved so far"),
             "conflicts": integer(0, description="messages that stay: their ids are taken there"),
             "no_origin": integer(
-                0, description="those that stay since nothing says where they were buried"
+                0,
+                description="those that stay since nothing says where they were buried, or the key"
+                " may not send there",
             ),
             "error": or_null(text(description="why messages stay")),
         }
@@ -129,11 +133,11 @@ class Moves(Handlers):
     """Moves of messages, and how far they are."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("POST", "/{queue}/move", self.begin, self.MOVE)
-        router.add("POST", "/{queue}/redrive", self.redrive, self.REDRIVE)
-        router.add("GET", "/_moves", self.list_all, self.LIST)
-        router.add("GET", "/_moves/{ref}", self.show, self.SHOW)
-        router.add("DELETE", "/_moves/{ref}", self.stop, self.STOP)
+        router.add("POST", "/{queue}/move", self.begin, self.MOVE, needs.queue("receive"))
+        router.add("POST", "/{queue}/redrive", self.redrive, self.REDRIVE, needs.queue("receive"))
+        router.add("GET", "/_moves", self.list_all, self.LIST, needs.anybody)
+        router.add("GET", "/_moves/{ref}", self.show, self.SHOW, needs.anybody)
+        router.add("DELETE", "/_moves/{ref}", self.stop, self.STOP, needs.anybody)
 
     MOVE = Operation(
         id="move",
@@ -159,10 +163,10 @@ class Moves(Handlers):
     )
 
     async def begin(self, call: Call) -> StreamResponse:
-        source = call.queue("receive")
+        source = call.queue
         given = call.read()
         target, in_flight = given[TO], bool(given[IN_FLIGHT])
-        call.identify_bearer().require("send", target)
+        targets(call.sender, target)
         if source == target:
             raise InvalidValue("to", "is the same queue")
         for queue in (source, target):
@@ -204,7 +208,8 @@ class Moves(Handlers):
         tag="Queues",
         summary="Bring dead letters back to where they were buried: all, in the background; or"
         " some, at once or at a rate",
-        description="Those that are ready go, with their deliveries counted from 0 again.",
+        description="Those that are ready go, with their deliveries counted from 0 again. Without"
+        " `to` those stay that came from queues to which the key may not send.",
         parameters=(QUEUE, HOME, RATE),
         body=Body(
             "the ids of those to redrive; nothing: all",
@@ -221,14 +226,10 @@ class Moves(Handlers):
     )
 
     async def redrive(self, call: Call) -> StreamResponse:
-        dead = call.queue("receive")
+        dead = call.queue
         given = call.read()
         to = given[HOME]
-        identity = call.identify_bearer()
-        # Nobody knows before where they will go.
-        targets = await self._service.listing(self._spool.queues) if to is None else [to]
-        for target in targets:
-            identity.require("send", target)
+        allowed = targets(call.sender, to)
         if to == dead:
             raise InvalidValue("to", "is the same queue")
         for queue in (dead, to or dead):
@@ -237,12 +238,8 @@ class Moves(Handlers):
         only = await self._some(call) if call.request.can_read_body else None
         rate = given[RATE]
         if only is None or rate is not None:
-            return _begun(await self._service.moves.redrive(dead, to, rate, only))
-
-        def redrive() -> Redriven:
-            return self._spool.queue(dead).redrive(only=only, to=to)
-
-        done = await self._service.listing(redrive)
+            return _begun(await self._service.moves.redrive(dead, to, rate, only, allowed))
+        done = await self._service.redrive(dead, only, to, allowed)
         return json_answer(200, done._asdict())
 
     LIST = Operation(
@@ -257,11 +254,10 @@ class Moves(Handlers):
     )
 
     async def list_all(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
-        identity.visible(())  # refuses who has no key where one is needed
+        identity = call.sender
         count = call.read()[LISTED]
         found = await self._service.in_thread(self._spool.moves, count)
-        seen = [move_as_json(move) for move in found if _may_see(identity, move)]
+        seen = [move_as_json(move) for move in found if may_see_move(identity, move)]
         return json_answer(200, {"moves": seen})
 
     SHOW = Operation(
@@ -273,8 +269,7 @@ class Moves(Handlers):
     )
 
     async def show(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
-        identity.visible(())  # refuses who has no key where one is needed
+        identity = call.sender
         call.read()
         return json_answer(200, move_as_json(await self._found(identity, call.names["ref"])))
 
@@ -291,8 +286,7 @@ class Moves(Handlers):
     )
 
     async def stop(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
-        identity.visible(())
+        identity = call.sender
         call.read()
         ref = call.names["ref"]
         identity.require("receive", (await self._found(identity, ref)).source)
@@ -303,7 +297,7 @@ class Moves(Handlers):
 
     async def _found(self, identity: Identity, ref: str) -> Move:
         move = await self._service.in_thread(self._spool.find_move, ref)
-        if move is None or not _may_see(identity, move):
+        if move is None or not may_see_move(identity, move):
             raise NotFound(f"/_moves/{ref}")
         return move
 
@@ -312,7 +306,3 @@ def _begun(move: Move) -> StreamResponse:
     answer = json_answer(202, {"move": move.ref})
     answer.headers["Location"] = f"/_moves/{move.ref}"
     return answer
-
-
-def _may_see(identity: Identity, move: Move) -> bool:
-    return any(identity.may_see(queue) for queue in (move.source, move.target) if queue)

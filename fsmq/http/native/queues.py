@@ -41,8 +41,10 @@ from ..describe import (
     text,
 )
 from ..dialect import Handlers
+from ..guard.access import Identity
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import PreconditionFailed, SlowBody, UnreadableBody
+from ..routing import needs
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import STATE
@@ -97,12 +99,12 @@ class Queues(Handlers):
 
     def add_routes(self, router: Router) -> None:
         for method in ("GET", "HEAD"):
-            router.add(method, "/", self.list_queues, self.LIST)
-            router.add(method, "/{queue}", self.show, self.SHOW)
-        router.add("PUT", "/{queue}", self.create, self.CREATE)
-        router.add("PATCH", "/{queue}", self.configure, self.CONFIGURE)
-        router.add("DELETE", "/{queue}", self.delete, self.DELETE)
-        router.add("DELETE", "/{queue}/messages", self.purge, self.PURGE)
+            router.add(method, "/", self.list_queues, self.LIST, needs.anybody)
+            router.add(method, "/{queue}", self.show, self.SHOW, _sight)
+        router.add("PUT", "/{queue}", self.create, self.CREATE, needs.queue("admin"))
+        router.add("PATCH", "/{queue}", self.configure, self.CONFIGURE, needs.queue("admin"))
+        router.add("DELETE", "/{queue}", self.delete, self.DELETE, needs.queue("admin"))
+        router.add("DELETE", "/{queue}/messages", self.purge, self.PURGE, needs.queue("receive"))
 
     LIST = Operation(
         id="list_queues",
@@ -115,7 +117,7 @@ class Queues(Handlers):
     )
 
     async def list_queues(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
+        identity = call.sender
         call.read()
         names = await self._service.names(call, self._spool.queues, identity.visible)
         return listed('{"queues": [', names, "]}\n")
@@ -149,7 +151,7 @@ class Queues(Handlers):
     async def show(self, call: Call) -> StreamResponse:
         if call.read()[SHARDS] is not None:
             return await self._show_shards(call)
-        queue = call.queue()
+        queue = call.queue
         settings = self._spool.settings(queue)
         counts = await self._service.sizes.counts(queue)
         shown = settings.as_dict()
@@ -157,13 +159,12 @@ class Queues(Handlers):
         return with_etag(answer, shown)
 
     async def _show_shards(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
-        queue = check_queue(call.names["queue"])
+        identity, queue = call.sender, call.queue
         names = await self._service.in_thread(self._spool.queues)
         shards = {
             name: shard
             for name in names
-            if (found := split_shard(name)) and found[0] == queue and identity.visible([name])
+            if (found := split_shard(name)) and found[0] == queue and identity.may_see(name)
             for shard in found[1:]
         }
         if not shards:
@@ -187,7 +188,7 @@ class Queues(Handlers):
     )
 
     async def create(self, call: Call) -> StreamResponse:
-        queue = call.queue("admin")
+        queue = call.queue
         given = call.read()
         await call.discard_body(self._service.read_timeout)
         create = partial(
@@ -225,7 +226,7 @@ class Queues(Handlers):
     )
 
     async def configure(self, call: Call) -> StreamResponse:
-        queue = call.queue("admin")
+        queue = call.queue
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = changes_in(body)
@@ -247,7 +248,7 @@ class Queues(Handlers):
     )
 
     async def delete(self, call: Call) -> StreamResponse:
-        queue = call.queue("admin")
+        queue = call.queue
         call.read()
         await self._service.listing(self._spool.delete_queue, queue)
         return json_answer(200, {"queue": queue, "deleted": True})
@@ -264,10 +265,18 @@ class Queues(Handlers):
     )
 
     async def purge(self, call: Call) -> StreamResponse:
-        queue = call.queue("receive")
+        queue = call.queue
         call.read()
         await self._service.listing(self._spool.queue(queue).purge)
         return json_answer(200, {"queue": queue, "purged": True})
+
+
+def _sight(call: Call, identity: Identity) -> None:
+    """Any right on the queue; of a queue's shards each is told to those who may see it."""
+    if call.read()[SHARDS] is None:
+        identity.require_sight(call.queue)
+    else:
+        identity.require_any()
 
 
 def changes_in(body: bytes) -> dict[str, Any]:
@@ -285,5 +294,5 @@ def require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:
     """Make sure that the sender is an admin of the dead-letter queue that it names, if any."""
     # Else an admin of one queue could put messages into any other.
     target = changes.get("dead_letter_queue")
-    if isinstance(target, str) and call.identity is not None:
-        call.identity.require("admin", check_queue(target, "dead_letter_queue"))
+    if isinstance(target, str):
+        call.sender.require("admin", check_queue(target, "dead_letter_queue"))

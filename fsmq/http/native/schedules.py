@@ -51,10 +51,10 @@ from ..describe import (
     whole,
 )
 from ..dialect import Handlers
-from ..guard.access import Identity
-from ..guard.access import schedule as named
+from ..guard.sight import may_see_schedule, name_of, ruled_by
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import PreconditionFailed
+from ..routing import needs
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import MOMENT
@@ -117,13 +117,13 @@ class Schedules(Handlers):
 
     def add_routes(self, router: Router) -> None:
         one = "/_schedules/{schedule}"
-        router.add("GET", "/_schedules", self.list_schedules, self.LIST)
-        router.add("GET", one, self.show, self.SHOW)
-        router.add("PUT", one, self.define, self.DEFINE)
-        router.add("PATCH", one, self.configure, self.CONFIGURE)
-        router.add("DELETE", one, self.delete, self.DELETE)
-        router.add("GET", f"{one}/next", self.next, self.NEXT)
-        router.add("POST", f"{one}/run", self.run, self.RUN)
+        router.add("GET", "/_schedules", self.list_schedules, self.LIST, needs.anybody)
+        router.add("GET", one, self.show, self.SHOW, needs.anybody)
+        router.add("PUT", one, self.define, self.DEFINE, needs.anybody)
+        router.add("PATCH", one, self.configure, self.CONFIGURE, needs.anybody)
+        router.add("DELETE", one, self.delete, self.DELETE, needs.anybody)
+        router.add("GET", f"{one}/next", self.next, self.NEXT, needs.anybody)
+        router.add("POST", f"{one}/run", self.run, self.RUN, needs.anybody)
 
     LIST = Operation(
         id="list_schedules",
@@ -138,12 +138,11 @@ class Schedules(Handlers):
     )
 
     async def list_schedules(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
-        identity.visible(())  # refuses who has no key where one is needed
+        identity = call.sender
         call.read()
         call.admit()
         states = await self._service.listing(self._spool.schedules)
-        seen = [as_json(state) for state in states if identity.may("admin", _ruled_by(state))]
+        seen = [as_json(state) for state in states if identity.may("admin", ruled_by(state))]
         return listed('{"schedules": [', seen, "]}\n")
 
     SHOW = Operation(
@@ -158,10 +157,9 @@ class Schedules(Handlers):
     )
 
     async def show(self, call: Call) -> StreamResponse:
-        identity, schedule = self._named(call)
+        schedule = self._named(call)
         call.read()
-        state = await self._service.in_thread(schedule.state)
-        identity.require("admin", _ruled_by(state))
+        state = await self._administered(call, schedule)
         shown = as_json(state)
         return with_etag(json_answer(200, shown), shown["settings"])
 
@@ -186,11 +184,11 @@ class Schedules(Handlers):
     )
 
     async def define(self, call: Call) -> StreamResponse:
-        identity, schedule = self._named(call)
+        schedule = self._named(call)
         call.read()
         content = ScheduleSettings.parse(await self._members(call))
-        identity.require("admin", content.queue)
-        await self._require_admin(identity, schedule)
+        call.sender.require("admin", content.queue)
+        await self._check_name(call, schedule)
         given = {one.name: getattr(content, one.name) for one in fields(ScheduleSettings)}
         created = await self._service.in_thread(lambda: schedule.define(**given))
         state = await self._service.in_thread(schedule.state)
@@ -214,12 +212,12 @@ class Schedules(Handlers):
     )
 
     async def configure(self, call: Call) -> StreamResponse:
-        identity, schedule = self._named(call)
+        schedule = self._named(call)
         call.read()
         changes = await self._members(call)
         if isinstance(queue := changes.get("queue"), str):
-            identity.require("admin", queue)
-        await self._require_admin(identity, schedule)
+            call.sender.require("admin", queue)
+        await self._administered(call, schedule)
         shown = await self._service.in_thread(self._change, call, schedule, changes)
         return with_etag(json_answer(200, shown), shown["settings"])
 
@@ -239,9 +237,9 @@ class Schedules(Handlers):
     )
 
     async def delete(self, call: Call) -> StreamResponse:
-        identity, schedule = self._named(call)
+        schedule = self._named(call)
         call.read()
-        await self._require_admin(identity, schedule)
+        await self._administered(call, schedule)
         await self._service.in_thread(schedule.delete)
         return json_answer(200, {"schedule": schedule.name, "deleted": True})
 
@@ -257,10 +255,9 @@ class Schedules(Handlers):
     )
 
     async def next(self, call: Call) -> StreamResponse:
-        identity, schedule = self._named(call)
+        schedule = self._named(call)
         count = call.read()[_COUNT]
-        state = await self._service.in_thread(schedule.state)
-        identity.require("admin", _ruled_by(state))
+        await self._administered(call, schedule)
         moments = await self._service.in_thread(schedule.next, count)
         shown = [moment(one) for one in moments]
         return json_answer(200, {"schedule": schedule.name, "next": shown})
@@ -281,33 +278,41 @@ class Schedules(Handlers):
     )
 
     async def run(self, call: Call) -> StreamResponse:
-        identity, schedule = self._named(call)
+        schedule = self._named(call)
         call.read()
-        state = await self._require_admin(identity, schedule)
-        if state is None:
-            raise NoSuchSchedule(schedule.name)
+        state = await self._administered(call, schedule)
         message_id = await self._service.listing(schedule.put_now)
         answer = json_answer(201, {"id": quote_id(message_id)})
-        answer.headers["Location"] = f"/{_ruled_by(state)}/messages/{quote_id(message_id)}"
+        answer.headers["Location"] = f"/{ruled_by(state)}/messages/{quote_id(message_id)}"
         return answer
 
-    def _named(self, call: Call) -> tuple[Identity, Schedule]:
-        identity = call.identify_bearer()
-        identity.visible(())  # refuses who has no key where one is needed
-        return identity, self._spool.schedule(check_schedule(call.names["schedule"]))
+    def _named(self, call: Call) -> Schedule:
+        return self._spool.schedule(check_schedule(call.names["schedule"]))
 
     async def _members(self, call: Call) -> dict[str, Any]:
         body = await call.json_body(MAX_SCHEDULE_BYTES, self._service.read_timeout)
         return await self._service.beside(len(body), changes_in, body)
 
-    async def _require_admin(self, identity: Identity, schedule: Schedule) -> ScheduleState | None:
-        """Make sure that the sender may change it: its state; None if there is none."""
+    async def _administered(self, call: Call, schedule: Schedule) -> ScheduleState:
+        """A schedule as it stands, of whose queue the sender is an admin.
+
+        Raises:
+            NoSuchSchedule: or it is one of which the sender may not know.
+            Unauthorized, Forbidden
+        """
+        state = await self._service.in_thread(schedule.state)
+        if not may_see_schedule(call.sender, state):
+            raise NoSuchSchedule(schedule.name)
+        call.sender.require("admin", ruled_by(state))
+        return state
+
+    async def _check_name(self, call: Call, schedule: Schedule) -> None:
+        """Make sure that a name is free, or that of a schedule that the sender may replace."""
         try:
             state = await self._service.in_thread(schedule.state)
         except NoSuchSchedule:
-            return None
-        identity.require("admin", _ruled_by(state))
-        return state
+            return
+        call.sender.require("admin", name_of(call.sender, state))
 
 
 def as_json(state: ScheduleState) -> dict[str, Any]:
@@ -319,8 +324,3 @@ def as_json(state: ScheduleState) -> dict[str, Any]:
         "next": None if state.next is None else moment(state.next),
         "problem": state.problem,
     }
-
-
-def _ruled_by(state: ScheduleState) -> str:
-    """On what rights are asked for: the queue; the schedule's own name if none is known."""
-    return named(state.name) if state.settings is None else state.settings.queue

@@ -21,7 +21,6 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.filters import MAX_FILTER_BYTES, Filter
 from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.topics import as_json, subscriber_of
 
 from ...wire import quote_id
@@ -45,8 +44,10 @@ from ..describe import (
     record,
 )
 from ..dialect import Handlers
+from ..guard.sight import seen_of
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import SlowBody, UnreadableBody
+from ..routing import needs
 from ..routing.call import Call
 from ..routing.headers import kept_headers
 from ..routing.router import Router
@@ -112,17 +113,19 @@ class Topics(Handlers):
     """Topics, their subscriptions, and what is published."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/_topics", self.list_topics, self.LIST)
-        router.add("GET", "/_topics/{topic}", self.show, self.SHOW)
-        router.add("PUT", "/_topics/{topic}", self.create, self.CREATE)
-        router.add("DELETE", "/_topics/{topic}", self.delete, self.DELETE)
-        router.add("PUT", "/_topics/{topic}/queues/{queue}", self.subscribe, self.SUBSCRIBE)
-        router.add("DELETE", "/_topics/{topic}/queues/{queue}", self.unsubscribe, self.UNSUBSCRIBE)
-        router.add("PUT", "/_topics/{topic}/logs/{log}", self.subscribe_log, self.SUBSCRIBE_LOG)
-        router.add(
-            "DELETE", "/_topics/{topic}/logs/{log}", self.unsubscribe_log, self.UNSUBSCRIBE_LOG
-        )
-        router.add("POST", "/_topics/{topic}/messages", self.publish, self.PUBLISH)
+        one, admin = "/_topics/{topic}", needs.topic("admin")
+        queue, log = f"{one}/queues/{{queue}}", f"{one}/logs/{{log}}"
+        of_queue = needs.both(admin, needs.queue("admin"))
+        of_log = needs.both(admin, needs.log("admin"))
+        router.add("GET", "/_topics", self.list_topics, self.LIST, needs.anybody)
+        router.add("GET", one, self.show, self.SHOW, needs.topic())
+        router.add("PUT", one, self.create, self.CREATE, admin)
+        router.add("DELETE", one, self.delete, self.DELETE, admin)
+        router.add("PUT", queue, self.subscribe, self.SUBSCRIBE, of_queue)
+        router.add("DELETE", queue, self.unsubscribe, self.UNSUBSCRIBE, admin)
+        router.add("PUT", log, self.subscribe_log, self.SUBSCRIBE_LOG, of_log)
+        router.add("DELETE", log, self.unsubscribe_log, self.UNSUBSCRIBE_LOG, admin)
+        router.add("POST", f"{one}/messages", self.publish, self.PUBLISH, needs.topic("send"))
 
     LIST = Operation(
         id="list_topics",
@@ -135,7 +138,7 @@ class Topics(Handlers):
     )
 
     async def list_topics(self, call: Call) -> StreamResponse:
-        identity = call.identify_bearer()
+        identity = call.sender
         call.read()
         names = await self._service.names(call, self._spool.topics, identity.visible_topics)
         return listed('{"topics": [', names, "]}\n")
@@ -147,7 +150,7 @@ class Topics(Handlers):
         parameters=(_TOPIC,),
         answers={
             200: json_object(
-                "The subscribed queues, sorted, and then logs",
+                "The subscribed queues, sorted, and then logs, as far as the key may see them",
                 {"topic": QUEUE_NAME, "subscriptions": array(_SUBSCRIPTION)},
             ),
             **guarded(NoSuchTopic, Unavailable),
@@ -155,10 +158,11 @@ class Topics(Handlers):
     )
 
     async def show(self, call: Call) -> StreamResponse:
-        topic = call.topic()
+        topic = call.topic
         call.read()
         call.admit()
-        subscriptions = await self._service.listing(self._spool.subscriptions, topic)
+        found = await self._service.listing(self._spool.subscriptions, topic)
+        subscriptions = seen_of(call.sender, found)
         before = f'{{"topic": {json.dumps(topic)}, "subscriptions": ['
         return listed(before, as_json(subscriptions), "]}\n")
 
@@ -176,7 +180,7 @@ class Topics(Handlers):
     )
 
     async def create(self, call: Call) -> StreamResponse:
-        topic = call.topic("admin")
+        topic = call.topic
         call.read()
         await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_topic, topic)
@@ -194,7 +198,7 @@ class Topics(Handlers):
     )
 
     async def delete(self, call: Call) -> StreamResponse:
-        topic = call.topic("admin")
+        topic = call.topic
         call.read()
         await self._service.listing(self._spool.delete_topic, topic)
         return json_answer(200, {"topic": topic, "deleted": True})
@@ -215,7 +219,7 @@ class Topics(Handlers):
     )
 
     async def subscribe(self, call: Call) -> StreamResponse:
-        return await self._subscribe(call, call.topic("admin"), call.queue("admin"))
+        return await self._subscribe(call, call.topic, call.queue)
 
     SUBSCRIBE_LOG = Operation(
         id="subscribe_log",
@@ -231,7 +235,7 @@ class Topics(Handlers):
     )
 
     async def subscribe_log(self, call: Call) -> StreamResponse:
-        return await self._subscribe(call, call.topic("admin"), subscriber_of(call.log("admin")))
+        return await self._subscribe(call, call.topic, subscriber_of(call.log))
 
     async def _subscribe(self, call: Call, topic: str, queue: str) -> StreamResponse:
         call.read()
@@ -256,10 +260,9 @@ class Topics(Handlers):
     )
 
     async def unsubscribe(self, call: Call) -> StreamResponse:
-        topic, queue = call.topic("admin"), check_queue(call.names["queue"])
+        topic, queue = call.topic, call.queue
         call.read()
-        if not await self._service.in_thread(self._spool.unsubscribe, topic, queue):
-            raise NoSuchSubscription(topic, queue)
+        await self._unsubscribe(call, topic, queue)
         return json_answer(200, {"topic": topic, "queue": queue, "deleted": True})
 
     UNSUBSCRIBE_LOG = Operation(
@@ -277,11 +280,18 @@ class Topics(Handlers):
     )
 
     async def unsubscribe_log(self, call: Call) -> StreamResponse:
-        topic, log = call.topic("admin"), check_queue(call.names["log"], "log")
+        topic, log = call.topic, call.log
         call.read()
-        if not await self._service.in_thread(self._spool.unsubscribe, topic, subscriber_of(log)):
-            raise NoSuchSubscription(topic, subscriber_of(log))
+        await self._unsubscribe(call, topic, subscriber_of(log))
         return json_answer(200, {"topic": topic, "log": log, "deleted": True})
+
+    async def _unsubscribe(self, call: Call, topic: str, subscriber: str) -> None:
+        # One that outlives its queue, too.
+        is_seen = call.sender.may_see(subscriber)
+        if not is_seen or not await self._service.in_thread(
+            self._spool.unsubscribe, topic, subscriber
+        ):
+            raise NoSuchSubscription(topic, subscriber)
 
     PUBLISH = Operation(
         id="publish",
@@ -292,7 +302,8 @@ class Topics(Handlers):
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
         answers={
             201: json_object(
-                "The copies are on stable media; their ids by queue, and offsets by `logs/{log}`",
+                "The copies are on stable media; the ids by queue, and offsets by `logs/{log}`, of"
+                " those that the key may see",
                 {
                     "topic": QUEUE_NAME,
                     "messages": {"type": "object", "additionalProperties": MESSAGE_ID},
@@ -303,7 +314,7 @@ class Topics(Handlers):
     )
 
     async def publish(self, call: Call) -> StreamResponse:
-        topic = call.topic("send")
+        topic = call.topic
         given = call.read()
         limit = self._spool.context.max_message_bytes
         body = await call.body(limit, self._service.read_timeout)
@@ -313,7 +324,7 @@ class Topics(Handlers):
             *(given[DELAY], given[PRIORITY], given[TTL], None),
             *(content_type, attributes, given[GROUP], given[DEDUP_ID]),
         )
-        ids = await self._service.publish(topic, message)
+        ids = await self._service.publish(call.sender, topic, message)
         quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}
         before = f'{{"topic": {json.dumps(topic)}, "messages": {{'
         return listed(before, quoted, "}}\n", status=201)

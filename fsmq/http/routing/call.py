@@ -17,10 +17,8 @@ from fsmq.spool.layout.steps import LARGE_BYTES
 from ..connection.connection import Connection
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR
 from ..describe import UNKNOWN, Values
-from ..guard import access
 from ..guard.access import Access, Identity, bearer
 from ..guard.admission import Admission
-from ..guard.keys import Right
 from ..problems import ExpectationFailed, SlowBody, UnreadableBody
 from .encodings import Decoder, decoder
 from .headers import prefers_json
@@ -42,6 +40,7 @@ class Call:
         "_admission",
         "_form",
         "_held",
+        "_is_let_in",
         "_runner",
         "identity",
         "in_json",
@@ -71,6 +70,7 @@ class Call:
         self._runner = runner
         self._held = 0
         self._form = 0  # what of it is for the form of the answer
+        self._is_let_in = False
 
     @property
     def is_gone(self) -> bool:
@@ -117,60 +117,37 @@ class Call:
             return self.identify(None)  # the header may be for a proxy before us
         return self.identify(bearer(self.request.headers.getall(hdrs.AUTHORIZATION, ())))
 
-    def queue(self, right: Right | None = None) -> str:
-        """The queue of the path, on which the sender of ``Authorization: Bearer`` has a right.
+    def let_in(self) -> None:
+        """Let its body be read: the server says so, once the need of its route is met."""
+        self._is_let_in = True
 
-        None means any right. The native dialect asks so.
+    @property
+    def sender(self) -> Identity:
+        """Who sends this. Whoever answers it may ask: it was found out before."""
+        assert self.identity is not None, "a route that is open has no sender"
+        return self.identity
 
-        Raises:
-            Unauthorized, TooManyRequests, Forbidden
-            InvalidValue: it is no queue name.
-        """
-        identity = self.identify_bearer()
-        queue = check_queue(self.names["queue"])
-        if right is None:
-            identity.require_sight(queue)
-        else:
-            identity.require(right, queue)
-        return queue
+    # -- names -----------------------------------------------------------------------------------
 
-    def topic(self, right: Right | None = None) -> str:
-        """The topic of the path, on which the sender has a right; None means any right.
+    @property
+    def queue(self) -> str:
+        """The queue of the path. Raises InvalidValue."""
+        return check_queue(self.names["queue"])
 
-        What is published goes to all subscribed queues; so to subscribe one needs admin on both.
-        Raises what :meth:`queue` raises.
-        """
-        identity = self.identify_bearer()
-        topic = check_queue(self.names["topic"], "topic")
-        if right is None:
-            identity.require_sight(access.topic(topic))
-        else:
-            identity.require(right, access.topic(topic))
-        return topic
+    @property
+    def topic(self) -> str:
+        """The topic of the path. Raises InvalidValue."""
+        return check_queue(self.names["topic"], "topic")
 
-    def log(self, right: Right | None = None) -> str:
-        """The log of the path, on which the sender has a right; None means any right.
+    @property
+    def log(self) -> str:
+        """The log of the path. Raises InvalidValue."""
+        return check_queue(self.names["log"], "log")
 
-        Raises what :meth:`queue` raises.
-        """
-        identity = self.identify_bearer()
-        log = check_queue(self.names["log"], "log")
-        if right is None:
-            identity.require_sight(access.log(log))
-        else:
-            identity.require(right, access.log(log))
-        return log
-
-    def channel(self, right: Right | None = None) -> tuple[str, str]:
-        """The log and the channel of the path; a right on the channel, or any. Raises the same."""
-        identity = self.identify_bearer()
-        log = check_queue(self.names["log"], "log")
-        channel = check_queue(self.names["channel"], "channel")
-        if right is None:
-            identity.require_sight(access.channel(log, channel))
-        else:
-            identity.require(right, access.channel(log, channel))
-        return log, channel
+    @property
+    def channel(self) -> tuple[str, str]:
+        """The log and the channel of the path. Raises InvalidValue."""
+        return self.log, check_queue(self.names["channel"], "channel")
 
     @property
     def wants_json(self) -> bool:
@@ -267,6 +244,7 @@ class Call:
             Overloaded, TooManyRequests: there is no memory for it now; as early.
             UnreadableBody, UnsupportedEncoding, SlowBody, ExpectationFailed
         """
+        self._check_let_in()
         request = self.request
         headers = request.headers
         decode = decoder(headers.getall(hdrs.CONTENT_ENCODING, ()), limit)
@@ -306,6 +284,10 @@ class Call:
         self.hold(room)
         return parts
 
+    def _check_let_in(self) -> None:
+        if not self._is_let_in:
+            raise RuntimeError("a body is read before anybody has asked for a right")
+
     async def _joined(self, parts: list[bytes]) -> bytes:
         return await self._runner.beside(sum(map(len, parts)), b"".join, parts)
 
@@ -315,6 +297,7 @@ class Call:
         Raises:
             UnreadableBody, SlowBody
         """
+        self._check_let_in()
         if not self.request.can_read_body or hdrs.EXPECT in self.request.headers:
             return
         # What does not fit is left to the connection's lingering close.

@@ -19,21 +19,17 @@ from ..problems import MethodNotAllowed, NotFound
 
 if TYPE_CHECKING:
     from .call import Call
+    from .needs import Need
 
 Handler: TypeAlias = "Callable[[Call], Awaitable[StreamResponse]]"
 
-_REFUSALS = frozenset((401, 403))
-
 
 class Endpoint(NamedTuple):
-    """What answers a request.
-
-    unguarded: it does not say that it asks for a key, and is not for everybody.
-    """
+    """What answers a request. need: what its sender needs; None: it is for everybody."""
 
     handler: Handler
     operation: Operation
-    unguarded: bool = False
+    need: Need | None = None
 
 
 @dataclass(slots=True)
@@ -52,12 +48,23 @@ class Router:
         self._root = _Node()
         self._routes: list[tuple[str, str, Operation]] = []
 
-    def add(self, method: str, pattern: str, handler: Handler, operation: Operation) -> None:
+    def add(
+        self,
+        method: str,
+        pattern: str,
+        handler: Handler,
+        operation: Operation,
+        need: Need | None = None,
+    ) -> None:
         """Add a route such as ``GET /{queue}/messages``, with its description.
 
+        need: what its sender needs; none where the operation is for everybody, and only there.
+
         Raises:
-            ValueError: there is such a route already.
+            ValueError: there is such a route already, or it says not what it needs.
         """
+        if (need is None) != operation.open:
+            raise ValueError(f"{method} {pattern} needs a right, or is open: say one of both")
         node = self._root
         for segment in _split(pattern):
             if segment.startswith("{"):
@@ -68,8 +75,7 @@ class Router:
                 node = node.fixed.setdefault(segment, _Node())
         if method in node.endpoints:
             raise ValueError(f"{method} {pattern} is served already")
-        unguarded = not operation.is_open and _REFUSALS.isdisjoint(operation.answers)
-        node.endpoints[method] = Endpoint(handler, operation, unguarded)
+        node.endpoints[method] = Endpoint(handler, operation, need)
         self._routes.append((method, pattern, operation))
 
     def routes(self) -> Sequence[tuple[str, str, Operation]]:

@@ -34,6 +34,7 @@ class System:
 
     OPENAPI = Operation(
         id="openapi",
+        open=True,
         tag="System",
         summary="The OpenAPI document of this server",
         answers={200: Answer("The OpenAPI document", {JSON: {"type": "object"}}), **problems()},

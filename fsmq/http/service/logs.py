@@ -129,7 +129,7 @@ class OpenLogs:
 
         A client that has hung up gets nothing: what was claimed for it goes back at once.
         """
-        end = time.monotonic() + wait
+        end = time.monotonic() + min(wait, call.sender.seconds_left)
         line = "/".join(of)
         with ExitStack() as place:
             if wait:
@@ -250,7 +250,7 @@ class OpenLogs:
 
         Raises OffsetGone, NoSuchLog, Unavailable.
         """
-        end = time.monotonic() + wait
+        end = time.monotonic() + min(wait, call.sender.seconds_left)
         opened = self._spool.log(log)
         with ExitStack() as place:
             if wait:
@@ -312,7 +312,7 @@ class OpenLogs:
         """
         if self._news[line] == news:
             await self.waiters.wait(line, seconds, call.on_hang_up, again=again)
-        return not (call.is_gone or (call.identity is not None and call.identity.stale))
+        return not (call.is_gone or call.sender.is_over)
 
     async def _look(self) -> None:
         """While somebody waits, look for what other processes change."""

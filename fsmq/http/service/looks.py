@@ -22,6 +22,8 @@ from fsmq.spool.views.places import Filed, Place, filed, places
 from fsmq.spool.views.reading import MAX_ANSWER_BYTES, Room
 from fsmq.spool.views.wanted import Found, Wanted
 
+from ..guard.access import Identity
+from ..guard.sight import seen_message
 from ..running.runner import Runner
 from .surveys import Kept
 from .troubles import Troubles, long_paused
@@ -72,14 +74,19 @@ class Looks:
         async with self._few:
             return await self._runner.listing(function, *arguments)
 
-    async def peek(self, what: Search, room: Room | None = None) -> Found:
-        """Messages in one state, or those of them that are wanted; ``room``: for their bodies."""
+    async def peek(self, identity: Identity, what: Search, room: Room | None = None) -> Found:
+        """Messages in one state, or those of them that are wanted, as somebody may see them.
+
+        room: for their bodies.
+        """
         run = self._runner.listing if what.wanted is None else self._run
-        return await run(
+        found = await run(
             browse.search,
             *(self._spool.context, what.queue, what.state, what.count, what.after),
             *(what.wanted, what.budget, MAX_ANSWER_BYTES, room),
         )
+        messages = [seen_message(identity, message) for message in found.messages]
+        return found._replace(messages=messages)
 
     async def find(
         self, message_id: str, may_look: Callable[[Iterable[str]], Iterable[str]]

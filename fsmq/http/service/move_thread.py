@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.moves.order import Move
+from fsmq.spool.moves.order import Move, begin_redrive
 from fsmq.spool.spool import Spool
 
 from ..running.threads import Threads
@@ -67,12 +67,19 @@ class MoveThread:
         return await self._order(begin)
 
     async def redrive(
-        self, dead: str, to: str | None, rate: float | None, only: Sequence[str] | None = None
+        self,
+        dead: str,
+        to: str | None,
+        rate: float | None,
+        only: Sequence[str] | None = None,
+        homes: Sequence[str] | None = None,
     ) -> Move:
-        """Order a redrive, which begins at once. Raises what Spool.begin_redrive raises."""
-        return await self._order(
-            lambda: self._spool.begin_redrive(dead, to=to, rate=rate, only=only)
-        )
+        """Order a redrive, which begins at once. Raises what Spool.begin_redrive raises.
+
+        homes: the patterns of names of the queues to which it may bring them; None is all.
+        """
+        context = self._spool.context
+        return await self._order(lambda: begin_redrive(context, dead, to, rate, only, homes))
 
     async def _order(self, begin: Callable[[], Move]) -> Move:
         move = await self._threads.run(begin)

@@ -21,6 +21,7 @@ from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
 from ..guard.admission import Admission
+from ..guard.sight import seen_message
 from ..routing.call import Call
 from ..running.runner import Runner
 from .waiters import Waiters
@@ -119,7 +120,7 @@ class Receiver:
         wait: float,
     ) -> list[Message]:
         queue = queues[0]
-        end = time.monotonic() + wait
+        end = time.monotonic() + min(wait, call.sender.seconds_left)
         again = woken = False
         await self._delivery(queues, count)
         try:
@@ -138,7 +139,7 @@ class Receiver:
                     # Until its end: one that was woken in vain must not lose its place to another.
                     place.enter_context(self._admission.waiting(call.account))
                 woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
-                if call.is_gone or (call.identity is not None and call.identity.stale):
+                if call.is_gone or call.sender.is_over:
                     return []
                 again = True
         finally:
@@ -240,12 +241,13 @@ class Receiver:
         self._runner.listings.submit(self._spool.context.ready.rescan)
 
     async def find(self, call: Call, queue: str, message_id: str) -> Message | None:
-        """Look at a message in whatever state it is.
+        """Look at a message in whatever state it is, as the sender may see it.
 
         Raises NoSuchQueue, Overloaded, TooManyRequests, Unavailable.
         """
         call.admit()
-        return await self._runner.in_thread(self._find, call, queue, message_id)
+        found = await self._runner.in_thread(self._find, call, queue, message_id)
+        return None if found is None else seen_message(call.sender, found)
 
     def _find(self, call: Call, queue: str, message_id: str) -> Message | None:
         context = self._spool.context

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
 from fsmq.spool.context import Pending, join
-from fsmq.spool.errors import as_unavailable
+from fsmq.spool.errors import OtherWriter, Unavailable, as_unavailable
 from fsmq.spool.index import listings
-from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
-from fsmq.spool.layout.topics import log_of
+from fsmq.spool.layout.topics import Subscription, log_of
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
-from fsmq.spool.verbs.publish import Copies
+from fsmq.spool.verbs.publish import Copy, copies_of
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.verbs.redrive import Redriven, redrive_messages
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Uncounted
 
-from ..guard.access import Access
+from ..guard.access import Access, Identity
 from ..guard.admission import Admission
 from ..guard.keys import KeyRing
+from ..guard.sight import seen_error, seen_of
 from ..routing.call import Call
 from ..running.runner import Runner
 from .logs import OpenLogs
@@ -151,11 +153,16 @@ class Service(Runner):
             return await self.put(queue, messages, settings)
         return await self.complete(pending, light=few)
 
-    async def publish(self, topic: str, message: NewMessage) -> dict[str, str]:
+    async def publish(self, identity: Identity, topic: str, message: NewMessage) -> dict[str, str]:
         """Store a copy in every subscribed queue, and in logs; their ids by queue.
 
-        Raises what :func:`fsmq.spool.verbs.publish.publish` raises.
+        What is told, ids and errors, is of those that the sender may know of. Raises what
+        :func:`fsmq.spool.verbs.publish.publish` raises.
         """
+        async with self._telling(identity, topic):
+            return seen_of(identity, await self._published(topic, message))
+
+    async def _published(self, topic: str, message: NewMessage) -> dict[str, str]:
         to = self.spool.context.topics.known(topic, FEW)
         light = to is not None and len(to) * len(message.body) <= LARGE_BYTES
         try:
@@ -171,39 +178,55 @@ class Service(Runner):
                 self.logs.published(log, 1)
         return found
 
-    async def publish_copies(self, topic: str, copies: Sequence[Copies]) -> None:
-        """Publish messages to those that take them, all or none, with one sync.
+    @asynccontextmanager
+    async def _telling(self, identity: Identity, topic: str) -> AsyncIterator[None]:
+        """Let a sender know of no subscriber by an error that it may not know of otherwise."""
+        try:
+            yield
+        except (Unavailable, OtherWriter) as error:
+            to = await self.listing(self.spool.context.topics.subscribed, topic)
+            names = {name for one in to for name in (one.subscriber, one.target) if name}
+            seen = seen_error(identity, names, error)
+            if seen is error:
+                raise
+            raise seen from error
 
-        Raises what :func:`fsmq.spool.verbs.publish.publish` raises.
+    async def publish_copies(
+        self, identity: Identity, topic: str, publications: Sequence[Sequence[Copy]]
+    ) -> None:
+        """Publish messages, each by its copies, all or none, with one sync.
+
+        Raises what :meth:`publish` raises.
         """
-        number = sum(len(one.to) for one in copies)
-        size = sum(len(one.to) * len(one.message.body) for one in copies)
-        if any(log_of(subscriber) is not None for one in copies for subscriber in one.to):
+        async with self._telling(identity, topic):
+            await self._copies_published(topic, publications)
+
+    async def _copies_published(self, topic: str, publications: Sequence[Sequence[Copy]]) -> None:
+        copies = [copy for publication in publications for copy in publication]
+        number, size = len(copies), sum(len(copy.message.body) for copy in copies)
+        if any(log_of(copy.to) is not None for copy in copies):
             number = _SMALL_COUNT + 1  # to a log it takes long
-        puts = [partial(self._publish_copies, topic, one) for one in copies]
+        puts = [partial(self._publish_copies, topic, one) for one in publications]
         for found in await self.store(puts, number, size):
             for subscriber in found:
                 if (log := log_of(subscriber)) is not None:
                     self.logs.published(log, 1)
 
-    def _publish_copies(self, topic: str, copies: Copies, batch: Batch) -> Pending[dict[str, str]]:
-        return self._publish(topic, copies.message, copies.to, copies.forms, batch)
-
     def _publish(
-        self,
-        topic: str,
-        message: NewMessage,
-        to: Mapping[str, Filter | None] | None = None,
-        forms: Mapping[str, NewMessage] | None = None,
-        batch: Batch | None = None,
+        self, topic: str, message: NewMessage, to: Sequence[Subscription] | None = None
+    ) -> Pending[dict[str, str]]:
+        if to is None:
+            to = self.spool.context.topics.subscribed(topic)
+        return self._publish_copies(topic, copies_of(message, to))
+
+    def _publish_copies(
+        self, topic: str, copies: Sequence[Copy], batch: Batch | None = None
     ) -> Pending[dict[str, str]]:
         spool = self.spool
-        if to is None:
-            to = spool.subscriptions(topic)
         with as_unavailable(f"cannot read the settings of the queues of {topic!r}"):
-            queues = [subscriber for subscriber in to if log_of(subscriber) is None]
+            queues = {copy.to for copy in copies if log_of(copy.to) is None}
             settings = {queue: spool.context.settings.get(queue) for queue in queues}
-        return spool.unsynced.publish(topic, message, to, settings, forms, batch)
+        return spool.unsynced.publish_copies(copies, settings, batch)
 
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:
         """Remove messages; tells for each id whether it was there.
@@ -231,6 +254,20 @@ class Service(Runner):
         else:
             pending = await self.in_thread(verb, queue, message_ids, claims)
         return await self.complete(pending, light=few)
+
+    async def redrive(
+        self, dead: str, only: Sequence[str], to: str | None, homes: Sequence[str] | None
+    ) -> Redriven:
+        """Bring some dead letters home, or all to one queue.
+
+        homes: the patterns of names of the queues to which they may go home; None is all. Raises
+        what :func:`fsmq.spool.verbs.redrive.redrive_messages` raises.
+        """
+
+        def redrive() -> Pending[Redriven]:
+            return redrive_messages(self.spool.context, dead, only, to, homes=homes)
+
+        return await self.complete(await self.listing(redrive), light=False)
 
     async def store(
         self, puts: Sequence[Callable[[Batch], Pending[T]]], messages: int, size: int

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from fsmq.spool.layout.settings import QueueSettings
 
@@ -16,6 +18,9 @@ from ..service.service import Service
 from .errors import denied, no_such_queue
 from .names import SqsOptions, queue_of_url
 
+TRACE_HEADER = "X-Amzn-Trace-Id"
+_TRACE = re.compile(r"[!-~](?:[ -~]{0,1022}[!-~])?")
+T = TypeVar("T")
 # By what it is, and the queue.
 Shared: TypeAlias = dict[tuple[str, str], Any]
 
@@ -24,10 +29,11 @@ class Ask:
     """One request: what it asks for, and who.
 
     origin: of the URLs that it is told. call: None where the lane has taken it. shared: what was
-    found out about queues for requests that are done together.
+    found out about queues for requests that are done together. trace: what its header says of the
+    trace that it belongs to; None: nothing that a message could keep.
     """
 
-    __slots__ = ("_call", "action", "identity", "members", "options", "origin", "shared")
+    __slots__ = ("_call", "action", "identity", "members", "options", "origin", "shared", "trace")
 
     def __init__(
         self,
@@ -38,8 +44,10 @@ class Ask:
         options: SqsOptions,
         origin: str = "",
         shared: Shared | None = None,
+        trace: str | None = None,
     ) -> None:
         self._call = call
+        self.trace = trace if trace and _TRACE.fullmatch(trace) else None
         self.shared: Shared = {} if shared is None else shared
         self.identity = identity
         self.action = action
@@ -69,11 +77,15 @@ class Ask:
 
     def require(self, right: Right | None, queue: str) -> None:
         """Make sure of a right on a queue; None means any. Raises SqsError, Unauthorized."""
+        if right is None:
+            self.allowed(queue, partial(self.identity.require_sight, queue))
+        else:
+            self.allowed(queue, partial(self.identity.require, right, queue))
+
+    def allowed(self, queue: str, check: Callable[[], T]) -> T:
+        """What a check of rights gives; its refusal as one about a queue. Raises the same."""
         try:
-            if right is None:
-                self.identity.require_sight(queue)
-            else:
-                self.identity.require(right, queue)
+            return check()
         except Forbidden:
             arn = self.options.arn(queue)
             raise denied(self.identity.name, self.action, arn) from None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .ask import Ask, Result
-from .errors import SqsError
+from .errors import SqsError, StaleReceipt
 
 _MAX_ENTRIES = 10
 _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -42,6 +42,7 @@ def entries_of(ask: Ask, element: str) -> Sequence[Mapping[str, Any]]:
 
 def failure(entry: Mapping[str, Any], error: SqsError) -> Result:
     """What an entry that failed is told."""
+    error = error.in_batch if isinstance(error, StaleReceipt) else error
     return {
         "Id": entry["Id"],
         "SenderFault": not error.is_ours,

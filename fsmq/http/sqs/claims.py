@@ -17,7 +17,7 @@ from fsmq.spool.verbs.remove_if import Acked
 
 from .ask import Action, Actions, Ask, Result
 from .batches import entries_of, failure, outcome
-from .errors import SqsError, invalid, missing, no_such_queue, translated
+from .errors import SqsError, StaleReceipt, invalid, missing, no_such_queue, translated
 from .fifo import expired
 from .names import Receipt, unpack_receipt
 from .queue_attributes import MAX_VISIBILITY_S, check_number
@@ -66,7 +66,7 @@ class Deletes(NamedTuple):
         return {} if self.failed is None else outcome(successful, failed)
 
 
-_GONE = "Message does not exist or is not available for visibility timeout change."
+_GONE = "Message does not exist or is not available for visibility timeout change"
 
 
 class Claims(Actions):
@@ -170,7 +170,7 @@ class Claims(Actions):
             if self._spool.settings(queue).fifo and (is_visible or isinstance(error, ClaimEnded)):
                 raise expired(handle) from None
             if not is_visible:
-                raise invalid("ReceiptHandle", handle, _GONE) from None
+                raise StaleReceipt(handle, _GONE) from None
 
     def _is_visible(self, queue: str, message_id: str) -> bool:
         tree = self._spool.tree

@@ -15,24 +15,28 @@ from fsmq.spool.errors import FsmqError
 from ..connection.connection import Connection
 from ..describe import Operation
 from ..dialect import Dialect
+from ..guard.access import Identity
 from ..guard.origin import Origins
 from ..lane.lane import Reader
 from ..problems import NotFound
+from ..routing import needs
 from ..routing.call import Call
+from ..routing.form import work_of
 from ..routing.router import Endpoint
 from ..service.service import Service
 from . import protocol
-from .ask import Action, Ask, Result
+from .ask import TRACE_HEADER, Action, Ask, Result
 from .claims import Claims
 from .errors import translated
 from .heads import SqsHeads
 from .move_tasks import MoveTasks
 from .names import SqsOptions
+from .queue_attributes import MAX_MESSAGE_BYTES
 from .queues import Queues
 from .quick import Quick
 from .receiving import Receiving
 from .sending import Sending
-from .signatures import Signatures
+from .signatures import Proof, Signatures
 from .sns import wire
 from .sns.faults import as_sns
 from .sns.publishing import Publishing
@@ -42,6 +46,9 @@ from .tags import Tags
 
 # A batch of 1 MiB, each character escaped.
 MAX_BODY_BYTES = 8 * 1024 * 1024
+# The same in a form: text takes three characters for a byte at most, and binary values, in base64
+# first, four. With it come the names, the ids and the receipts of ten entries.
+MAX_FORM_BYTES = 4 * MAX_MESSAGE_BYTES + 64 * 1024
 _ACCOUNT_PATH = re.compile(r"/[0-9]{12}/([^/]+)/?")
 # The long form, of regions; EmoDB has what begins with /queue/1.
 _REGION_PATH = re.compile(r"/queue/[a-z][a-z0-9-]+/[0-9]{12}/([^/]+)/?")
@@ -58,6 +65,7 @@ class _Current:
     is_json: bool
     request_id: str
     is_sns: bool = False
+    proof: Proof | None = None
 
 
 _current: ContextVar[_Current] = ContextVar("sqs_current")
@@ -90,7 +98,8 @@ class Sqs(Dialect):
             for is_sns, actions in ((False, self._actions), (True, self._sns))
             for name in actions
         }
-        self._endpoint = Endpoint(self._handle, Operation("sqs", "SQS", "", {}))
+        # Which queue it is about stands in the body.
+        self._endpoint = Endpoint(self._handle, Operation("sqs", "SQS", "", {}), needs.anybody)
 
     def reader(self, origins: Origins) -> Reader:
         operations = {name: of for (is_sns, name), of in self._operations.items() if not is_sns}
@@ -135,6 +144,10 @@ class Sqs(Dialect):
         refuse = protocol.refuse_json if now.is_json else protocol.refuse_query
         return refuse(translated(error), now.request_id)
 
+    async def identify(self, call: Call) -> Identity:
+        identity, _current.get().proof = self._signatures.identify(call)
+        return identity
+
     async def _handle(self, call: Call) -> StreamResponse:
         now = _current.get()
         ask = await self._read(call, now)
@@ -146,9 +159,8 @@ class Sqs(Dialect):
         return protocol.answer_query(ask.action, result, now.request_id)
 
     async def _read(self, call: Call, now: _Current) -> Ask:
-        request = call.request
+        request, proof = call.request, now.proof
         service, path_queue = self._service, call.names.get("queue")
-        identity, proof = self._signatures.identify(call)  # before there is a body to keep
         if now.is_json:
             body = await call.json_body(MAX_BODY_BYTES, service.read_timeout)
             if proof is not None:
@@ -156,15 +168,18 @@ class Sqs(Dialect):
             target = request.headers[protocol.TARGET]
             asked = await service.beside(len(body), protocol.read_json, target, body, path_queue)
         else:
-            body = await call.body(MAX_BODY_BYTES, service.read_timeout)
+            body = await call.body(MAX_FORM_BYTES, service.read_timeout)
             if proof is not None:
                 await service.beside(len(body), proof.check, body)
             asked = await service.beside(
-                len(body), _read_form, now, call.raw_query, body, path_queue, request.method
+                work_of(body), _read_form, now, call.raw_query, body, path_queue, request.method
             )
         call.operation = self._operations[now.is_sns, asked.action]
         origin = self._options.url or _origin(request)
-        return Ask(call, identity, asked.action, asked.members, self._options, origin)
+        trace = request.headers.get(TRACE_HEADER)
+        return Ask(
+            *(call, call.sender, asked.action, asked.members, self._options, origin), trace=trace
+        )
 
     async def _who(self, ask: Ask) -> Result:
         account = self._options.account

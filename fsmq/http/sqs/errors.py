@@ -113,6 +113,15 @@ def invalid(parameter: str, value: object, reason: str = "") -> SqsError:
     )
 
 
+class StaleReceipt(SqsError):
+    """A receipt of a claim that is over. in_batch: what an entry of a batch is told, as there."""
+
+    def __init__(self, handle: str, reason: str) -> None:
+        named = invalid("ReceiptHandle", handle, f"{reason}.")
+        super().__init__(named.name, named.words)
+        self.in_batch = SqsError("ReceiptHandleIsInvalid", reason)
+
+
 def missing(parameter: str) -> SqsError:
     """The error for a parameter that is not there."""
     words = f"The request must contain the parameter {parameter}."

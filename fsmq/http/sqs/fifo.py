@@ -12,7 +12,7 @@ from typing import Any
 from fsmq.spool.layout.names import sequence_of
 from fsmq.spool.layout.settings import QueueSettings
 
-from .errors import SqsError, invalid, missing
+from .errors import SqsError, StaleReceipt, invalid, missing
 
 FLAG = "FifoQueue"
 CONTENT_BASED = "ContentBasedDeduplication"
@@ -37,6 +37,8 @@ def checked(name: str, value: str, is_fifo: bool) -> dict[str, str]:
         if value != "true":
             raise _bad_value(FLAG, "Modifying queue type is not supported.")
         return {}
+    if not is_fifo and name == CONTENT_BASED:
+        raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
     if not is_fifo:
         words = f"You can specify the {name} only when FifoQueue is set to true."
         raise SqsError("InvalidAttributeName", words)
@@ -122,7 +124,7 @@ def sequence_number(message_id: str) -> str:
 
 def expired(handle: str) -> SqsError:
     """The error for a receipt of a claim that has ended."""
-    return invalid("ReceiptHandle", handle, "The receipt handle has expired.")
+    return StaleReceipt(handle, "The receipt handle has expired")
 
 
 def _bad_value(name: str, reason: str) -> SqsError:

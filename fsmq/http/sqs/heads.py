@@ -18,6 +18,7 @@ from ..guard.origin import Origins
 from ..lane.heads import END, MAX_HEAD_BYTES, Fields, Line, Signer, remember
 from ..lane.request import Verb
 from . import sigv4
+from .ask import TRACE_HEADER
 from .protocol import TARGET
 from .signatures import Signatures
 
@@ -27,7 +28,7 @@ _LINE = re.compile(
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _DIGITS = re.compile(rb"0|[1-9][0-9]{0,6}")
 _HOST, _TARGET, _LENGTH = hdrs.HOST.lower(), TARGET.lower(), hdrs.CONTENT_LENGTH.lower()
-_CONNECTION = hdrs.CONNECTION.lower()
+_CONNECTION, _TRACE = hdrs.CONNECTION.lower(), TRACE_HEADER.lower()
 # What an SDK says in all its requests, and what it says anew in each.
 _USUAL = frozenset(
     (
@@ -39,8 +40,7 @@ _VARYING: Mapping[bytes, str] = {
     name.encode(): name
     for name in (
         *(_LENGTH, "authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"),
-        *("amz-sdk-invocation-id", "amz-sdk-request", "x-amzn-trace-id"),
-        *("traceparent", "tracestate"),
+        *("amz-sdk-invocation-id", "amz-sdk-request", _TRACE, "traceparent", "tracestate"),
     )
 }
 _KEPT: tuple[str | None, dict[str, str]] = (None, {})
@@ -92,7 +92,9 @@ class SqsHeads:
         if signer is None or signer.identity is not identity or proof is not None:
             signer = Signer(identity, None if proof is None else proof.check)
             self._signer = signer if proof is None else None
-        fields = Fields(int(length), None, True, _KEPT, None, signer)
+        trace = varying.get(_TRACE)
+        kept = _KEPT if trace is None else (None, {TRACE_HEADER: trace.strip(b" ").decode("ascii")})
+        fields = Fields(int(length), None, True, kept, None, signer)
         return line_of._replace(queue=queue) if queue else line_of, fields, end + len(END)
 
     def _read_fields(self, lines: list[bytes]) -> tuple[dict[str, str], dict[str, bytes]] | None:

@@ -22,6 +22,8 @@ from .errors import SqsError, invalid
 MAX_ATTRIBUTES = 10
 _OTHERS = "sqs.attributes"
 _NAME_CHARACTERS = re.compile(r"[A-Za-z0-9_\-.\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u00ff]{1,256}")
+_MAX_NAME = 256
+_FIELDS = ("StringValue", "BinaryValue")
 _TYPE = re.compile(r"(?:String|Number|Binary)(?:\.[^\x00-\x1f]{1,249})?")
 _NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?\s*")
 _MAX_DIGITS = 38
@@ -30,6 +32,14 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _LEGAL = re.compile(r"[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
 _TRACE = "AWSTraceHeader"
 _STRING, _BINARY = b"\x01", b"\x02"
+
+
+class BadAttribute(SqsError):
+    """An attribute that is refused. of_sns: what SNS says of it, where that differs."""
+
+    def __init__(self, words: str, of_sns: str | None = None) -> None:
+        super().__init__("InvalidParameterValueException", words)
+        self.of_sns = words if of_sns is None else of_sns
 
 
 class Attribute(NamedTuple):
@@ -166,7 +176,8 @@ def _is_plain(name: str, one: Attribute) -> bool:
 def _checked_name(name: str) -> str:
     parts = name.split(".")
     if not _NAME_CHARACTERS.fullmatch(name) or "" in parts:
-        raise _bad(name, "can contain letters, digits, _, - and single dots inside, 256 at most")
+        rule = "can contain letters, digits, _, - and single dots inside, 256 at most"
+        raise _bad(name, rule, _of_name(name))
     if name.lower().startswith(("aws.", "amazon.")):
         raise _bad(name, "must not begin with AWS. or Amazon.")
     if is_own(name):
@@ -174,14 +185,39 @@ def _checked_name(name: str) -> str:
     return name
 
 
+def _of_name(name: str) -> str:
+    """What SNS says of a name that cannot be one."""
+    if len(name) > _MAX_NAME:
+        return "Length of message attribute name must be less than 256 bytes."
+    for character in name:
+        if not _NAME_CHARACTERS.fullmatch(character):
+            return (
+                f"Invalid non-alphanumeric character '#x{ord(character):X}' was found in the"
+                " message attribute name. Can only include alphanumeric characters, hyphens,"
+                " underscores, or dots."
+            )
+    for is_there, where in ((name[:1] == ".", "starting"), (name[-1:] == ".", "ending")):
+        if is_there:
+            return f"Invalid message attribute name {where} with character '.' was found."
+    return "Message attribute name can not have successive '.' character."
+
+
 def _checked(name: str, given: Mapping[str, Any]) -> Attribute:
     kind = given["DataType"]
     if not _TYPE.fullmatch(kind):
-        raise _bad(name, "has an invalid type: String, Number or Binary, perhaps with .label")
+        accepted = "the set of supported type prefixes is Binary, Number, and String"
+        raise _bad(name, f"has an invalid message attribute type, {accepted}")
     base = kind.partition(".")[0]
-    value = given.get("BinaryValue" if base == "Binary" else "StringValue")
+    field, other = _FIELDS[base == "Binary"], _FIELDS[base != "Binary"]
+    value = given.get(field)
     if not value:
-        raise _bad(name, f"must contain a non-empty value of its type {base}")
+        told = f"must contain non-empty message attribute value for message attribute type '{base}'"
+        if given.get(other):
+            told = f"with type '{base}' must use field '{field.removesuffix('Value')}'"
+        words = (
+            f"Message (user) attribute '{name}' must contain a non-empty value of type '{base}'."
+        )
+        raise BadAttribute(words, f"The message attribute '{name}' {told}.")
     if isinstance(value, str):
         _check_text(name, base, value)
     return Attribute(kind, value)
@@ -197,7 +233,6 @@ def _check_text(name: str, base: str, value: str) -> None:
         raise _bad(name, "is not a number of at most 38 digits")
 
 
-def _bad(name: str, rule: str) -> SqsError:
-    shown = name[:256].encode("utf-8", "replace").decode()
-    words = f"The message attribute '{shown}' {rule}."
-    return SqsError("InvalidParameterValueException", words)
+def _bad(name: str, rule: str, of_sns: str | None = None) -> BadAttribute:
+    shown = name[:_MAX_NAME].encode("utf-8", "replace").decode()
+    return BadAttribute(f"The message attribute '{shown}' {rule}.", of_sns)

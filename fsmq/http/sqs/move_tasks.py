@@ -6,14 +6,17 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
+from functools import partial
 
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.names import created_ms
 from fsmq.spool.moves.order import MAX_LISTED, Move
 
+from ..guard.sight import may_see_move, targets
 from .ask import Action, Actions, Ask, Result
 from .errors import SqsError, invalid
 from .names import is_visible, queue_of_arn
-from .queue_attributes import check_number
+from .queue_attributes import MEMBER, begun_ms, check_number
 from .queues import sources_of
 
 _MAX_RATE = 500
@@ -43,12 +46,11 @@ class MoveTasks(Actions):
         source = self._queue_of(ask, "SourceArn")
         ask.require("receive", source)
         self._check_there(source, "SourceArn")
-        origins = await self._service.listing(sources_of, self._spool, source)
+        origins = await self._service.listing(self._sources, ask, source)
         target = None
         if ask.get("DestinationArn") is not None:
             target = self._queue_of(ask, "DestinationArn")
-        for queue in origins if target is None else [target]:
-            ask.require("send", queue)
+        allowed = ask.allowed(target or source, partial(targets, ask.identity, target))
         if target is not None:
             self._check_there(target, "DestinationArn")
         if not origins:
@@ -62,7 +64,8 @@ class MoveTasks(Actions):
             raise SqsError("InvalidParameterValueException", words)
         if target == source:
             raise invalid("DestinationArn", ask.get("DestinationArn"), "It is the source.")
-        move = await self._service.moves.redrive(source, target, rate and float(rate))
+        by = rate and float(rate)
+        move = await self._service.moves.redrive(source, target, by, homes=allowed)
         return {"TaskHandle": _handle(move.ref, ask.members["SourceArn"])}
 
     async def list_tasks(self, ask: Ask) -> Result:
@@ -70,7 +73,8 @@ class MoveTasks(Actions):
         source = self._queue_of(ask, "SourceArn")
         ask.require(None, source)
         self._check_there(source, "SourceArn")
-        moves = await self._tasks(source)
+        tasks = self._own(source, await self._tasks(source))
+        moves = [move for move in tasks if may_see_move(ask.identity, move)]
         return {"Results": [self._encoded(ask, move) for move in moves[:most]]}
 
     async def cancel(self, ask: Ask) -> Result:
@@ -84,12 +88,24 @@ class MoveTasks(Actions):
         stopped = await self._service.listing(self._spool.stop_move, ref)
         return {"ApproximateNumberOfMessagesMoved": stopped.moved if stopped else found[0].moved}
 
+    def _sources(self, ask: Ask, queue: str) -> list[str]:
+        """Those queues whose dead letters come to a queue, as far as the sender may see them."""
+        return ask.identity.visible(sources_of(self._spool, queue))
+
     # -- parts -----------------------------------------------------------------------------------
 
     async def _tasks(self, source: str) -> list[Move]:
         """The redrives of a queue, the newest first."""
         moves = await self._service.listing(self._spool.moves, MAX_LISTED)
         return [move for move in moves if move.redrive and move.source == source]
+
+    def _own(self, source: str, moves: list[Move]) -> list[Move]:
+        """Those that are not of a queue of the same name that was deleted."""
+        with as_unavailable(f"cannot read the settings of {source!r}"):
+            begun = begun_ms(self._spool.context.settings.member(source, MEMBER))
+        return [
+            move for move in moves if move.status == "in_progress" or created_ms(move.ref) >= begun
+        ]
 
     def _encoded(self, ask: Ask, move: Move) -> Result:
         result: Result = {

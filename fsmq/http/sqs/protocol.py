@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 from aiohttp import hdrs
@@ -17,6 +16,7 @@ from aiohttp.web import Response
 from fsmq.spool.layout.uuids import uuid7
 
 from ..problems import UnreadableBody
+from ..routing import form
 from . import shapes
 from .errors import SqsError
 
@@ -80,7 +80,9 @@ def read_form(query: str, body: bytes) -> dict[str, Any]:
     Raises UnreadableBody.
     """
     try:
-        return shapes.tree([*_pairs(body.decode()), *_pairs(query)])
+        return shapes.tree(
+            [*form.pairs(body.decode(), _MAX_PARAMETERS), *form.pairs(query, _MAX_PARAMETERS)]
+        )
     except (ValueError, UnicodeDecodeError):
         raise UnreadableBody("the body is no form in UTF-8, or has too many parameters") from None
 
@@ -100,10 +102,6 @@ def read_query(given: dict[str, Any], path_queue: str | None, method: str) -> As
     if path_queue is not None:
         given.setdefault("QueueUrl", path_queue)
     return Asked(action, shape.of_query("", given))
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
 
 
 # -- answers ---------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ _INTEGER = re.compile(r"[0-9]{1,18}")
 WAIT = "ReceiveMessageWaitTimeSeconds"
 REDRIVE, REDRIVE_ALLOW, POLICY = "RedrivePolicy", "RedriveAllowPolicy", "Policy"
 _SSE = "SqsManagedSseEnabled"
+_KEY, _KEY_PERIOD, _DEFAULT_KEY_PERIOD = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "300"
 _COUNTS = {
     "ApproximateNumberOfMessages": "waiting",
     "ApproximateNumberOfMessagesNotVisible": "in_flight",
@@ -52,7 +53,7 @@ RANGES: Mapping[str, Range] = {
     "MessageRetentionPeriod": Range(60, _MAX_RETENTION_S),
     WAIT: Range(0, MAX_WAIT_S),
     "VisibilityTimeout": Range(0, MAX_VISIBILITY_S),
-    "KmsDataKeyReusePeriodSeconds": Range(60, 86_400),
+    _KEY_PERIOD: Range(60, 86_400),
 }
 _SETTINGS = {
     "DelaySeconds": "default_delay",
@@ -61,12 +62,12 @@ _SETTINGS = {
     "VisibilityTimeout": "visibility_timeout",
 }
 # Kept as they were sent, and told only where they are set.
-_KEPT = (WAIT, REDRIVE, REDRIVE_ALLOW, POLICY, "KmsMasterKeyId", _SSE)
-_TOLD = (REDRIVE, REDRIVE_ALLOW, POLICY, "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds")
+_KEPT = (WAIT, REDRIVE, REDRIVE_ALLOW, POLICY, _KEY, _SSE)
+_TOLD = (REDRIVE, REDRIVE_ALLOW, POLICY, _KEY)
 _SETTABLE = frozenset((*RANGES, *_KEPT))
 _EVERY = (
     *(*_COUNTS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"),
-    *(*_SETTINGS, WAIT, _SSE, *_TOLD, fifo.FLAG, *fifo.VALUES),
+    *(*_SETTINGS, WAIT, _SSE, *_TOLD, _KEY_PERIOD, fifo.FLAG, *fifo.VALUES),
 )
 
 
@@ -88,6 +89,7 @@ class Change(NamedTuple):
 def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
     """What the attributes of a request change. Raises SqsError."""
     change = Change({}, {}, None)
+    _check_encryption(given)
     for name, value in given.items():
         if name == fifo.FLAG or name in fifo.VALUES:
             change.kept.update(fifo.checked(name, value, is_fifo))
@@ -101,6 +103,11 @@ def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
                 change.kept[name] = str(number)
         else:
             change.kept[name] = _CHECKS[name](name, value) or None
+    # One kind of encryption takes the place of the other.
+    if given.get(_KEY):
+        change.kept[_SSE] = "false"
+    elif given.get(_SSE) == "true":
+        change.kept[_KEY] = None
     change.settings.update(fifo.settings_of(change.kept))
     if REDRIVE in given:
         redrive = _redrive(given[REDRIVE]) if given[REDRIVE] else None
@@ -109,6 +116,15 @@ def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
         change.settings["max_deliveries"] = receives
         return change._replace(redrive=redrive)
     return change
+
+
+def _check_encryption(given: Mapping[str, str]) -> None:
+    if given.get(_KEY) and given.get(_SSE) == "true":
+        raise SqsError(
+            "InvalidAttributeName",
+            "You can use one type of server-side encryption (SSE) at one time. You can either"
+            " enable KMS SSE or SQS SSE.",
+        )
 
 
 def check_names(names: Iterable[str]) -> list[str]:
@@ -145,6 +161,8 @@ def described(
         _SSE: kept.get(_SSE, "false"),
     }
     found.update({name: kept[name] for name in _TOLD if name in kept})
+    if _KEY in kept:
+        found[_KEY_PERIOD] = kept.get(_KEY_PERIOD, _DEFAULT_KEY_PERIOD)
     if settings.fifo:
         found.update(fifo.described(fifo.kept_of(settings, kept)))
     redrive = redrive_of(settings)
@@ -216,6 +234,20 @@ def check_number(name: str, value: int, low: int, high: int) -> int:
         words = f"Must be between {low} and {high}, if provided."
         raise invalid(name, value, words)
     return value
+
+
+def check_wait(value: int) -> int:
+    """The seconds of a long poll, within their range. Raises SqsError."""
+    if not 0 <= value <= MAX_WAIT_S:
+        words = f"Must be >= 0 and <= {MAX_WAIT_S}, if provided."
+        raise invalid("WaitTimeSeconds", value, words)
+    return value
+
+
+def begun_ms(member: Mapping[str, Any]) -> int:
+    """When a queue was created, in ms; 0 where nothing says that."""
+    moment = member.get("created_ms")
+    return moment if type(moment) is int else 1000 * int(_moment(member, "created"))
 
 
 def _moment(member: Mapping[str, Any], name: str) -> str:
@@ -311,7 +343,7 @@ _CHECKS: Mapping[str, Callable[[str, str], str]] = {
     REDRIVE: _check_policy,
     REDRIVE_ALLOW: _check_allow,
     POLICY: _check_policy,
-    "KmsMasterKeyId": _check_short,
+    _KEY: _check_short,
     _SSE: _check_flag,
 }
 

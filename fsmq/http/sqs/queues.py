@@ -18,10 +18,11 @@ from . import fifo
 from . import queue_attributes as attributes
 from .ask import Action, Actions, Ask, Result
 from .errors import SqsError, invalid, no_such_queue
+from .flags import in_small_letters
 from .names import SqsOptions, check_new_name, is_visible
 from .paging import page
 from .queue_attributes import MEMBER, Change
-from .tags import check_tags
+from .tags import check_tags_of
 
 # A count that has taken so long is told again for a while: those who scale by it ask often.
 _QUICK_S = 0.02
@@ -47,13 +48,13 @@ class Queues(Actions):
         }
 
     async def create(self, ask: Ask) -> Result:
-        given = ask.get("Attributes", {})
+        given = in_small_letters(ask.get("Attributes", {}))
         is_fifo = given.get(fifo.FLAG) == "true"
         queue = check_new_name(ask.members["QueueName"], is_fifo)
         ask.require("admin", queue)
         change = attributes.read_change(given, is_fifo)
         fifo.check_together({k: v for k, v in change.kept.items() if v is not None})
-        tags = check_tags(ask.get("tags", {}))
+        tags = check_tags_of(queue, ask.get("tags", {}))
         self._check_redrive(ask, queue, change, is_fifo)
         created = await self._service.in_thread(self._create, queue, change, tags, is_fifo)
         if not created:
@@ -61,8 +62,10 @@ class Queues(Actions):
         return {"QueueUrl": ask.url(queue)}
 
     def _create(self, queue: str, change: Change, tags: Mapping[str, str], is_fifo: bool) -> bool:
-        now = int(time.time())
-        member = attributes.changed_member({"created": now, "tags": dict(tags)}, change.kept, now)
+        now_ms = int(time.time() * 1000)
+        now = now_ms // 1000
+        begun = {"created": now, "created_ms": now_ms, "tags": dict(tags)}
+        member = attributes.changed_member(begun, change.kept, now)
         retention = float(attributes.DEFAULT_RETENTION_S)
         asked = {"retention": retention, **change.settings}
         if is_fifo:
@@ -115,7 +118,8 @@ class Queues(Actions):
     async def configure(self, ask: Ask) -> Result:
         queue = ask.queue("admin")
         is_fifo = self._spool.settings(queue).fifo
-        change = attributes.read_change(ask.members["Attributes"], is_fifo)
+        given = in_small_letters(ask.members["Attributes"])
+        change = attributes.read_change(given, is_fifo)
         self._check_redrive(ask, queue, change, is_fifo)
         await self._service.in_thread(self._change, queue, change)
         return {}
@@ -161,10 +165,14 @@ class Queues(Actions):
         if change.redrive is None:
             return
         target, text = change.redrive.target, change.kept[attributes.REDRIVE]
-        if target == queue or not is_visible(target) or not self._spool.has_queue(target):
-            raise invalid(attributes.REDRIVE, text, "Dead letter target does not exist.")
-        # Else an admin of one queue could put messages into any other.
+        # Else an admin of one queue could put messages into any other. Before it is looked for:
+        # whether it is there is told to its admins.
         ask.require("admin", target)
+        if target == queue:
+            reason = "fsmq does not take a queue as its own dead-letter queue."
+            raise invalid(attributes.REDRIVE, text, reason)
+        if not is_visible(target) or not self._spool.has_queue(target):
+            raise invalid(attributes.REDRIVE, text, "Dead letter target does not exist.")
         with as_unavailable(f"cannot read the settings of {target!r}"):
             member = self._spool.context.settings.member(target, MEMBER)
             if self._spool.context.settings.get(target).fifo != is_fifo:

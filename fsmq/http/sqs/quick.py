@@ -27,7 +27,7 @@ from ..lane.json_bodies import json_body
 from ..lane.request import Request, Verb
 from ..service.service import Service
 from . import protocol
-from .ask import Ask, Result, Shared
+from .ask import TRACE_HEADER, Ask, Result, Shared
 from .claims import Claims, Deletes
 from .errors import translated
 from .names import SqsOptions
@@ -94,7 +94,10 @@ class Quick:
             signer.check(body)
         json_body(request, self._service.admission)
         members = protocol.read_members(action, body, request.queue or None)
-        return Ask(None, signer.identity, action, members, self._options, shared=shared)
+        trace = request.fields.kept[1].get(TRACE_HEADER)
+        return Ask(
+            *(None, signer.identity, action, members, self._options), shared=shared, trace=trace
+        )
 
     # -- send --------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailab
 from fsmq.spool.layout.message import Message
 from fsmq.spool.verbs.receive import claim_in
 
+from ..guard.access import Identity
 from ..service.service import Service
 from . import message_attributes
 from .ask import Action, Actions, Ask, Result
@@ -23,9 +24,9 @@ from .message_attributes import Attribute
 from .names import Receipt, SqsOptions, pack_receipt
 from .queue_attributes import (
     MAX_VISIBILITY_S,
-    MAX_WAIT_S,
     MEMBER,
     check_number,
+    check_wait,
     wait_of,
 )
 from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
@@ -43,7 +44,7 @@ _ENCODING = "fsmq.encoding"
 class Wanted(NamedTuple):
     """What a receive asks for. attempt: its name, where it has one and the queue is FIFO.
 
-    system: the system attributes; names: of the others, as they were asked for.
+    system: the system attributes; names: of the others, as they were asked for. identity: whose.
     """
 
     queue: str
@@ -54,6 +55,7 @@ class Wanted(NamedTuple):
     attempt: str | None
     system: list[str]
     names: list[str]
+    identity: Identity
 
 
 class Receiving(Actions):
@@ -100,7 +102,7 @@ class Receiving(Actions):
             check_number("VisibilityTimeout", visibility, 0, MAX_VISIBILITY_S)
         wait = ask.get("WaitTimeSeconds")
         if wait is not None:
-            check_number("WaitTimeSeconds", wait, 0, MAX_WAIT_S)
+            check_wait(wait)
         settings = self.settings(ask, queue)
         hides = settings.visibility_timeout if visibility is None else float(visibility)
         if wait is None:
@@ -109,7 +111,8 @@ class Receiving(Actions):
         if attempt is not None:
             check_id("ReceiveRequestAttemptId", attempt)
         names = ask.get("MessageAttributeNames", [])
-        return Wanted(queue, count, hides, float(wait), settings.fifo, attempt, system, names)
+        told = settings.fifo, attempt, system, names, ask.identity
+        return Wanted(queue, count, hides, float(wait), *told)
 
     async def _claim(self, ask: Ask, wanted: Wanted) -> list[Message]:
         queue, hides = wanted.queue, wanted.hides or _MOMENT_S
@@ -180,28 +183,29 @@ class Receiving(Actions):
 
     def _system(self, wanted: Wanted, message: Message, now_ms: int) -> dict[str, str]:
         queue = wanted.queue
-        own = self._own(queue, message, now_ms, wanted.fifo)
+        own = self._own(wanted, message, now_ms)
         found: dict[str, str] = {}
         for name in wanted.system:
             if value := own.get(name) or _SYSTEM[name](self._options, queue, message):
                 found[name] = value
         return found
 
-    def _own(self, queue: str, message: Message, now_ms: int, fifo: bool) -> dict[str, str]:
-        """What the claim and the id of a message tell."""
+    def _own(self, wanted: Wanted, message: Message, now_ms: int) -> dict[str, str]:
+        """What the claim and the id of a message tell, and where it was sent to."""
+        origin = _origin(wanted, message)
         sent_ms = now_ms if message.created_at is None else round(message.created_at * 1000)
         return {
             "SentTimestamp": str(sent_ms),
             "ApproximateFirstReceiveTimestamp": str(now_ms if message.deliveries == 1 else sent_ms),
-            "ApproximateReceiveCount": str(self._receives(queue, message)),
-            "SequenceNumber": sequence_number(message.id) if fifo else "",
+            "ApproximateReceiveCount": str(self._receives(wanted.queue, origin, message)),
+            "SequenceNumber": sequence_number(message.id) if wanted.fifo else "",
+            "DeadLetterQueueSourceArn": "" if origin is None else self._options.arn(origin),
         }
 
-    def _receives(self, queue: str, message: Message) -> int:
+    def _receives(self, queue: str, origin: str | None, message: Message) -> int:
         """How often it was received; dead letters count on from what they came with."""
         own = max(1, message.deliveries or 1)
-        origin = message.attributes.get(QUEUE, queue)
-        if origin == queue:
+        if origin is None:
             return own
         with as_unavailable(f"cannot read the settings of {origin!r}"):
             source = self._spool.context.settings.get(origin)
@@ -224,9 +228,19 @@ def _line(name: str, default: str = "") -> _OfMessage:
     return lambda options, queue, message: message.attributes.get(name, default)
 
 
-def _origin(options: SqsOptions, queue: str, message: Message) -> str:
-    origin = message.attributes.get(QUEUE, queue)
-    return "" if origin == queue else options.arn(origin)
+def _dedup_id(options: SqsOptions, queue: str, message: Message) -> str:
+    """What a message is known by; a dead letter by its own id, as there."""
+    if message.dedup_id is None:
+        return ""
+    is_moved = message.attributes.get(QUEUE, queue) != queue
+    return uuid_of(message.id) if is_moved else message.dedup_id
+
+
+def _origin(wanted: Wanted, message: Message) -> str | None:
+    """The other queue to which a message was sent, if who receives it may know of that."""
+    origin = message.attributes.get(QUEUE, wanted.queue)
+    is_told = origin != wanted.queue and wanted.identity.may_see(origin)
+    return origin if is_told else None
 
 
 _SYSTEM: Mapping[str, _OfMessage] = {
@@ -235,10 +249,10 @@ _SYSTEM: Mapping[str, _OfMessage] = {
     "ApproximateReceiveCount": _line(""),
     "ApproximateFirstReceiveTimestamp": _line(""),
     "SequenceNumber": _line(""),
-    "MessageDeduplicationId": lambda options, queue, message: message.dedup_id or "",
+    "MessageDeduplicationId": _dedup_id,
     "MessageGroupId": lambda options, queue, message: message.group or "",
     "AWSTraceHeader": _line(TRACE),
-    "DeadLetterQueueSourceArn": _origin,
+    "DeadLetterQueueSourceArn": _line(""),
 }
 
 

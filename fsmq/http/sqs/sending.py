@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.message import SENT_TO, NewMessage
 from fsmq.spool.layout.names import UUID7
 from fsmq.spool.layout.settings import QueueSettings
 
@@ -21,7 +21,7 @@ from .names import SqsOptions
 from .queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES
 from .turns import Turns
 
-QUEUE, SENDER, TRACE = "sqs.queue", "sqs.sender", "sqs.trace"
+QUEUE, SENDER, TRACE = SENT_TO, "sqs.sender", "sqs.trace"
 _ID = re.compile(r"[!-~]{1,128}")
 _UUID = re.compile(UUID7)
 _NONE: Mapping[str, Attribute] = {}
@@ -122,9 +122,7 @@ class Sending(Actions):
             reason = f"Reason: Message must be shorter than {place.limit} bytes."
             words = f"One or more parameters {how}. {reason}"
             raise SqsError("InvalidParameterValueException", words)
-        lines = {QUEUE: place.queue}
-        if not ask.identity.is_anonymous:
-            lines[SENDER] = ask.identity.name
+        lines = own_lines(ask, place.queue)
         if system:
             lines |= _system_lines(system)
         if attributes:
@@ -184,6 +182,16 @@ class Sends(NamedTuple):
             return told[0]
         successful = [{"Id": name, **one} for name, one in zip(self.names, told, strict=True)]
         return outcome(successful, self.failed)
+
+
+def own_lines(ask: Ask, queue: str) -> dict[str, str]:
+    """What a message keeps beside what its sender has said: where it was sent, who, which trace."""
+    lines = {QUEUE: queue}
+    if not ask.identity.is_anonymous:
+        lines[SENDER] = ask.identity.name
+    if ask.trace is not None:
+        lines[TRACE] = ask.trace
+    return lines
 
 
 def check_id(name: str, value: str) -> None:

@@ -188,11 +188,13 @@ def tree(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _numbered(node: Any) -> list[tuple[str, Any]]:
+    """The entries of a list or a map, by their numbers; without a number it is the first one."""
     if not isinstance(node, dict):
         return []
-    return sorted(
-        ((at, one) for at, one in node.items() if _INDEX.fullmatch(at)), key=lambda one: int(one[0])
-    )
+    entries = {at: one for at, one in node.items() if _INDEX.fullmatch(at)}
+    if len(entries) < len(node):
+        entries.setdefault("1", {name: one for name, one in node.items() if name not in entries})
+    return sorted(entries.items(), key=lambda one: int(one[0]))
 
 
 def _within(name: str, member: str) -> str:

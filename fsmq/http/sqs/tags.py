@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue, as_unavailable
@@ -13,25 +13,37 @@ from fsmq.spool.verbs import creation
 
 from . import queue_attributes as attributes
 from .ask import Action, Actions, Ask, Result
-from .errors import SqsError, invalid
+from .errors import SqsError, invalid, missing
 from .queue_attributes import MEMBER, POLICY
+from .shapes import ACTIONS
 
-_MAX_TAGS = 50
+MAX_TAGS = 50
 _MAX_KEY, _MAX_VALUE = 128, 256
 _MAX_ACTIONS = 7
 _SERVICE = "SQS:"
+_GRANTED = frozenset(
+    (
+        *("*", "ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"),
+        *("ListDeadLetterSourceQueues", "PurgeQueue", "ReceiveMessage", "SendMessage"),
+    )
+)
 
 
 def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """Return tags as they may be. Raises SqsError."""
+    """Return tags as they may be, but for their number. Raises SqsError."""
     for key, value in tags.items():
         if not 1 <= len(key) <= _MAX_KEY or len(value) > _MAX_VALUE:
             reason = f"A key has 1 to {_MAX_KEY} characters, a value {_MAX_VALUE} at most."
             raise invalid("Tags", key, reason)
-    if len(tags) > _MAX_TAGS:
-        words = f"Too many tags: a queue may have {_MAX_TAGS}."
-        raise SqsError("InvalidParameterValueException", words)
     return tags
+
+
+def check_tags_of(queue: str, tags: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the tags of a queue as they may be. Raises SqsError."""
+    if len(tags) > MAX_TAGS:
+        words = f"Too many tags added for queue {queue}."
+        raise SqsError("InvalidParameterValueException", words)
+    return check_tags(tags)
 
 
 class Tags(Actions):
@@ -55,11 +67,13 @@ class Tags(Actions):
 
     async def tag(self, ask: Ask) -> Result:
         tags = ask.members["Tags"]
+        queue = ask.queue("admin")
 
         def change(member: dict[str, Any]) -> None:
             if not tags:
-                raise SqsError("MissingRequiredParameterException", _need("Tags"))
-            member["tags"] = dict(check_tags({**attributes.tags_in(member), **tags}))
+                raise missing("Tags")
+            found = check_tags_of(queue, {**attributes.tags_in(member), **tags})
+            member["tags"] = dict(found)
 
         return await self._change(ask, change)
 
@@ -67,6 +81,8 @@ class Tags(Actions):
         keys = ask.members["TagKeys"]
 
         def change(member: dict[str, Any]) -> None:
+            if not keys:
+                raise missing("TagKeys")
             tags = attributes.tags_in(member)
             member["tags"] = {key: value for key, value in tags.items() if key not in keys}
 
@@ -75,11 +91,7 @@ class Tags(Actions):
     async def add_permission(self, ask: Ask) -> Result:
         label = ask.members["Label"]
         accounts, actions = ask.members["AWSAccountIds"], ask.members["Actions"]
-        if not accounts or not actions:
-            raise SqsError("MissingRequiredParameterException", _need("ActionName.1"))
-        if len(actions) > _MAX_ACTIONS:
-            words = f"{len(actions)} Actions were found, maximum allowed is {_MAX_ACTIONS}."
-            raise SqsError("OverLimit", words)
+        _check_granted(accounts, actions)
         queue = ask.queue("admin")
         arn = ask.options.arn(queue)
         names = [_SERVICE + name for name in actions]
@@ -132,8 +144,22 @@ class Tags(Actions):
             raise attributes.too_large(error) from None
 
 
-def _need(parameter: str) -> str:
-    return f"The request must contain the parameter {parameter}."
+def _check_granted(accounts: Sequence[str], actions: Sequence[str]) -> None:
+    """Make sure that these actions can be granted to these accounts. Raises SqsError."""
+    if not actions:
+        raise missing("Actions")
+    if not accounts:
+        raise invalid("PrincipalId", "[]", "Unable to verify.")
+    if len(actions) > _MAX_ACTIONS:
+        words = f"{len(actions)} Actions were found, maximum allowed is {_MAX_ACTIONS}."
+        raise SqsError("OverLimit", words)
+    for action in actions:
+        if action in _GRANTED:
+            continue
+        reason = "Please refer to the appropriate WSDL for a list of valid actions."
+        if action in ACTIONS and not action.endswith("Batch"):
+            reason = "Only the queue owner is allowed to invoke this action."
+        raise invalid("ActionName", _SERVICE + action, reason)
 
 
 def _policy(member: Mapping[str, Any], arn: str) -> dict[str, Any]:
@@ -144,7 +170,7 @@ def _policy(member: Mapping[str, Any], arn: str) -> dict[str, Any]:
         given = statements if isinstance(statements, list) else [statements]
         return {**policy, "Statement": [one for one in given if isinstance(one, dict)]}
     name = f"{arn}/SQSDefaultPolicy"
-    return {"Version": "2012-10-17", "Id": name, "Statement": []}
+    return {"Version": "2008-10-17", "Id": name, "Statement": []}
 
 
 def _keep(member: dict[str, Any], policy: Mapping[str, Any] | None) -> None:

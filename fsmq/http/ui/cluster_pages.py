@@ -10,6 +10,7 @@ from aiohttp.web import StreamResponse
 
 from fsmq.spool.layout.settings import QueueSettings
 
+from ..guard.sight import require_all
 from .visit import Visit
 
 # Clocks apart by more are worth a word.
@@ -32,26 +33,20 @@ class ClusterPages:
             "share": visit.spool.context.ready.share,
             "apart": min(_APART_S, far),
             "far_apart": far,
-            "unseen": await visit.service.listing(_unseen, visit),
+            "sees_all": visit.identity.sees_all_queues,
             "health": None,
         }
         if visit.query.get("health"):
-            for queue in values["unseen"]:
-                visit.identity.require_sight(queue)  # what is found names queues
+            require_all(visit.identity)
             at, findings = await visit.service.looks.health()
             values["health"] = {"at": at, "findings": findings}
         return await visit.page("cluster.html", values)
 
 
-def _unseen(visit: Visit) -> list[str]:
-    """The queues that the visitor's key has no right on."""
-    return [queue for queue in visit.spool.queues() if not visit.identity.may_see(queue)]
-
-
 def _shortest(visit: Visit) -> float:
-    """The shortest visibility timeout of all queues."""
+    """The shortest visibility timeout of all queues that the visitor may see."""
     found = [QueueSettings().visibility_timeout]
-    for queue in visit.spool.queues():
+    for queue in visit.identity.visible(visit.spool.queues()):
         with suppress(OSError):  # fsck names it
             found.append(visit.spool.context.settings.get(queue).visibility_timeout)
     return min(found)

@@ -71,8 +71,8 @@ class DeadPages:
         total = surveyed[queue].counts.total if queue in surveyed else 0
         if not total or not visit.identity.may("look", queue):
             return Dead(queue, total, sources, [], more=False)
-        found = await visit.service.looks.peek(Search(queue, count=MOST))
-        groups = await visit.service.in_thread(_groups, visit, found.messages, self._bodies)
+        found = await visit.service.looks.peek(visit.identity, Search(queue, count=MOST))
+        groups = await visit.service.in_thread(_groups, found.messages, self._bodies)
         return Dead(queue, total, sources, groups, found.next is not None)
 
 
@@ -94,11 +94,11 @@ def _form(body: bytes) -> str:
     return _LIST.sub("#", _NUMBER.sub("#", first(body, 2 * _SIGNS)))[:_SIGNS]
 
 
-def _groups(visit: Visit, messages: list[Message], bodies: bool) -> list[Group]:
+def _groups(messages: list[Message], bodies: bool) -> list[Group]:
     alike: dict[tuple[str | None, str | None, str], list[Message]] = {}
     for message in messages:
         dead = message.dead_letter
-        origin = dead.queue if dead and visit.identity.may_see(dead.queue) else None
+        origin = dead.queue if dead else None
         reason = dead.reason if dead else None
         form = _form(message.body) if bodies else ""
         alike.setdefault((origin, reason, form), []).append(message)

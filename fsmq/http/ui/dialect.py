@@ -15,10 +15,13 @@ from fsmq.spool.errors import FsmqError
 
 from ..describe import Answer, Operation
 from ..dialect import Dialect
+from ..guard.access import Identity
 from ..guard.origin import Origins
 from ..problems import NotFound, Unauthorized, problem_type
 from ..problems import problem as api_problem
+from ..routing import needs
 from ..routing.call import Call
+from ..routing.needs import Need
 from ..service.service import Service
 from .acts import Acts
 from .cluster_pages import ClusterPages
@@ -38,6 +41,8 @@ UiMode: TypeAlias = Literal["on", "read-only", "off"]
 Handler: TypeAlias = Callable[[Visit], Awaitable[StreamResponse]]
 # Long enough that a log is not filled by someone who tries, and nobody waits for who mistyped.
 _REFUSED_S = 0.5
+# A key, and an address of these pages: who sends them has shown no key yet.
+_LOGIN_BYTES = 16 * 1024
 
 
 class UiOptions:
@@ -79,9 +84,9 @@ class Ui(Dialect):
                 self._static,
                 operation("ui_static", "A file that pages load", is_open=True),
             )
-        self.page("GET", "login", self._show_login, "The login", is_open=True)
-        self.page("POST", "login", self._login, "Log in", is_open=True)
-        self.page("POST", "logout", self._logout, "Log out", is_open=True)
+        self.page("GET", "login", self._show_login, "The login", None)
+        self.page("POST", "login", self._login, "Log in", None)
+        self.page("POST", "logout", self._logout, "Log out", None)
         streams, acts = Streams(), Acts()
         Looking(streams, bodies=options.bodies).add_pages(self.page)
         MessagePages(bodies=options.bodies).add_pages(self.page)
@@ -94,18 +99,22 @@ class Ui(Dialect):
             QueueActs(acts).add_pages(self.page)
 
     def page(
-        self, method: str, path: str, handler: Handler, summary: str, *, is_open: bool = False
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        summary: str,
+        need: Need | None = needs.anybody,
     ) -> None:
-        """Add a page at ``/_ui/<path>``. Without ``is_open`` it needs somebody with any right."""
+        """Add a page at ``/_ui/<path>``; need: None for one that is for everybody."""
         name = "ui_" + ("".join(c if c.isalpha() else "_" for c in path).strip("_") or "queues")
 
         async def answer(call: Call) -> StreamResponse:
-            return await self._answer(call, handler, is_open=is_open)
+            return await self._answer(call, handler)
 
-        described = operation(f"{name}_{method.lower()}", summary, is_open=is_open)
-        self.router.add(method, f"/_ui/{path}", answer, described)
-        if method == "GET":
-            self.router.add("HEAD", f"/_ui/{path}", answer, described)
+        described = operation(f"{name}_{method.lower()}", summary, is_open=need is None)
+        for one in (method, "HEAD") if method == "GET" else (method,):
+            self.router.add(one, f"/_ui/{path}", answer, described, need)
 
     def admit(self, origins: Origins, request: BaseRequest) -> None:
         origins.check_page(request.method, request.headers)
@@ -118,28 +127,36 @@ class Ui(Dialect):
 
     # -- a visit ---------------------------------------------------------------------------------
 
-    async def _answer(self, call: Call, handler: Handler, *, is_open: bool) -> StreamResponse:
-        visit = await self._visit(call)
-        try:
-            if not is_open:
-                visit.identity.visible(())  # raises where a key is needed
-                await visit.look_for_troubles()
-            return await handler(visit)
-        except Unauthorized:
-            here = call.request.raw_path
-            return visit.go(visit.url("login") + f"?to={quote(here, safe='')}")
-        except FsmqError as error:
-            return await self._explain(visit, error)
-
-    async def _visit(self, call: Call) -> Visit:
+    async def identify(self, call: Call) -> Identity:
         await self._service.in_thread(self._sessions.prepare)
         found = None
         if call.needs_keys and hdrs.AUTHORIZATION not in call.request.headers:
             found = self._sessions.identity(call.request)
-        identity = call.identify_bearer() if found is None else call.enter(found)
+        return call.identify_bearer() if found is None else call.enter(found)
+
+    async def refuse(self, call: Call, error: FsmqError) -> Response:
+        if call.identity is None:
+            return self.problem(error)
+        return await self._explained(self._visit(call, call.identity), error)
+
+    async def _answer(self, call: Call, handler: Handler) -> StreamResponse:
+        # A page that is for everybody tells who looks at it, too.
+        visit = self._visit(call, call.identity or await self.identify(call))
+        try:
+            if not call.operation.open:
+                await visit.look_for_troubles()
+            return await handler(visit)
+        except FsmqError as error:
+            return await self._explained(visit, error)
+
+    def _visit(self, call: Call, identity: Identity) -> Visit:
         return Visit(call, identity, self._service, self._rendering, may_act=self._options.may_act)
 
-    async def _explain(self, visit: Visit, error: FsmqError) -> Response:
+    async def _explained(self, visit: Visit, error: FsmqError) -> Response:
+        """The answer to an error: the way to the login, or a page."""
+        if isinstance(error, Unauthorized):
+            here = visit.call.request.raw_path
+            return visit.go(visit.url("login") + f"?to={quote(here, safe='')}")
         status, _, title = problem_type(error)
         values = {"title_of_error": title, "error": error, "status": status}
         answer = await visit.page("error.html", values, status)
@@ -180,7 +197,7 @@ class Ui(Dialect):
         return await visit.page("login.html", values, status)
 
     async def _login(self, visit: Visit) -> StreamResponse:
-        form = await visit.form()
+        form = await visit.form(_LOGIN_BYTES)
         token = form.get("key", [""])[0].strip()
         try:
             identity = self._service.access.identify(token)

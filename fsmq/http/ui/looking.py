@@ -19,6 +19,7 @@ from fsmq.spool.views.wanted import Found, Wanted, wanted
 from fsmq.wire import quote_id
 from fsmq.words import limits
 
+from ..routing import needs
 from ..service.looks import Search
 from ..service.rates import Rate
 from ..service.surveys import Hour
@@ -87,7 +88,7 @@ class Looking:
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "", self.queues, "All queues")
-        add("GET", "q/{queue}", self.queue, "One queue")
+        add("GET", "q/{queue}", self.queue, "One queue", needs.queue())
 
     # -- all queues ------------------------------------------------------------------------------
 
@@ -143,8 +144,7 @@ class Looking:
     # -- one queue -------------------------------------------------------------------------------
 
     async def queue(self, visit: Visit) -> StreamResponse:
-        queue = check_queue(visit.call.names["queue"])
-        visit.identity.require_sight(queue)
+        queue = visit.call.queue
         return await self._streams.page_or_stream(
             visit,
             "queue.html",
@@ -164,7 +164,7 @@ class Looking:
         found = Found([], None)
         if may_look:
             search = Search(queue, state, MESSAGES, after, filtered)
-            found = await visit.service.looks.peek(search)
+            found = await visit.service.looks.peek(visit.identity, search)
         rate = rates.get(queue)
         visit.service.recent.add(queue, visit.now, counts, oldest, rate)
         return {
@@ -214,7 +214,7 @@ async def _choose(visit: Visit, queue: str, form: dict[str, list[str]], most: in
     given = {name: values[-1] for name, values in form.items() if values}
     state = _choice(given, "state", STATES, "ready")
     search = Search(queue, state, most, wanted=_wanted(visit, given))
-    found = await visit.service.looks.peek(search)
+    found = await visit.service.looks.peek(visit.identity, search)
     form["message"] = [quote_id(message.id) for message in found.messages]
 
 

@@ -13,6 +13,8 @@ from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.names import check_id, check_queue, facts
 from fsmq.spool.records.life import LifeReader, LifeStep
 
+from ..guard.sight import seen_step
+from ..routing import needs
 from .rendering import HEADERS
 from .visit import Visit
 
@@ -56,9 +58,15 @@ class MessagePages:
         self._bodies = bodies
 
     def add_pages(self, add: Callable[..., None]) -> None:
-        add("GET", "q/{queue}/m/{id}", self.message, "One message")
+        add("GET", "q/{queue}/m/{id}", self.message, "One message", needs.queue("look"))
         if self._bodies:
-            add("GET", "q/{queue}/m/{id}/body", self.body, "The body of a message, as a file")
+            add(
+                "GET",
+                "q/{queue}/m/{id}/body",
+                self.body,
+                "Its body, as a file",
+                needs.queue("look"),
+            )
 
     async def message(self, visit: Visit) -> StreamResponse:
         queue, message_id = _target(visit)
@@ -140,8 +148,7 @@ async def _queue_by_journal(visit: Visit, message_id: str) -> str:
 
 
 def _target(visit: Visit) -> tuple[str, str]:
-    queue = check_queue(visit.call.names["queue"])
-    visit.identity.require("look", queue)
+    queue = visit.call.queue
     return queue, check_id(queue, visit.call.names["id"])
 
 
@@ -150,7 +157,7 @@ async def _life(visit: Visit, queue: str, message_id: str) -> tuple[LifeReader, 
     reader = LifeReader(visit.spool.tree, queue, message_id, visit.query.get("after", ""))
     steps: list[LifeStep] = []
     async for found in visit.service.looks.life(reader):
-        steps += [step for step in found if visit.identity.may("look", step.queue)]
+        steps += [seen for step in found if (seen := seen_step(visit.identity, step))]
     return reader, steps
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
 from fsmq.spool.layout.names import check_queue
 
+from ..guard.sight import targets
 from .acts import Act, Done, Form, Question, messages
 from .commands import curl, fsmq, some
 from .visit import Visit
@@ -25,11 +26,6 @@ def _how_many(form: Form, number: int) -> str:
 def _rate(form: Form) -> float | None:
     """Messages a second, or None for no limit. Raises InvalidValue."""
     return form.number("rate", 0.0, _MOST_A_SECOND) or None
-
-
-def _may_send(visit: Visit, queues: Iterable[str]) -> None:
-    for queue in queues:
-        visit.require("send", queue)
 
 
 def _rate_option(form: Form) -> list[str]:
@@ -60,19 +56,17 @@ async def _ask_redrive(visit: Visit, form: Form) -> Question:
 
 async def _redrive(visit: Visit, form: Form) -> Done:
     to = form.text("to").strip() or None
-    # Where each goes, nobody knows before.
-    queues = [to] if to else await visit.service.listing(visit.spool.queues)
-    _may_send(visit, [check_queue(queue, "to") for queue in queues])
+    allowed = targets(visit.identity, None if to is None else check_queue(to, "to"))
     if to == form.queue:
         raise InvalidValue("to", "is the same queue")
     if to is not None and not await visit.service.in_thread(visit.spool.has_queue, to):
         raise NoSuchQueue(to)
     if form.ids and _rate(form) is None:
-        queue = visit.spool.queue(form.queue)
-        done = await visit.service.listing(lambda: queue.redrive(only=list(form.ids), to=to))
+        done = await visit.service.redrive(form.queue, form.ids, to, allowed)
         return Done("redriven", done.moved, visit.url("q", form.queue), to=to or "")
     number = await _number(visit, form)
-    await visit.service.moves.redrive(form.queue, to, _rate(form), list(form.ids) or None)
+    only = list(form.ids) or None
+    await visit.service.moves.redrive(form.queue, to, _rate(form), only, allowed)
     return Done("redriving", number, visit.url("work"), to=to or "")
 
 
@@ -96,7 +90,7 @@ async def _ask_move(visit: Visit, form: Form) -> Question:
 
 async def _move(visit: Visit, form: Form) -> Done:
     to = check_queue(form.text("to").strip(), "to")
-    _may_send(visit, [to])
+    targets(visit.identity, to)
     if to == form.queue:
         raise InvalidValue("to", "is the same queue")
     if not await visit.service.in_thread(visit.spool.has_queue, to):

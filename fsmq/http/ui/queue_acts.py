@@ -20,6 +20,7 @@ from fsmq.spool.layout.settings import (
 )
 from fsmq.wire import quote_id, unquote_id
 
+from ..routing import needs
 from .acts import (
     Act,
     Acts,
@@ -66,9 +67,15 @@ class QueueActs:
 
     def add_pages(self, add: Any) -> None:
         add("POST", "", self.on_all, "Create a queue")
-        add("POST", "q/{queue}", self.on_queue, "Do something with a queue or its messages")
-        add("GET", "q/{queue}/settings", self.settings, "The settings of a queue, to be changed")
-        add("GET", "q/{queue}/send", self.sending, "A message to be sent")
+        add("POST", "q/{queue}", self.on_queue, "Do something with a queue", needs.queue())
+        add(
+            "GET",
+            "q/{queue}/settings",
+            self.settings,
+            "Its settings, to be changed",
+            needs.queue("admin"),
+        )
+        add("GET", "q/{queue}/send", self.sending, "A message to be sent", needs.queue("send"))
 
     async def on_all(self, visit: Visit) -> StreamResponse:
         form = await visit.form()
@@ -76,14 +83,12 @@ class QueueActs:
         return await self._acts.answer(visit, self._of_all, queue)
 
     async def on_queue(self, visit: Visit) -> StreamResponse:
-        queue = check_queue(visit.call.names["queue"])
-        visit.identity.require_sight(queue)
+        queue = visit.call.queue
         await choose_all(visit, queue)
         return await self._acts.answer(visit, self._of_queue, queue)
 
     async def settings(self, visit: Visit) -> StreamResponse:
-        queue = check_queue(visit.call.names["queue"])
-        visit.require("admin", queue)
+        queue = visit.call.queue
         settings = await visit.service.in_thread(visit.spool.settings, queue)
         values = {
             "queue": queue,
@@ -94,8 +99,7 @@ class QueueActs:
         return await visit.page("settings.html", values)
 
     async def sending(self, visit: Visit) -> StreamResponse:
-        queue = check_queue(visit.call.names["queue"])
-        visit.require("send", queue)
+        queue = visit.call.queue
         settings = await visit.service.in_thread(visit.spool.settings, queue)
         values = {"queue": queue, "settings": settings, "again": None, "copied": False}
         values["most"] = MOST_COPIES

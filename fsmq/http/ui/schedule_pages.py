@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool.errors import NoSuchSchedule
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.schedules.schedule_settings import ScheduleState
 
+from ..guard.sight import may_see_schedule, name_of, ruled_by
 from .acts import Act, Acts, Done, Form, Question, attributes_of
 from .commands import curl, fsmq
 from .streams import Streams
@@ -38,7 +39,7 @@ class SchedulePages:
     async def schedules(self, visit: Visit) -> StreamResponse:
         async def values() -> dict[str, object]:
             found = await visit.service.listing(visit.spool.schedules)
-            return {"schedules": [one for one in found if _may_see(visit, one)]}
+            return {"schedules": [one for one in found if may_see_schedule(visit.identity, one)]}
 
         return await self._streams.page_or_stream(
             visit, "schedules.html", "schedules_live.html", values
@@ -49,14 +50,23 @@ class SchedulePages:
         name, queue = form.get("name", [""])[0].strip(), form.get("queue", [""])[0].strip()
         if form.get("do") != ["define"]:
             state = await visit.service.in_thread(visit.spool.schedule(name).state)
-            queue = "" if state.settings is None else state.settings.queue
-        on = check_queue(queue) if queue else ""
-        return await self._acts.answer(visit, self._acts_of_one, on)
+            if not may_see_schedule(visit.identity, state):
+                raise NoSuchSchedule(name)
+            on = ruled_by(state)
+            queue = on if state.settings is not None else ""
+        else:
+            on = check_queue(queue)
+            await _check_name(visit, name)
+        return await self._acts.answer(visit, self._acts_of_one, queue, on)
 
 
-def _may_see(visit: Visit, state: ScheduleState) -> bool:
-    queue = None if state.settings is None else state.settings.queue
-    return visit.identity.may_see(queue) if queue else visit.identity.account is None
+async def _check_name(visit: Visit, name: str) -> None:
+    """Make sure that a name is free, or that of a schedule that the visitor may replace."""
+    try:
+        state = await visit.service.in_thread(visit.spool.schedule(name).state)
+    except NoSuchSchedule:
+        return
+    visit.require("admin", name_of(visit.identity, state))
 
 
 async def _define(visit: Visit, form: Form) -> Done:

@@ -56,14 +56,19 @@ class Viewer:
     def __init__(self, visit: Visit) -> None:
         self.awake = asyncio.Event()
         self._visit = visit
-        self._until = time.monotonic() + _MOST_S
+        self._until = time.monotonic() + min(_MOST_S, visit.identity.seconds_left)
+
+    @property
+    def seconds_left(self) -> float:
+        """For how long it may look, at most."""
+        return max(0.0, self._until - time.monotonic())
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more is to be sent."""
         visit = self._visit
         is_late = time.monotonic() >= self._until
-        return is_late or visit.identity.stale or visit.call.is_gone or visit.service.stopping
+        return is_late or visit.identity.is_over or visit.call.is_gone or visit.service.stopping
 
 
 class Live:
@@ -208,9 +213,11 @@ class Streams:
         viewer = Viewer(visit)
         live.viewers.add(viewer)
         visit.call.on_hang_up(viewer.awake.set)
+        end = asyncio.get_running_loop().call_later(viewer.seconds_left, viewer.awake.set)
         try:
             yield viewer, live
         finally:
+            end.cancel()
             visit.call.on_hang_up(None)
             live.viewers.discard(viewer)
             if not live.viewers:

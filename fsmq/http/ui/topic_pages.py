@@ -14,6 +14,8 @@ from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.names import check_queue
 
 from ..guard import access
+from ..guard.sight import seen_of
+from ..routing import needs
 from .acts import Act, Acts, Done, Form, Question, attributes_of
 from .commands import curl, fsmq
 from .streams import Streams
@@ -37,10 +39,10 @@ class TopicPages:
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "topics", self.topics, "All topics")
-        add("GET", "topics/{topic}", self.topic, "One topic")
+        add("GET", "topics/{topic}", self.topic, "One topic", needs.topic())
         if self._may_act:
             add("POST", "topics", self.on_all, "Create a topic")
-            add("POST", "topics/{topic}", self.on_topic, "Do something with a topic")
+            add("POST", "topics/{topic}", self.on_topic, "Do something with it", needs.topic())
 
     async def topics(self, visit: Visit) -> StreamResponse:
         async def values() -> dict[str, Any]:
@@ -49,8 +51,7 @@ class TopicPages:
         return await self._streams.page_or_stream(visit, "topics.html", "topics_live.html", values)
 
     async def topic(self, visit: Visit) -> StreamResponse:
-        topic = _name(visit)
-        visit.identity.require_sight(access.topic(topic))
+        topic = visit.call.topic
         return await self._streams.page_or_stream(
             visit,
             "topic.html",
@@ -65,25 +66,17 @@ class TopicPages:
         return await self._acts.answer(visit, self._of_all, topic, access.topic(topic))
 
     async def on_topic(self, visit: Visit) -> StreamResponse:
-        topic = _name(visit)
-        visit.identity.require_sight(access.topic(topic))
+        topic = visit.call.topic
         return await self._acts.answer(visit, self._of_topic, topic, access.topic(topic))
-
-
-def _name(visit: Visit) -> str:
-    return check_queue(visit.call.names["topic"], "topic")
 
 
 def _subscribed(visit: Visit, topic: str) -> dict[str, Any]:
     found = visit.spool.subscriptions(topic)
     shown = {
         queue: None if one is None or one.policy is None else json.dumps(one.policy)
-        for queue, one in found.items()
-        if visit.identity.may_see(queue)
+        for queue, one in seen_of(visit.identity, found).items()
     }
-    hidden = len(found) - len(shown)
-    on = access.topic(topic)
-    return {"topic": topic, "subscriptions": shown, "hidden": hidden, "on": on}
+    return {"topic": topic, "subscriptions": shown, "on": access.topic(topic)}
 
 
 def _seen(visit: Visit) -> dict[str, Any]:
@@ -95,7 +88,7 @@ def _sizes(visit: Visit) -> dict[str, int]:
     found = {}
     for name in visit.identity.visible_topics(visit.spool.topics()):
         try:
-            found[name] = len(visit.spool.subscriptions(name))
+            found[name] = len(seen_of(visit.identity, visit.spool.subscriptions(name)))
         except NoSuchTopic:
             continue  # it was deleted just now
     return found
@@ -140,10 +133,10 @@ async def _unsubscribe(visit: Visit, form: Form) -> Done:
 async def _ask_publish(visit: Visit, form: Form) -> Question:
     """Which queues would get the message, before it is sent."""
     attributes = attributes_of(form)
-    found = await visit.service.listing(visit.spool.subscriptions, form.queue)
+    subscribed = await visit.service.listing(visit.spool.subscriptions, form.queue)
+    found = seen_of(visit.identity, subscribed)
     takers = [name for name, one in found.items() if one is None or one.matches(attributes)]
-    shown = [name for name in takers if visit.identity.may_see(name)]
-    where = ", ".join(shown) or ("queues that your key may not see" if takers else "none")
+    where = ", ".join(takers) or "none"
     return Question(
         f"Publish to {form.queue}?",
         (
@@ -167,12 +160,13 @@ async def _publish(visit: Visit, form: Form) -> Done:
         group=group,
         dedup_id=dedup_id,
     )
-    ids: Mapping[str, Any] = await visit.service.publish(form.queue, message)
+    ids: Mapping[str, Any] = await visit.service.publish(visit.identity, form.queue, message)
     return Done("published", len(ids), visit.url("topics", form.queue))
 
 
 async def _ask_delete(visit: Visit, form: Form) -> Question:
-    found = await visit.service.listing(visit.spool.subscriptions, form.queue)
+    subscribed = await visit.service.listing(visit.spool.subscriptions, form.queue)
+    found = seen_of(visit.identity, subscribed)
     return Question(
         f"Delete the topic {form.queue}?",
         (

@@ -7,7 +7,7 @@ from functools import cached_property
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote, urlencode
 
 from aiohttp import hdrs
 from aiohttp.web import Response
@@ -20,11 +20,13 @@ from ..guard.access import Identity
 from ..guard.keys import Right
 from ..problems import Forbidden, UnreadableBody
 from ..routing.call import Call
+from ..routing.form import pairs, work_of
 from ..service.service import Service
 from .forms import PLAIN, WITH_FILES, Fields, plain, with_files
 from .rendering import Rendering
 
 FORM_BYTES = 1024 * 1024
+_MOST_PARAMETERS = 100
 _PREFIX = "/_ui/"
 # The pages in the head of each page: their address, and what they are called.
 _PLACES = (
@@ -102,7 +104,7 @@ class Visit:
         self.identity = identity
         self.service = service
         self.spool = service.spool
-        self.query = dict(parse_qsl(call.raw_query, errors="surrogateescape", max_num_fields=100))
+        self.query = dict(_parameters(call.raw_query))
         self.may_act = may_act
         self.troubles: list[str] = []
         self._rendering = rendering
@@ -253,13 +255,15 @@ class Visit:
 
     # -- what comes in ---------------------------------------------------------------------------
 
-    async def form(self) -> dict[str, list[str]]:
-        """The fields of the form that was sent.
+    async def form(self, limit: int = FORM_BYTES) -> dict[str, list[str]]:
+        """The fields of the form that was sent, without files where it has a limit of its own.
 
         Raises:
             UnreadableBody, MessageTooLarge, SlowBody
         """
-        return (await self.fields()).texts
+        if limit == FORM_BYTES:
+            return (await self.fields()).texts
+        return plain(await self.call.body(limit, self.service.read_timeout)).texts
 
     async def fields(self) -> Fields:
         """The fields and the files of the form that was sent. Raises as :meth:`form`."""
@@ -274,7 +278,7 @@ class Visit:
             if files:
                 self._fields = await self.service.beside(len(body), with_files, body, given)
             else:
-                self._fields = plain(body)
+                self._fields = await self.service.beside(work_of(body), plain, body)
         return self._fields
 
     def number(self, name: str, default: int, most: int) -> int:
@@ -300,6 +304,12 @@ class Visit:
     def go(self, address: str) -> Response:
         """An answer that leads the browser to another page."""
         return self._rendering.answer("", HTTPStatus.SEE_OTHER, {hdrs.LOCATION: address})
+
+
+def _parameters(query: str) -> list[tuple[str, str]]:
+    """The first parameters of an address: no page writes more of them."""
+    first = "&".join(query.split("&", _MOST_PARAMETERS)[:_MOST_PARAMETERS])
+    return pairs(first, _MOST_PARAMETERS, "surrogateescape")
 
 
 def _quoted(segment: str) -> str:

@@ -10,6 +10,7 @@ from fsmq.spool.errors import InvalidValue
 from fsmq.spool.moves.order import Move, holders
 
 from ..guard.access import Identity
+from ..guard.sight import may_see_move
 from ..problems import NotFound
 from .acts import Act, Acts, Done, Form, Note, Question
 from .commands import curl, fsmq
@@ -54,7 +55,7 @@ class WorkPages:
             for name, behind in consumers.items()
         }
         return {
-            "moves": [move for move in moves if _may_see(visit.identity, move)],
+            "moves": [move for move in moves if may_see_move(visit.identity, move)],
             "holders": held,
             "staged": staged,
             "consumers": {name: behind for name, behind in shown.items() if behind},
@@ -67,10 +68,6 @@ class WorkPages:
         return await self._acts.answer(visit, self._on_work, move.source)
 
 
-def _may_see(identity: Identity, move: Move) -> bool:
-    return any(identity.may_see(queue) for queue in (move.source, move.target) if queue)
-
-
 def _may_note(identity: Identity, note: Note) -> bool:
     return all(identity.may_see(queue) for queue in (note.queue, note.to) if queue)
 
@@ -79,7 +76,7 @@ async def _found(visit: Visit, ref: str) -> Move:
     if not ref:
         raise InvalidValue("ref", "expected the reference of a move")
     move = await visit.service.in_thread(visit.spool.find_move, ref)
-    if move is None or not _may_see(visit.identity, move):
+    if move is None or not may_see_move(visit.identity, move):
         raise NotFound("the move")
     return move
 

@@ -130,7 +130,9 @@ class LayoutRules:
             reason = f"subscribes log {log!r}, which does not exist: it gets nothing"
             return Fault(Finding(Kind.SUBSCRIPTION_WITHOUT_QUEUE, Severity.WARNING, path, reason))
         if log is None and not self._tree.has_queue(name):
-            reason = f"subscribes queue {name!r}, which does not exist: it gets nothing"
+            instead = topics.dead_letters_of(path)
+            become = "it gets nothing" if instead is None else f"its messages go to {instead!r}"
+            reason = f"subscribes queue {name!r}, which does not exist: {become}"
             return Fault(Finding(Kind.SUBSCRIPTION_WITHOUT_QUEUE, Severity.WARNING, path, reason))
         problem = topics.problem(path)
         if problem is None:

@@ -14,15 +14,18 @@ from typing import Any
 from ..errors import InvalidValue
 from . import documents
 from .filters import MAX_FILTER_BYTES, Filter
+from .names import is_queue
 from .policies import SCOPES, Candidates, Policy, Scope, candidates_of
 
 _MEMBER = "sns"
+_BEGINNING = b'{"sns": {'
+REDRIVE = "RedrivePolicy"
 # A policy is text within text: each quotation mark takes two characters.
 MAX_ENTRY_BYTES = 3 * MAX_FILTER_BYTES
 
 
 class Delivery(Filter):
-    """A subscription of SNS.
+    """A subscription of SNS. It outlives its queue, and holds for one of the same name.
 
     raw: its messages have the body that was published, and no description of it.
     kept: attributes that are told as they were set.
@@ -42,6 +45,16 @@ class Delivery(Filter):
         self.kept = dict(kept or {})
         self.policy = None if policy is None else json.loads(policy.text)
 
+    @property
+    def dead_letter_queue(self) -> str | None:
+        """Where its messages go that its queue cannot get, since that is gone."""
+        try:
+            target = json.loads(self.kept.get(REDRIVE, "")).get("deadLetterTargetArn")
+        except (ValueError, AttributeError, RecursionError):
+            return None
+        queue = str(target).rpartition(":")[2]
+        return queue if is_queue(queue) else None
+
     def text(self) -> bytes:
         policy = None if self.sns is None else self.sns.text
         said = {"filter": policy, "scope": self.scope, "raw": self.raw, "kept": self.kept}
@@ -55,9 +68,14 @@ class Delivery(Filter):
         return self.sns is None or self.sns.matches(attributes, body)
 
 
+def outlives_its_queue(text: bytes) -> bool:
+    """Whether an entry stays when its queue is deleted."""
+    return text.startswith(_BEGINNING)
+
+
 def parse(text: bytes) -> Filter | None:
     """What an entry says; None for one that is empty, and takes all. Raises InvalidValue."""
-    if not text.startswith(b'{"sns": {'):
+    if not outlives_its_queue(text):
         return Filter.parse(text)
     try:
         said = documents.parse(text)[_MEMBER]
@@ -65,7 +83,7 @@ def parse(text: bytes) -> Filter | None:
         if scope not in SCOPES:
             raise ValueError("the scope is unknown")
         given = said.get("filter")
-        policy = None if given is None else Policy(str(given), scope)
+        policy = None if given is None else Policy(str(given), scope, is_new=False)
         return Delivery(policy, scope=scope, raw=said.get("raw") is True, kept=_kept(said))
     except InvalidValue:
         raise

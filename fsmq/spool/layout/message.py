@@ -32,6 +32,8 @@ GIVEN_ID = "fsmq.id"
 # The line that has the moment of the put, in Unix milliseconds, where the id tells an earlier one.
 ARRIVED = "fsmq.arrived"
 _arrived = re.compile(rb"(?:^|\n)fsmq\.arrived: ([0-9]{1,15})\n")
+# The line that has the queue to which a client of SQS has sent a message, wherever it is now.
+SENT_TO = "sqs.queue"
 MAX_DEDUP_BYTES = 256
 MAX_HEADER_BYTES = 64 * 1024
 _attribute_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")

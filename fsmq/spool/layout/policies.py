@@ -2,62 +2,76 @@
 
 A policy is a JSON object. For every key in it one of the listed conditions has to hold, of an
 attribute of the message or of a member of its body; ``$or`` lists objects of which one has to hold.
-Names are compared exactly, other than those of `fsmq.spool.layout.filters`.
+Names are compared exactly, other than those of `fsmq.spool.layout.filters`. In a body a member is
+known by all names on the way to it, joined by dots; so a name with dots in it, in the policy or in
+the body, is as good as members within members.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from ipaddress import ip_address, ip_network
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import InvalidValue
+from .policy_checks import bad, check
 
 Scope = Literal["MessageAttributes", "MessageBody"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 MAX_POLICY_BYTES = 16 * 1024
 _MAX_KEYS = 5
 _MAX_COMBINATIONS = 150
+_TOO_COMPLEX = "Filter policy is too complex"
+_NOT_NESTED = "Filter policy scope MessageAttributes does not support nested filter policy"
 _OR = "$or"
+# So many decimals of a number count, as there.
+_DECIMALS = 5
 
 # The values of an attribute or of a member: several where it is a list, none where it is missing.
 Candidate: TypeAlias = str | Decimal | bool | None
 Candidates: TypeAlias = Sequence[Candidate]
 _Condition: TypeAlias = Callable[[Candidates], bool]
-_Look: TypeAlias = Callable[[tuple[str, ...]], Candidates]
+_Look: TypeAlias = Callable[[str], Candidates]
 _Test: TypeAlias = Callable[[_Look], bool]
 
 
 class Policy:
-    """A checked policy; ``text`` is what it was made from."""
+    """A checked policy; ``text`` is what it was made from.
 
-    def __init__(self, text: str, scope: Scope = SCOPES[0]) -> None:
+    is_new: it has to be one that Amazon takes. What a subscription has is in force as it stands:
+    older versions took more.
+    """
+
+    def __init__(self, text: str, scope: Scope = SCOPES[0], *, is_new: bool = True) -> None:
         """Raises InvalidValue, which says what is wrong."""
         if len(text.encode("utf-8", "surrogatepass")) > MAX_POLICY_BYTES:
-            raise _bad(f"has more than {MAX_POLICY_BYTES} bytes")
+            raise bad(f"has more than {MAX_POLICY_BYTES} bytes")
         try:
-            policy = _parsed(text)
+            policy = _decoded(text, _fraction)
         except (ValueError, RecursionError):
-            raise _bad("failed to parse JSON") from None
+            raise bad("failed to parse JSON") from None
         if not isinstance(policy, dict):
-            raise _bad("Filter policy must be an object")
+            raise bad("Filter policy must be an object")
         self.text = text
         self.scope: Scope = scope
-        self._test = _Compiler(scope).compiled(policy)
+        try:
+            self._test = _Compiler(scope, is_new).compiled(policy)
+        except RecursionError:
+            raise bad(_TOO_COMPLEX) from None
 
     def matches(self, attributes: Mapping[str, Candidates], body: bytes) -> bool:
         """Whether a message passes."""
         if self.scope == "MessageAttributes":
-            return self._test(lambda path: attributes.get(path[0], ()))
+            return self._test(lambda name: attributes.get(name, ()))
         try:
             document = _parsed(body.decode())
         except (ValueError, RecursionError):
             return False
         if not isinstance(document, dict):
             return False
-        return self._test(lambda path: tuple(_found(document, path)))
+        return self._test(lambda path: _found(document, path))
 
 
 def candidates_of(text: str) -> Candidates:
@@ -67,12 +81,12 @@ def candidates_of(text: str) -> Candidates:
 
 
 def listed(text: str) -> Candidates:
-    """The values of an attribute that is an array in JSON; none if it is no such thing."""
+    """The values of an attribute that is an array in JSON, or the one of a single value."""
     try:
         found = _parsed(text)
     except (ValueError, RecursionError):
         return ()
-    return tuple(_found(found, ())) if isinstance(found, list) else ()
+    return _found(found, "", at=1)
 
 
 def as_number(text: str) -> Decimal | None:
@@ -81,79 +95,116 @@ def as_number(text: str) -> Decimal | None:
         number = Decimal(text)
     except InvalidOperation:
         return None
-    return number if number.is_finite() else None
+    return _rounded(number) if number.is_finite() else None
 
 
 def _parsed(text: str) -> Any:
-    return json.loads(text, parse_int=Decimal, parse_float=Decimal, parse_constant=_no_constant)
+    try:
+        return _decoded(text, Decimal)
+    except InvalidOperation:
+        return _decoded(text, _fraction)
+
+
+def _decoded(text: str, fraction: Callable[[str], Decimal]) -> Any:
+    return json.loads(text, parse_int=Decimal, parse_float=fraction, parse_constant=_no_constant)
+
+
+def _fraction(text: str) -> Decimal:
+    """A number with decimals or an exponent; one of too many digits is without end, or nothing."""
+    try:
+        return _rounded(Decimal(text))
+    except InvalidOperation:
+        return Decimal(float(text))
+
+
+def _rounded(number: Decimal) -> Decimal:
+    """A number as it is compared."""
+    try:
+        return round(number, _DECIMALS)
+    except InvalidOperation:
+        return number  # it has more digits than could be rounded
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _found(node: Any, path: tuple[str, ...]) -> Iterator[Candidate]:
-    """The values at a path, through all lists on the way."""
-    if isinstance(node, list):
-        for one in node:
-            yield from _found(one, path)
-    elif not path:
-        if not isinstance(node, dict):
-            yield node
-    elif isinstance(node, dict) and path[0] in node:
-        yield from _found(node[path[0]], path[1:])
+def _found(node: Any, path: str, at: int = 0) -> Candidates:
+    """The values at a path, through all lists on the way; ``at``: where its rest begins."""
+    found: list[Candidate] = []
+    left = [(node, at)]
+    while left:
+        node, at = left.pop()
+        if isinstance(node, list):
+            left += [(one, at) for one in reversed(node)]
+        elif isinstance(node, dict):
+            for name, below in node.items():
+                end = at + len(name)
+                if path.startswith(name, at) and path[end : end + 1] in ("", "."):
+                    left.append((below, end + 1))
+        elif at > len(path):
+            found.append(_rounded(node) if isinstance(node, Decimal) else node)
+    return found
 
 
 class _Compiler:
     """Makes a test of a policy, and counts what has limits."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._is_nested = scope == "MessageBody"
-        self._keys = 0
+    def __init__(self, scope: Scope, is_new: bool) -> None:
+        self._nests = scope == "MessageBody"
+        self._is_new = is_new
 
     def compiled(self, policy: dict[str, Any]) -> _Test:
-        test, combinations = self._object(policy, ())
-        if self._keys > _MAX_KEYS:
-            raise _bad(f"Filter policy can not have more than {_MAX_KEYS} keys")
+        if len(policy) > _MAX_KEYS:
+            raise bad(f"Filter policy can not have more than {_MAX_KEYS} keys")
+        test, combinations = self._object(policy, "", 1)
         if combinations > _MAX_COMBINATIONS:
-            raise _bad("Filter policy is too complex")
+            raise bad(_TOO_COMPLEX)
         return test
 
-    def _object(self, policy: dict[str, Any], path: tuple[str, ...]) -> tuple[_Test, int]:
+    def _object(self, policy: dict[str, Any], before: str, depth: int) -> tuple[_Test, int]:
+        """The test of an object whose members are so deep; before: what their paths begin with."""
         tests: list[_Test] = []
         combinations = 1
         for name, value in policy.items():
             if name == _OR and _is_choice(value):
-                test, times = self._choice(value, path)
-            elif isinstance(value, dict) and self._is_nested:
-                if not value:
-                    raise _bad("Empty objects are not allowed")
-                test, times = self._object(value, (*path, name))
+                test, times = self._choice(value, before, depth)
+            elif isinstance(value, dict):
+                test, times = self._below(value, f"{before}{name}.", depth + 1)
             elif isinstance(value, list):
-                test, times = self._leaf(value, (*path, name))
+                test, times = self._leaf(value, before + name), len(value) * depth
             else:
-                kinds = "an object or an array" if self._is_nested else "an array"
-                raise _bad(f'"{name[:200]}" must be {kinds}')
+                raise bad(f'"{name[:200]}" must be an object or an array')
             tests.append(test)
             combinations *= times
         return lambda look: all(test(look) for test in tests), combinations
 
-    def _choice(self, choices: list[dict[str, Any]], path: tuple[str, ...]) -> tuple[_Test, int]:
-        found = [self._object(one, path) for one in choices]
+    def _below(self, policy: dict[str, Any], before: str, depth: int) -> tuple[_Test, int]:
+        if not policy:
+            raise bad("Empty objects are not allowed")
+        found = self._object(policy, before, depth)
+        if not self._nests:
+            raise InvalidValue("FilterPolicyScope", _NOT_NESTED)
+        return found
+
+    def _choice(self, choices: list[dict[str, Any]], before: str, depth: int) -> tuple[_Test, int]:
+        found = [self._object(one, before, depth) for one in choices]
         tests = [test for test, _ in found]
         return lambda look: any(test(look) for test in tests), sum(times for _, times in found)
 
-    def _leaf(self, listed: list[Any], path: tuple[str, ...]) -> tuple[_Test, int]:
+    def _leaf(self, listed: list[Any], path: str) -> _Test:
         if not listed:
-            raise _bad("Empty arrays are not allowed")
-        self._keys += 1
+            raise bad("Empty arrays are not allowed")
+        if self._is_new:
+            for one in listed:
+                check(one)
         conditions = [_condition(one) for one in listed]
 
         def test(look: _Look) -> bool:
             candidates = look(path)
             return any(holds(candidates) for holds in conditions)
 
-        return test, len(listed) * len(path)
+        return test
 
 
 def _is_choice(value: Any) -> bool:
@@ -171,13 +222,13 @@ def _is_operator(one: dict[str, Any]) -> bool:
 def _condition(given: Any) -> _Condition:
     if isinstance(given, dict):
         if len(given) != 1:
-            raise _bad("Only one key allowed in match expression")
+            raise bad("Only one key allowed in match expression")
         [(kind, operand)] = given.items()
         if kind not in _OPERATORS:
-            raise _bad(f"Unrecognized match type {kind[:200]}")
+            raise bad(f"Unrecognized match type {kind[:200]}")
         return _OPERATORS[kind](operand)
     if isinstance(given, list):
-        raise _bad("Match value must be String, number, true, false, or null")
+        raise bad("Match value must be String, number, true, false, or null")
     return lambda candidates: any(_is_same(one, given) for one in candidates)
 
 
@@ -188,7 +239,7 @@ def _is_same(one: Candidate, other: Candidate) -> bool:
 
 def _exists(operand: Any) -> _Condition:
     if not isinstance(operand, bool):
-        raise _bad("exists match pattern must be either true or false.")
+        raise bad("exists match pattern must be either true or false.")
     return lambda candidates: bool(candidates) is operand
 
 
@@ -197,7 +248,7 @@ def _texts(kind: str, holds: Callable[[str, str], bool]) -> Callable[[Any], _Con
 
     def condition(operand: Any) -> _Condition:
         if not isinstance(operand, str):
-            raise _bad(f"{kind} match pattern must be a string")
+            raise bad(f"{kind} match pattern must be a string")
         return lambda candidates: any(
             isinstance(one, str) and holds(one, operand) for one in candidates
         )
@@ -233,13 +284,13 @@ _COMPARED: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
 
 def _numeric(operand: Any) -> _Condition:
     if not isinstance(operand, list) or len(operand) not in (2, 4):
-        raise _bad("Invalid member in numeric match: expected one or two operators with numbers")
+        raise bad("Invalid member in numeric match: expected one or two operators with numbers")
     tests = []
     for sign, number in zip(operand[::2], operand[1::2], strict=True):
         if not isinstance(sign, str) or sign not in _COMPARED:
-            raise _bad(f"Unrecognized numeric range operator: {str(sign)[:50]}")
+            raise bad(f"Unrecognized numeric range operator: {str(sign)[:50]}")
         if not isinstance(number, Decimal):
-            raise _bad(f"Value of {sign} must be numeric")
+            raise bad(f"Value of {sign} must be numeric")
         tests.append((_COMPARED[sign], number))
     return lambda candidates: any(
         isinstance(one, Decimal) and all(holds(one, number) for holds, number in tests)
@@ -253,7 +304,7 @@ def _cidr(operand: Any) -> _Condition:
     except ValueError:
         network = None
     if network is None:
-        raise _bad("Malformed CIDR, one '/' required")
+        raise bad("Malformed CIDR, one '/' required")
 
     def is_within(one: Candidate) -> bool:
         try:
@@ -270,17 +321,17 @@ def _anything_but(operand: Any) -> _Condition:
         return _anything_but_like(operand)
     refused = operand if isinstance(operand, list) else [operand]
     if not refused or not all(isinstance(one, str | Decimal) for one in refused):
-        raise _bad("Inside anything but list, either all values are number or string")
+        raise bad("Inside anything but list, either all values are number or string")
     return lambda candidates: any(
         not any(_is_same(one, other) for other in refused) for one in candidates
     )
 
 
 def _anything_but_like(operand: dict[str, Any]) -> _Condition:
-    kind, texts = next(iter(operand.items())) if len(operand) == 1 else ("", None)
-    texts = [texts] if isinstance(texts, str) else texts
-    if kind not in _LIKE or not isinstance(texts, list) or not texts:
-        raise _bad("Unsupported anything-but pattern")
+    kind, given = next(iter(operand.items())) if len(operand) == 1 else ("", None)
+    if kind not in _LIKE:
+        raise bad(f"Unsupported anything-but pattern: {kind[:200]}")
+    texts = given if isinstance(given, list) and given else [given]
     conditions = [_OPERATORS[kind](text) for text in texts]
     return lambda candidates: any(
         not any(holds((one,)) for holds in conditions) for one in candidates
@@ -300,7 +351,3 @@ _OPERATORS: Mapping[str, Callable[[Any], _Condition]] = {
     "cidr": _cidr,
     "anything-but": _anything_but,
 }
-
-
-def _bad(problem: str) -> InvalidValue:
-    return InvalidValue("FilterPolicy", problem)

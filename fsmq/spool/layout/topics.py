@@ -14,12 +14,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import NoSuchTopic, as_unavailable
 from . import deliveries, documents
-from .deliveries import MAX_ENTRY_BYTES
+from .deliveries import MAX_ENTRY_BYTES, Delivery
 from .filters import Filter
+from .message import NewMessage
 from .names import check_queue, is_queue
 from .of_queues import WhileThere
 from .transitions import LOGS, TOPICS
@@ -59,6 +60,22 @@ def log_of_entry(name: str) -> str | None:
     """The log that an entry subscribes; None if it is none of a log."""
     log = name[len(_LOG_ENTRY) :]
     return log if name.startswith(_LOG_ENTRY) and is_queue(log) else None
+
+
+class Subscription(NamedTuple):
+    """A subscription of a topic.
+
+    target: the queue or log that gets what it takes: the subscriber; the dead-letter queue, where
+    that is gone and clients of SNS have named one; None where nobody gets it.
+    """
+
+    subscriber: str
+    filter: Filter | None
+    target: str | None
+
+    def takes(self, message: NewMessage) -> bool:
+        """Whether a message passes its filter."""
+        return self.filter is None or self.filter.matches(message.attributes, message.body)
 
 
 @dataclass(slots=True)
@@ -133,9 +150,24 @@ class Topics:
     def subscriptions(self, topic: str) -> dict[str, Filter | None]:
         """The subscribed queues that exist, sorted, each with its filter; then ``logs/<log>``.
 
-        If an entry's filter does not parse, or only another user may read it, the last valid
-        version stays in force, so that a typo loses no message. A process that never read a valid
-        version applies no filter.
+        Raises what `subscribed` raises.
+        """
+        found = self.subscribed(topic)
+        return {one.subscriber: one.filter for one in found if one.target == one.subscriber}
+
+    def filters(self, topic: str) -> dict[str, Filter | None]:
+        """The filters of all subscriptions, those whose queues are gone included.
+
+        Raises what `subscribed` raises.
+        """
+        return {one.subscriber: one.filter for one in self.subscribed(topic)}
+
+    def subscribed(self, topic: str) -> list[Subscription]:
+        """All subscriptions: those of queues, sorted, which may be gone, and then those of logs.
+
+        One whose queue is gone has ended, but for those of clients of SNS. If an entry's filter
+        does not parse, or only another user may read it, the last valid version stays in force, so
+        that a typo loses no message. A process that never read a valid version applies no filter.
 
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
@@ -143,7 +175,7 @@ class Topics:
         with _cannot_read(topic):
             return self._read_all(topic, self._listing(topic))
 
-    def known(self, topic: str, most: int) -> dict[str, Filter | None] | None:
+    def known(self, topic: str, most: int) -> list[Subscription] | None:
         """The same without a listing; None where one is due, there are more than ``most``, or one
         is a log, which takes longer."""
         with _cannot_read(topic):
@@ -152,13 +184,17 @@ class Topics:
                 return None
             return self._read_all(topic, listing)
 
-    def _read_all(self, topic: str, listing: _Listing) -> dict[str, Filter | None]:
-        result: dict[str, Filter | None] = {}
+    def _read_all(self, topic: str, listing: _Listing) -> list[Subscription]:
+        result: list[Subscription] = []
         for queue in listing.queues:
             found = self._tree.stat(f"{self.folder(topic)}/{queue}")
-            if found is None or not stat.S_ISREG(found.st_mode) or not self._tree.has_queue(queue):
+            if found is None or not stat.S_ISREG(found.st_mode):
                 continue
-            result[queue] = self._filter(listing, topic, queue, found)
+            filter = self._filter(listing, topic, queue, found)
+            if self._tree.has_queue(queue):
+                result.append(Subscription(queue, filter, queue))
+            elif isinstance(filter, Delivery):
+                result.append(Subscription(queue, filter, self._for_dead_letters(filter)))
         for log in listing.logs:
             found = self._tree.stat(f"{self.folder(topic)}/{_LOG_ENTRY}{log}")
             if (
@@ -167,8 +203,12 @@ class Topics:
                 and self.has_subscriber(subscriber_of(log))
             ):
                 filter = self._filter(listing, topic, _LOG_ENTRY + log, found)
-                result[subscriber_of(log)] = filter
+                result.append(Subscription(subscriber_of(log), filter, subscriber_of(log)))
         return result
+
+    def _for_dead_letters(self, delivery: Delivery) -> str | None:
+        queue = delivery.dead_letter_queue
+        return queue if queue is not None and self._tree.has_queue(queue) else None
 
     def has_subscriber(self, subscriber: str) -> bool:
         """Whether a queue or a log exists."""
@@ -189,9 +229,24 @@ class Topics:
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 yield path
 
+    def outlives_its_queue(self, path: str) -> bool:
+        """Whether an entry stays when its queue is deleted. Raises OSError."""
+        try:
+            return deliveries.outlives_its_queue(self._read(path))
+        except (FileNotFoundError, PermissionError, ValueError):
+            return False
+
     def filter(self, path: str) -> Filter | None:
         """The filter of an entry now; None if it takes all. Raises ValueError, OSError."""
         return deliveries.parse(self._read(path))
+
+    def dead_letters_of(self, path: str) -> str | None:
+        """The queue that gets what an entry takes when its own is gone; None where none does."""
+        try:
+            filter = self.filter(path)
+        except (OSError, ValueError):
+            return None
+        return self._for_dead_letters(filter) if isinstance(filter, Delivery) else None
 
     def problem(self, path: str) -> str | None:
         """Why an entry's filter does not parse; None if it does."""

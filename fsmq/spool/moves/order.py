@@ -18,6 +18,7 @@ from ..context import Context
 from ..errors import InvalidValue, as_unavailable, understood
 from ..layout import documents
 from ..layout.names import UUID7, check_id, check_queue, is_id
+from ..layout.patterns import is_pattern
 from ..layout.settings import check_number
 from ..layout.throttle import check_rate
 from ..layout.transitions import MOVES
@@ -50,14 +51,16 @@ class Move:
     redrive: only ready messages move, and their deliveries count from 0 again.
     rate: at most so many messages a second; None is no limit.
     ids: only these move; None is all. None as well in one that has ended.
+    homes: of a redrive of each to its queue: the patterns of names of the queues to which they may
+        go; None is all.
     chosen: of a count those that move now; they are written down before the first of them does.
     moved_before: how many had moved before these.
     total: messages that were found; None before the work has begun.
     moved: how many were moved; a crash may set it back by a second, unless there is a count.
     youngest: the greatest id that was found.
     conflicts: messages that stay, since the target has their id already.
-    no_origin: those that stay since nothing says where they came from, that queue is gone, or it
-        was a channel of a log.
+    no_origin: those that stay since nothing says where they came from, that queue is gone or none
+        of those to which they may go, or it was a channel of a log.
     """
 
     ref: str
@@ -79,6 +82,7 @@ class Move:
     ids: tuple[str, ...] | None = None
     chosen: tuple[str, ...] = ()
     moved_before: int = 0
+    homes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +139,12 @@ def begin_redrive(
     to: str | None,
     rate: float | None,
     ids: Sequence[str] | None = None,
+    homes: Sequence[str] | None = None,
 ) -> Move:
     """Begin a redrive of a queue's dead letters, durably: to a queue, or each to its origin.
 
-    ids: only these; None is all.
+    ids: only these; None is all. homes: the patterns of names of the queues to which they may go
+    where each goes to its origin; None is all.
 
     Raises:
         InvalidValue, Unavailable
@@ -156,6 +162,7 @@ def begin_redrive(
         redrive=True,
         rate=check_rate(rate),
         ids=_chosen(source, ids),
+        homes=None if homes is None or to is not None else tuple(homes),
     )
     with as_unavailable(f"cannot begin a redrive of {source!r}"):
         if to is not None:
@@ -282,6 +289,8 @@ def load(tree: Tree, ref: str, suffix: str) -> Move | None:
         if known.get("ids") is not None:
             known["ids"] = tuple(known["ids"])
         known["chosen"] = tuple(known.get("chosen") or ())
+        if known.get("homes") is not None:
+            known["homes"] = tuple(known["homes"])
         return _checked(Move(**{**known, "ref": ref}))
     except (FileNotFoundError, ValueError, TypeError):
         return None  # no file of ours
@@ -302,6 +311,8 @@ def _checked(move: Move) -> Move:
     check_rate(move.rate)
     _chosen(move.source, move.ids)
     _chosen(move.source, move.chosen)
+    if move.homes is not None and not all(map(is_pattern, move.homes)):
+        raise ValueError("its homes are not patterns of names")
     if move.status not in get_args(Status) or not isinstance(move.youngest, str):
         raise ValueError("its status is unknown, or its youngest is not an id")
     if not isinstance(move.error, str | None):

@@ -22,6 +22,7 @@ from ..durability.unfinished import exists
 from ..errors import InUse, NoSuchQueue, Reserved
 from ..index.apart import FIRST_S, LONGEST_S
 from ..layout.names import facts, is_id
+from ..layout.patterns import compiled
 from ..layout.throttle import Rate
 from ..layout.transitions import (
     DELAY,
@@ -120,7 +121,8 @@ class MoveWork:
             found = read_found(self._tree, move.ref)
         self._begin(len(found), "")
         done = Redriven(move.moved)
-        redrive = Redrive(self._context, move.source, move.target or None, found, done)
+        to, homes = move.target or None, None if move.homes is None else compiled(move.homes)
+        redrive = Redrive(self._context, move.source, to, found, done, homes=homes)
         try:
             for part in self._parts(list(found)):
                 before = redrive.done.moved
@@ -364,7 +366,7 @@ def _outcome(move: Move, is_gone: bool) -> Move:
     if move.no_origin:
         reasons.append(
             f"{move.no_origin} messages stay: nothing says from which queue they were buried, it"
-            " is gone, or they came from a log; name a queue"
+            " is gone or not one to which they may go, or they came from a log; name a queue"
         )
     if not reasons:
         return replace(move, status="complete")

@@ -104,7 +104,7 @@ def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
         purge_folder(context, queue, NEW, is_gone=True)
         purge_folder(context, queue, DELAY, is_gone=True)
         for path in context.topics.entries_of(queue):
-            if not tree.has_queue(queue):
+            if not tree.has_queue(queue) and not context.topics.outlives_its_queue(path):
                 tree.unlink(path)
                 tree.sync_folder(path.rpartition("/")[0])
     # Before it is forgotten: a power cut may bring back what nobody has synced, the queue, too,

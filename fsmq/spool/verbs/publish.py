@@ -1,22 +1,23 @@
 """Publish: one message for each subscribed queue, and one sync for all of them.
 
+What clients of SNS have subscribed outlives its queue: its dead-letter queue gets the copy then.
+
 A log that is subscribed has the message before any queue shows it: what cannot be published there
 reaches nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.pending import Send
 from ..errors import FsmqError, NoSuchLog, NoSuchQueue
-from ..layout.filters import Filter
 from ..layout.message import NewMessage
 from ..layout.settings import QueueSettings
-from ..layout.topics import log_of, subscriber_of
+from ..layout.topics import Subscription, log_of, subscriber_of
 from ..views.counts import Depths
 from .put import Batch, put
 
@@ -24,28 +25,34 @@ ToLog = Callable[[str, NewMessage], Callable[[], int]]
 """Checks whether a log takes a message; what it returns publishes it, and gives its offset."""
 
 
-class Copies(NamedTuple):
-    """A message, who takes it, and what those queues get that get it in another form."""
+class Copy(NamedTuple):
+    """What a queue or a log gets."""
 
+    to: str
     message: NewMessage
-    to: Mapping[str, Filter | None]
-    forms: Mapping[str, NewMessage]
+
+
+def copies_of(message: NewMessage, subscriptions: Iterable[Subscription]) -> list[Copy]:
+    """The copies of a message for those that take it."""
+    return [
+        Copy(one.target, message)
+        for one in subscriptions
+        if one.target is not None and one.takes(message)
+    ]
 
 
 def publish(
     context: Context,
     depths: Depths,
-    to: Mapping[str, Filter | None],
-    message: NewMessage,
+    copies: Iterable[Copy],
     settings: Mapping[str, QueueSettings] | None = None,
     to_log: ToLog | None = None,
-    forms: Mapping[str, NewMessage] | None = None,
     batch: Batch | None = None,
 ) -> Pending[dict[str, str]]:
-    """Write a copy into every subscribed queue whose filter it passes; all or none.
+    """Write the copies of a message; all or none.
 
-    to: the topic's subscriptions. settings: those of their queues, if they have just been read.
-    forms: what queues get in place of the message. batch: that of other puts, to share a sync.
+    settings: those of their queues, if they have just been read. batch: that of other puts, to
+    share a sync.
 
     ``finish`` gives the id of the copy for each queue, the offset for each log; it is not short
     where there are logs. A queue or a log that is deleted during the publish is left out: its
@@ -55,57 +62,54 @@ def publish(
         InvalidValue, Unavailable
         MessageTooLarge, QueueFull, LogFull: one does not take it; then none has got it.
     """
-    copies = _Copies(context, depths, message, batch or Batch(context.tree))
+    found = _Copies(context, depths, batch or Batch(context.tree))
     try:
-        for queue, filter in to.items():
-            if filter is None or filter.matches(message.attributes, message.body):
-                if "/" in queue:
-                    assert to_log is not None
-                    copies.feed(queue, to_log)
-                else:
-                    copy = message if forms is None else forms.get(queue, message)
-                    copies.write(queue, copy, settings[queue] if settings is not None else None)
+        for copy in copies:
+            if log_of(copy.to) is not None:
+                assert to_log is not None
+                found.feed(copy, to_log)
+            else:
+                found.write(copy, settings[copy.to] if settings is not None else None)
     except BaseException:  # of a signal's handler, too
-        copies.work.close()
-        copies.abandon()
+        found.work.close()
+        found.abandon()
         raise
-    return Pending(copies.work, copies.finish, copies.abandon, copies.sends, copies.publish)
+    return Pending(found.work, found.finish, found.abandon, found.sends, found.publish)
 
 
 class _Copies:
     """The copies of one publish; ``work`` is the common one."""
 
-    def __init__(self, context: Context, depths: Depths, message: NewMessage, batch: Batch) -> None:
+    def __init__(self, context: Context, depths: Depths, batch: Batch) -> None:
         self._batch = batch
         self.work = batch.work
         self._context = context
         self._depths = depths
-        self._message = message
-        self._puts: dict[str, Pending[list[str]]] = {}
+        self._puts: list[tuple[str, Pending[list[str]]]] = []
         self._feeds: dict[str, Callable[[], int]] = {}
         self._offsets: dict[str, str] = {}
 
     @property
     def sends(self) -> list[Send]:
-        return [send for put in self._puts.values() for send in put.sends]
+        return [send for _, put in self._puts for send in put.sends]
 
-    def feed(self, subscriber: str, to_log: ToLog) -> None:
+    def feed(self, copy: Copy, to_log: ToLog) -> None:
         """Check that a log takes it; raises what a publish there raises."""
-        log = log_of(subscriber)
+        log = log_of(copy.to)
         assert log is not None
         try:
-            self._feeds[log] = to_log(log, self._message)
+            self._feeds[log] = to_log(log, copy.message)
         except NoSuchLog:
             return
 
-    def write(self, queue: str, copy: NewMessage, settings: QueueSettings | None) -> None:
+    def write(self, copy: Copy, settings: QueueSettings | None) -> None:
         """Write one copy; raises what a put raises, but for a queue that is gone."""
+        context, depths = self._context, self._depths
         try:
-            self._puts[queue] = put(
-                self._context, self._depths, queue, [copy], settings, batch=self._batch
-            )
+            one = put(context, depths, copy.to, [copy.message], settings, batch=self._batch)
         except NoSuchQueue:
             return
+        self._puts.append((copy.to, one))
 
     def publish(self) -> None:
         """Publish in the logs, once: what cannot be published there reaches nobody."""
@@ -118,7 +122,7 @@ class _Copies:
         ids = {}
         try:
             self.publish()
-            for queue, copy in self._puts.items():
+            for queue, copy in self._puts:
                 try:
                     [ids[queue]] = copy.finish()
                 except NoSuchQueue:
@@ -130,5 +134,5 @@ class _Copies:
         return {**ids, **self._offsets}
 
     def abandon(self) -> None:
-        for copy in self._puts.values():
+        for _, copy in self._puts:
             copy.abandon()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import time
 from collections import defaultdict
@@ -24,6 +25,7 @@ from ..layout import dead_letter
 from ..layout.claim_names import of_ended_claim
 from ..layout.dead_letter import DeadLetter
 from ..layout.names import check_id, check_queue, fits
+from ..layout.patterns import compiled
 from ..layout.steps import portions
 from ..layout.transitions import DELAY, MOVE_READY, MOVED, NEW, QUEUES, State
 from ..layout.tree import STRAY
@@ -39,8 +41,9 @@ class Redriven(NamedTuple):
     moved: int = 0
     # Messages that stay: their queue has their id already, or its name leaves no room for the id.
     conflicts: int = 0
-    # Those that stay since nothing says from which queue they came, that queue is gone, or they
-    # came from a channel of a log: what is done there cannot go back.
+    # Those that stay since nothing says from which queue they came, that queue is gone or none of
+    # those to which they may go, or they came from a channel of a log: what is done there cannot
+    # go back.
     no_origin: int = 0
 
 
@@ -59,7 +62,8 @@ class Redrive:
     """Brings dead letters of one queue home.
 
     to: the queue to which all go; None: each to the queue from which it was buried. found: when
-    each was buried that is meant; one that has failed once more since stays.
+    each was buried that is meant; one that has failed once more since stays. homes: what
+    the names of the queues match to which they may go where each goes home; None: all may be.
     """
 
     context: Context
@@ -68,6 +72,7 @@ class Redrive:
     found: Mapping[str, float | None] | None = None
     done: Redriven = _NONE
     work: Work = field(default_factory=Work)
+    homes: re.Pattern[str] | None = None
 
     def targets(self, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Where messages go that are ready. Raises OSError."""
@@ -82,11 +87,14 @@ class Redrive:
             if not self._is_meant(letter, message_id):
                 continue
             home = None if letter is None else letter.home
-            if home is None or home == self.dead:
+            if home is None or home == self.dead or not self._may_go(home):
                 self._note(_Outcome.NO_ORIGIN)
             else:
                 targets[home].append(message_id)
         return targets
+
+    def _may_go(self, home: str) -> bool:
+        return self.homes is None or self.homes.fullmatch(home) is not None
 
     def _is_meant(self, letter: DeadLetter | None, message_id: str) -> bool:
         """Whether it is the letter that was found: it may have come back, and failed once more."""
@@ -230,10 +238,12 @@ def redrive_messages(
     ids: Sequence[str],
     to: str | None = None,
     progress: Callable[[int], None] = lambda done: None,
+    homes: Sequence[str] | None = None,
 ) -> Pending[Redriven]:
     """Bring some dead letters to the queues from which they were buried, or all to one queue.
 
     Ids that are not ready there are skipped. progress: called with the number of those moved.
+    homes: the patterns of names of the queues to which they may go home; None is all.
 
     Raises:
         NoSuchQueue: also if ``to`` is deleted meanwhile; the rest stays then.
@@ -253,7 +263,8 @@ def redrive_messages(
                 raise NoSuchQueue(queue)
         if to is not None:
             check_order(context, dead, to, "to")
-        redrive, turns = Redrive(context, dead, to), Turns()
+        may_go = None if homes is None else compiled(homes)
+        redrive, turns = Redrive(context, dead, to, homes=may_go), Turns()
         for part in portions(list(dict.fromkeys(ids)), PART):
             for target, those in redrive.targets(part).items():
                 redrive.bring(target, those)

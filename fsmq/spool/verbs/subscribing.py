@@ -51,12 +51,17 @@ def _changing(
 
 
 @contextmanager
-def _subscribing(context: Context, topic: str, subscriber: str) -> Iterator[str]:
-    """Hold the lock of a subscriber, too, which is there and cannot go meanwhile: its entry."""
+def _subscribing(
+    context: Context, topic: str, subscriber: str, *, is_there: bool = True
+) -> Iterator[str]:
+    """Hold the lock of a subscriber, too, so that no deletion of it misses its entry: that.
+
+    is_there: it has to be.
+    """
     path, log = context.topics.entry(topic, subscriber), log_of(subscriber)
     name = subscriber if log is None else LOG + log
     with _changing(context, topic), settings_held(context.tree, name):
-        if not context.topics.has_subscriber(subscriber):
+        if is_there and not context.topics.has_subscriber(subscriber):
             raise NoSuchQueue(subscriber) if log is None else NoSuchLog(log)
         yield path
 
@@ -147,9 +152,9 @@ def change_filter(
 
     change: called with the filter that stands there, it gives the one that is to, or raises.
 
-    Raises InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable.
+    Raises InvalidValue, NoSuchTopic, Unavailable.
     """
-    with _subscribing(context, topic, subscriber) as path:
+    with _subscribing(context, topic, subscriber, is_there=False) as path:
         try:
             with understood(path):
                 now = context.topics.filter(path)

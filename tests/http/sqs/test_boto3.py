@@ -142,7 +142,8 @@ def test_a_queue_keeps_its_attributes(sqs: Any) -> None:
         "VisibilityTimeout": "7",
         "Policy": json.dumps({"Version": "2012-10-17", "Statement": []}),
         "KmsMasterKeyId": "alias/x",
-        "SqsManagedSseEnabled": "true",
+        "KmsDataKeyReusePeriodSeconds": "600",
+        "SqsManagedSseEnabled": "false",
     }
     url = create(sqs, **given)
     name = url.rpartition("/")[2]

@@ -29,6 +29,7 @@ OLD = "AWS.SimpleQueueService."
 NO_QUEUE = "The specified queue does not exist."
 URL = "http://elsewhere.example/123456789012/errors"
 SEND = {"QueueUrl": URL, "MessageBody": "x"}
+GRANT = {"QueueUrl": URL, "Label": "l", "AWSAccountIds": ["1"]}
 # Action, members, error in JSON, code in Query, status, words (in JSON).
 ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
     (
@@ -180,7 +181,7 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
     (
         *("ReceiveMessage", {"QueueUrl": URL, "WaitTimeSeconds": 21}),
         *("InvalidParameterValueException", "InvalidParameterValue", 400),
-        "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be between 0 and 20,"
+        "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20,"
         " if provided.",
     ),
     (
@@ -211,6 +212,18 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
         *("OverLimit", "OverLimit", 403, "8 Actions were found, maximum allowed is 7."),
     ),
     (
+        *("AddPermission", {**GRANT, "Actions": ["SendMessage", "RemovePermission"]}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value SQS:RemovePermission for parameter ActionName is invalid. Reason: Only the queue"
+        " owner is allowed to invoke this action.",
+    ),
+    (
+        *("AddPermission", {**GRANT, "Actions": ["Nonsense"]}),
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Value SQS:Nonsense for parameter ActionName is invalid. Reason: Please refer to the"
+        " appropriate WSDL for a list of valid actions.",
+    ),
+    (
         *("RemovePermission", {"QueueUrl": URL, "Label": "gone"}),
         *("InvalidParameterValueException", "InvalidParameterValue", 400),
         "Value gone for parameter Label is invalid. Reason: can't find label.",
@@ -218,7 +231,7 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
     (
         *("TagQueue", {"QueueUrl": URL, "Tags": {f"k{n}": "" for n in range(51)}}),
         *("InvalidParameterValueException", "InvalidParameterValue", 400),
-        "Too many tags: a queue may have 50.",
+        "Too many tags added for queue errors.",
     ),
     (
         *("StartMessageMoveTask", {"SourceArn": "arn:aws:sqs:us-east-1:000000000000:gone"}),

@@ -58,6 +58,36 @@ def test_a_stale_change_of_visibility_changes_nothing(sqs: Any, url: str, second
         sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=seconds)
 
 
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_a_stale_change_in_a_batch_is_told_by_its_code(sqs: Any, url: str, seconds: int) -> None:
+    """As AWS has answered: clients end their subscription for good on any other code."""
+    old, now = received_twice(sqs, url)
+    sqs.send_message(QueueUrl=url, MessageBody="good")
+    [good] = receive(sqs, url)
+
+    def change(**handles: str) -> Any:
+        entries = [
+            {"Id": name, "ReceiptHandle": handle, "VisibilityTimeout": seconds}
+            for name, handle in handles.items()
+        ]
+        return sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
+
+    def failed(name: str) -> dict[str, Any]:
+        words = "Message does not exist or is not available for visibility timeout change"
+        code = {"Code": "ReceiptHandleIsInvalid", "Message": words}
+        return {"Id": name, "SenderFault": True, **code}
+
+    told = change(old=old, good=good)
+    assert told["Failed"] == [failed("old")]
+    assert told["Successful"] == [{"Id": "good"}]
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=now)
+    assert change(gone=now)["Failed"] == [failed("gone")]
+    # What is no receipt at all says so.
+    [other] = change(none="foo")["Failed"]
+    assert other["Code"] == "ReceiptHandleIsInvalid"
+    assert other["Message"] == 'The input receipt handle "foo" is not a valid receipt handle.'
+
+
 def test_what_is_visible_again_is_hidden_again_by_its_last_receipt(sqs: Any, url: str) -> None:
     """It counts as no receive. An older receipt, and one of another receive, hides nothing."""
     old, now = received_twice(sqs, url)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from fsmq.http.guard.access import Identity
 from fsmq.http.ui import streams
 from fsmq.http.ui.streams import Live, Viewer
 from fsmq.spool.errors import NoSuchQueue
@@ -45,7 +46,7 @@ class Page:
 def viewer() -> tuple[Viewer, Any]:
     """Somebody who looks, and what may change about him."""
     visit = SimpleNamespace(
-        identity=SimpleNamespace(stale=False),
+        identity=Identity("someone", None),
         call=SimpleNamespace(is_gone=False),
         service=SimpleNamespace(stopping=False),
     )

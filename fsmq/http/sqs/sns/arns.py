@@ -27,15 +27,20 @@ def is_name(topic: str) -> bool:
 
 def topic_of(arn: str, parameter: str = "TopicArn") -> str:
     """The topic that an ARN names. Raises SnsError."""
-    parts = arn.split(":")
-    if len(parts) < _TOPIC_PARTS:
-        count = len(parts)
-        raise invalid(f"{parameter} Reason: An ARN must have at least 6 elements, not {count}")
+    parts = _parts(arn, parameter)
     if parts[:3] != ["arn", "aws", "sns"]:
         raise invalid(f"{parameter} Reason: It is not the ARN of a topic")
     if not is_name(parts[5]):
         raise no_such_topic()
     return parts[5]
+
+
+def _parts(arn: str, parameter: str) -> list[str]:
+    parts = arn.split(":")
+    if len(parts) < _TOPIC_PARTS:
+        count = len(parts)
+        raise invalid(f"{parameter} Reason: An ARN must have at least 6 elements, not {count}")
+    return parts
 
 
 def subscription_arn(options: SqsOptions, topic: str, queue: str) -> str:
@@ -45,9 +50,9 @@ def subscription_arn(options: SqsOptions, topic: str, queue: str) -> str:
 
 def subscription_of(arn: str) -> tuple[str, str]:
     """The topic of a subscription, and which of its subscriptions it is. Raises SnsError."""
-    parts = arn.split(":")
+    parts = _parts(arn, "SubscriptionArn")
     if len(parts) != _TOPIC_PARTS + 1 or parts[:3] != ["arn", "aws", "sns"]:
-        raise invalid("SubscriptionArn Reason: It is not the ARN of a subscription")
+        raise invalid("SubscriptionId")
     if not is_name(parts[5]):
         raise no_such_subscription()
     return parts[5], parts[6]

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
 
-from fsmq.spool.errors import InvalidValue, NoSuchTopic
+from fsmq.spool.errors import NoSuchTopic, as_unavailable
 from fsmq.spool.layout.deliveries import Delivery
-from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.policies import Candidates, as_number, listed
-from fsmq.spool.layout.topics import log_of
+from fsmq.spool.layout.topics import Subscription, log_of
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.verbs.publish import Copies
+from fsmq.spool.verbs.publish import Copy
 
 from .. import fifo, message_attributes
 from ..ask import Action, Ask, Result
-from ..errors import SqsError
-from ..message_attributes import Attribute
-from ..sending import QUEUE, SENDER, check_id
+from ..message_attributes import Attribute, BadAttribute
+from ..sending import check_id, own_lines
 from .arns import require, subscription_arn, topic_of
-from .faults import SnsError, as_sns, invalid, no_such_topic
+from .faults import SnsError, invalid, no_such_topic
 from .topics import CONTENT_BASED, OfTopics, Topic
 
 _MAX_ENTRIES = 10
+_MAX_ENTRY_NAME = 80
+_ENTRY = re.compile("[A-Za-z0-9_-]+")
 _MAX_SUBJECT = 100
 # A subscription that takes messages as they are gets none with more.
 _MAX_RAW_ATTRIBUTES = 10
@@ -38,7 +39,8 @@ _MAX_RAW_ATTRIBUTES = 10
 class _Publication(NamedTuple):
     """A message as it was published.
 
-    body: for queues, which can be another one than for who asks in another protocol.
+    body: for queues, which can be another one than for who asks in another protocol. size: as it
+    is limited, in bytes.
     """
 
     message_id: str
@@ -48,6 +50,10 @@ class _Publication(NamedTuple):
     group: str | None
     dedup_id: str | None
     sequence: str | None
+
+    @property
+    def size(self) -> int:
+        return len(self.body.encode()) + message_attributes.size_of(self.attributes)
 
     @property
     def candidates(self) -> dict[str, Candidates]:
@@ -70,76 +76,90 @@ class Publishing(OfTopics):
     async def publish(self, ask: Ask) -> Result:
         if ask.get("PhoneNumber") is not None:
             raise invalid("PhoneNumber Reason: No messages are sent to phones here")
-        arn = ask.get("TopicArn") or ask.get("TargetArn")
-        if not arn:
+        arn = ask.get("TopicArn", ask.get("TargetArn"))
+        if arn is None:
             raise invalid("TopicArn or TargetArn Reason: no value for required parameter")
         topic = self._topic(ask, arn)
         publication = _checked(topic, ask.members)
+        if publication.size > topic.limit:
+            raise invalid("Message too long")
         await self._publish(ask, topic, [publication])
         return publication.describe()
 
     async def publish_batch(self, ask: Ask) -> Result:
+        """Publish some messages, or none: what is wrong with one of them is told of the call."""
         topic = self._topic(ask, ask.members["TopicArn"])
         entries = ask.get("PublishBatchRequestEntries", [])
         _check_entries(entries)
-        successful: list[Result] = []
-        failed: list[Result] = []
-        publications: list[_Publication] = []
-        for entry in entries:
-            try:
-                one = _checked(topic, entry)
-            except (SnsError, SqsError, InvalidValue) as error:
-                failed.append(_failure(entry, as_sns(error)))
-            else:
-                publications.append(one)
-                successful.append({"Id": entry["Id"], **one.describe()})
-        if sum(len(one.body.encode()) for one in publications) > topic.limit:
-            raise SnsError("BatchRequestTooLong", "The length of all the messages is too long.")
+        publications = [
+            _checked(topic, entry, f"publishBatchRequestEntries.{number}.member.")
+            for number, entry in enumerate(entries, 1)
+        ]
+        if sum(one.size for one in publications) > topic.limit:
+            words = "The length of all the messages put together is more than the limit."
+            raise SnsError("BatchRequestTooLong", words)
         await self._publish(ask, topic, publications)
-        return {"Successful": successful, "Failed": failed}
+        told = [
+            {"Id": entry["Id"], **one.describe()}
+            for entry, one in zip(entries, publications, strict=True)
+        ]
+        return {"Successful": told, "Failed": []}
 
     def _topic(self, ask: Ask, arn: str) -> Topic:
         name = topic_of(arn)
         require(ask, "send", name)
         return self.topic(name)
 
-    async def _publish(self, ask: Ask, topic: Topic, publications: Iterable[_Publication]) -> None:
+    async def _publish(self, ask: Ask, topic: Topic, publications: Sequence[_Publication]) -> None:
+        topics = self._spool.context.topics
         try:
-            to = self._spool.context.topics.known(topic.name, _MAX_ENTRIES)
+            to = topics.known(topic.name, _MAX_ENTRIES)
             if to is None:
-                to = await self._service.listing(self._spool.subscriptions, topic.name)
+                to = await self._service.listing(topics.subscribed, topic.name)
         except NoSuchTopic:
             raise no_such_topic() from None
-        copies = [self._copies(ask, topic, one, to) for one in publications]
-        await self._service.publish_copies(topic.name, copies)
+        size = len(to) * sum(len(one.body) for one in publications)
+        copies = await self._service.beside(size, self._copies, ask, topic, publications, to)
+        await self._service.publish_copies(ask.identity, topic.name, copies)
 
     def _copies(
         self,
         ask: Ask,
         topic: Topic,
-        publication: _Publication,
-        to: Mapping[str, Filter | None],
-    ) -> Copies:
-        """What each subscriber gets that takes a message."""
-        plain = _plain(publication)
-        candidates, body = publication.candidates, plain.body
-        takers: dict[str, None] = {}
-        forms: dict[str, NewMessage] = {}
-        for queue, filter in to.items():
-            if isinstance(filter, Delivery):
-                if not filter.takes(candidates, body):
-                    continue
-                is_raw = filter.raw
-            else:
-                if filter is not None and not filter.matches(plain.attributes, body):
-                    continue
-                is_raw = True
-            if log_of(queue) is None:
-                if is_raw and len(publication.attributes) > _MAX_RAW_ATTRIBUTES:
-                    continue
-                forms[queue] = _copy(ask, topic, publication, queue, is_raw, plain)
-            takers[queue] = None
-        return Copies(plain, takers, forms)
+        publications: Sequence[_Publication],
+        to: Sequence[Subscription],
+    ) -> list[list[Copy]]:
+        """Of each publication what those get that take it."""
+        return [list(self._copies_of(ask, topic, one, to)) for one in publications]
+
+    def _copies_of(
+        self, ask: Ask, topic: Topic, publication: _Publication, to: Sequence[Subscription]
+    ) -> Iterator[Copy]:
+        plain, candidates = _plain(publication), publication.candidates
+        for one in to:
+            if one.target is None or not _takes(one, plain, candidates):
+                continue
+            if log_of(one.target) is not None:
+                yield Copy(one.target, plain)
+                continue
+            is_raw = one.filter.raw if isinstance(one.filter, Delivery) else True
+            if is_raw and len(publication.attributes) > _MAX_RAW_ATTRIBUTES:
+                continue
+            message = _copy(ask, topic, publication, one, is_raw, plain)
+            if message.dedup_id is not None and not self._is_fifo(one.target):
+                message = replace(message, dedup_id=None)
+            yield Copy(one.target, message)
+
+    def _is_fifo(self, queue: str) -> bool:
+        with as_unavailable(f"cannot read the settings of {queue!r}"):
+            return self._spool.context.settings.get(queue).fifo
+
+
+def _takes(one: Subscription, message: NewMessage, candidates: Mapping[str, Candidates]) -> bool:
+    """Whether a message of these values passes the filter of a subscription."""
+    if isinstance(one.filter, Delivery):
+        return one.filter.takes(candidates, message.body)
+    return one.takes(message)
 
 
 def _plain(publication: _Publication) -> NewMessage:
@@ -152,19 +172,17 @@ def _copy(
     ask: Ask,
     topic: Topic,
     publication: _Publication,
-    queue: str,
+    one: Subscription,
     is_raw: bool,
     plain: NewMessage,
 ) -> NewMessage:
-    """What a queue gets."""
-    lines = {QUEUE: queue}
-    if not ask.identity.is_anonymous:
-        lines[SENDER] = ask.identity.name
+    """What the queue of a subscription gets, or its dead-letter queue."""
+    lines = own_lines(ask, one.target or one.subscriber)
     if is_raw:
         body = plain.body
         lines |= plain.attributes
     else:
-        body = _envelope(ask, topic, publication, queue).encode()
+        body = _envelope(ask, topic, publication, one.subscriber).encode()
     group, dedup_id = publication.group, publication.dedup_id
     return NewMessage(body, attributes=lines, group=group, dedup_id=dedup_id)
 
@@ -183,8 +201,7 @@ def _envelope(ask: Ask, topic: Topic, publication: _Publication, queue: str) -> 
     said["Timestamp"] = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z"
     if not topic.is_fifo:
         said |= {"SignatureVersion": "1", "Signature": "", "SigningCertURL": ""}
-    query = urlencode({"Action": "Unsubscribe", "SubscriptionArn": arn})
-    said["UnsubscribeURL"] = f"{ask.origin}/?{query}"
+    said["UnsubscribeURL"] = f"{ask.origin}/?Action=Unsubscribe&SubscriptionArn={arn}"
     if publication.attributes:
         said["MessageAttributes"] = {
             name: {"Type": one.kind, "Value": _shown(one)}
@@ -211,8 +228,11 @@ def _values(one: Attribute) -> Candidates:
 # -- what is published -----------------------------------------------------------------------------
 
 
-def _checked(topic: Topic, given: Mapping[str, Any]) -> _Publication:
-    """A message that may be published. Raises SnsError, SqsError."""
+def _checked(topic: Topic, given: Mapping[str, Any], where: str = "") -> _Publication:
+    """A message that may be published; ``where`` it stands, if in a batch.
+
+    Raises SnsError, SqsError.
+    """
     message: str = given.get("Message", "")
     if not message:
         raise invalid("Empty message")
@@ -223,10 +243,7 @@ def _checked(topic: Topic, given: Mapping[str, Any]) -> _Publication:
     body = _of_structure(message) if structure == "json" else message
     if not message_attributes.is_legal(body):
         raise invalid("Message Reason: Invalid characters found")
-    attributes = _attributes(given.get("MessageAttributes", {}))
-    size = len(body.encode()) + message_attributes.size_of(attributes)
-    if size > topic.limit:
-        raise invalid("Message too long")
+    attributes = _attributes(given.get("MessageAttributes", {}), where)
     group, dedup_id = _order(topic, given, body)
     sequence = _new_sequence() if topic.is_fifo else None
     message_id = str(uuid.uuid4())
@@ -249,17 +266,26 @@ def _of_structure(message: str) -> str:
         raise invalid("Message Structure - JSON message body failed to parse")
     if not isinstance(found.get("default"), str):
         raise invalid("Message Structure - No default entry in JSON message body")
-    text = found.get("sqs", found["default"])
-    if not isinstance(text, str):
-        raise invalid("Message Structure - JSON message body failed to parse")
-    return text
+    text = found.get("sqs")
+    # What is no text counts for nothing, as there.
+    chosen: str = text if isinstance(text, str) else found["default"]
+    if not chosen:
+        raise invalid("Empty message")
+    return chosen
 
 
-def _attributes(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Attribute]:
+def _attributes(given: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Attribute]:
+    for name, one in given.items():
+        if "DataType" not in one:
+            raise SnsError(
+                "ValidationError",
+                f"1 validation error detected: Value null at '{where}messageAttributes.{name}"
+                ".member.dataType' failed to satisfy constraint: Member must not be null",
+            )
     try:
         return message_attributes.checked(given, most=None)
-    except SqsError as error:
-        raise SnsError("ParameterValueInvalid", error.words) from None
+    except BadAttribute as error:
+        raise SnsError("ParameterValueInvalid", error.of_sns) from None
 
 
 def _order(topic: Topic, given: Mapping[str, Any], body: str) -> tuple[str | None, str | None]:
@@ -299,15 +325,20 @@ def _check_entries(entries: list[Mapping[str, Any]]) -> None:
         words = "The batch request contains more entries than permissible."
         raise SnsError("TooManyEntriesInBatchRequest", words)
     ids = [entry["Id"] for entry in entries]
+    for name in ids:
+        _check_name(name)
     if len(set(ids)) < len(ids):
         words = "Two or more batch entries in the request have the same Id."
         raise SnsError("BatchEntryIdsNotDistinct", words)
 
 
-def _failure(entry: Mapping[str, Any], error: SnsError) -> Result:
-    return {
-        "Id": entry["Id"],
-        "Code": error.code,
-        "Message": error.words,
-        "SenderFault": not error.is_ours,
-    }
+def _check_name(name: str) -> None:
+    """Make sure that an entry of a batch may be called so. Raises SnsError."""
+    if not _ENTRY.fullmatch(name):
+        problem = "contains an impermissible character"
+    elif len(name) > _MAX_ENTRY_NAME:
+        problem = "is too long"
+    else:
+        return
+    words = f"The Id of a batch entry in the batch request {problem}: {name[:200]}"
+    raise SnsError("InvalidBatchEntryId", words)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic, as_unavailable
-from fsmq.spool.layout.deliveries import Delivery
+from fsmq.spool.layout.deliveries import REDRIVE, Delivery
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.policies import SCOPES, Policy, Scope
 from fsmq.spool.layout.topics import log_of
 from fsmq.spool.verbs.subscribing import change_filter
 
+from ...guard.sight import seen_of
 from ..ask import Action, Ask, Result
 from ..errors import SqsError
 from ..names import is_visible, queue_of_arn
+from ..queue_attributes import as_object
 from .arns import (
     FIFO,
     is_name,
@@ -28,8 +31,8 @@ from .faults import SnsError, invalid, no_such_subscription, no_such_topic
 from .topics import OfTopics, paged
 
 _RAW, _POLICY, _SCOPE = "RawMessageDelivery", "FilterPolicy", "FilterPolicyScope"
-# Told as they were set; a queue of this server needs neither.
-_KEPT = ("RedrivePolicy", "DeliveryPolicy")
+# Told as they were set; a queue of this server needs no delivery policy.
+_KEPT = (REDRIVE, "DeliveryPolicy")
 _FLAGS = {"true": True, "false": False}
 
 
@@ -49,26 +52,31 @@ class Subscriptions(OfTopics):
     async def subscribe(self, ask: Ask) -> Result:
         topic = topic_of(ask.members["TopicArn"])
         require(ask, "admin", topic)
-        protocol = ask.members["Protocol"]
-        if protocol != "sqs":
-            raise invalid(f"Amazon SNS does not support this protocol string: {protocol[:100]}")
+        _check_protocol(ask.members["Protocol"])
         queue = _endpoint(ask.get("Endpoint", ""))
         ask.require("admin", queue)
         self.topic(topic)
-        delivery = _changed(Delivery(), ask.get("Attributes", {}))
-        await self._service.in_thread(self._subscribe, topic, queue, delivery)
+        given = ask.get("Attributes", {})
+        self._check_redrive(ask, queue, given, _IN_SUBSCRIBE)
+        await self._service.in_thread(self._subscribe, topic, queue, given)
         return {"SubscriptionArn": subscription_arn(ask.options, topic, queue)}
 
-    def _subscribe(self, topic: str, queue: str, delivery: Delivery) -> None:
+    def _subscribe(self, topic: str, queue: str, given: Mapping[str, str]) -> None:
+        """Subscribe a queue; one that is subscribed has to have what is given, and may have more.
+
+        Raises SnsError, Unavailable.
+        """
+        delivery = _changed(Delivery(), given, _IN_SUBSCRIBE)
         try:
             with as_unavailable(f"cannot read the settings of {queue!r}"):
                 is_fifo = self._spool.settings(queue).fifo
-            if is_fifo != topic.endswith(FIFO):
-                raise invalid(_WRONG_KIND[is_fifo])
+            if is_fifo and not topic.endswith(FIFO):
+                raise invalid(_FIFO_TO_STANDARD)
             if self._spool.subscribe(topic, queue, delivery, keep=True):
                 return
             now = self._spool.subscriptions(topic)
-            if queue in now and _described(now[queue]) != _described(delivery):
+            found, wanted = _compared(now.get(queue)), _compared(delivery)
+            if queue in now and any(found.get(name) != wanted.get(name) for name in given):
                 words = "Attributes Reason: Subscription already exists with different attributes"
                 raise invalid(words)
         except NoSuchQueue:
@@ -79,12 +87,12 @@ class Subscriptions(OfTopics):
     async def unsubscribe(self, ask: Ask) -> Result:
         topic, tag = subscription_of(ask.members["SubscriptionArn"])
         require(ask, "admin", topic)
-        await self._service.in_thread(self._unsubscribe, topic, tag)
+        await self._service.in_thread(self._unsubscribe, ask, topic, tag)
         return {}
 
-    def _unsubscribe(self, topic: str, tag: str) -> None:
+    def _unsubscribe(self, ask: Ask, topic: str, tag: str) -> None:
         try:
-            queue, _ = self._find(topic, tag)
+            queue, _ = self._find(ask, topic, tag)
             self._spool.unsubscribe(topic, queue)
         except (SnsError, NoSuchTopic):
             return  # it has none: that is what was asked for
@@ -93,7 +101,7 @@ class Subscriptions(OfTopics):
         arn = ask.members["SubscriptionArn"]
         topic, tag = subscription_of(arn)
         require(ask, None, topic)
-        queue, filter = await self._service.listing(self._find, topic, tag)
+        queue, filter = await self._service.listing(self._find, ask, topic, tag)
         found = {
             "SubscriptionArn": arn,
             "TopicArn": ask.options.topic_arn(topic),
@@ -110,10 +118,12 @@ class Subscriptions(OfTopics):
         topic, tag = subscription_of(ask.members["SubscriptionArn"])
         require(ask, "admin", topic)
         given = {ask.members["AttributeName"]: ask.get("AttributeValue", "")}
-        await self._service.in_thread(self._change, topic, tag, given)
+        queue, _ = await self._service.listing(self._find, ask, topic, tag)
+        self._check_redrive(ask, queue, given)
+        await self._service.in_thread(self._change, ask, topic, tag, given)
         return {}
 
-    def _change(self, topic: str, tag: str, given: Mapping[str, str]) -> None:
+    def _change(self, ask: Ask, topic: str, tag: str, given: Mapping[str, str]) -> None:
         def change(now: Filter | None) -> Filter:
             if now is None:
                 now = Delivery(raw=True)  # as touch has made it
@@ -121,37 +131,64 @@ class Subscriptions(OfTopics):
                 raise invalid("SubscriptionArn Reason: It has a filter of another dialect")
             return _changed(now, given)
 
-        queue, _ = self._find(topic, tag)
+        queue, _ = self._find(ask, topic, tag)
         if not change_filter(self._spool.context, topic, queue, change):
             raise no_such_subscription()
+
+    def _check_redrive(
+        self, ask: Ask, queue: str, given: Mapping[str, str], before: str = ""
+    ) -> None:
+        """Make sure that a redrive policy names a queue that takes what a queue cannot get.
+
+        Raises SnsError, SqsError, Unavailable.
+        """
+        if not given.get(REDRIVE):
+            return
+        try:
+            arn = json.loads(given[REDRIVE])["deadLetterTargetArn"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise invalid(f"{before}{REDRIVE}: failed to parse JSON.") from None
+        try:
+            target = queue_of_arn(str(arn), REDRIVE)
+        except SqsError:
+            raise invalid(f"{before}{REDRIVE}: deadLetterTargetArn is an invalid arn") from None
+        # Else an admin of one topic could put messages into any queue.
+        ask.require("admin", target)
+        if not is_visible(target) or not self._spool.has_queue(target):
+            raise invalid(f"{before}{REDRIVE}: the dead-letter queue does not exist")
+        is_there = self._spool.has_queue(queue)
+        is_fifo = self._spool.settings(queue).fifo if is_there else queue.endswith(FIFO)
+        if self._spool.settings(target).fifo != is_fifo:
+            raise invalid(f"{before}{REDRIVE}: {_WRONG_DEAD_LETTERS[is_fifo]}")
 
     async def list_of_topic(self, ask: Ask) -> Result:
         topic = topic_of(ask.members["TopicArn"])
         require(ask, None, topic)
         self.topic(topic)
-        pairs = await self._service.listing(lambda: list(self._pairs([topic])))
+        pairs = await self._service.listing(lambda: list(self._pairs(ask, [topic])))
         return _listed(ask, pairs)
 
     async def list_all(self, ask: Ask) -> Result:
         visible = ask.identity.visible_topics
         names = await self._service.names(ask.call, self._spool.topics, visible)
-        pairs = await self._service.listing(lambda: list(self._pairs(filter(is_name, names))))
+        pairs = await self._service.listing(lambda: list(self._pairs(ask, filter(is_name, names))))
         return _listed(ask, pairs)
 
-    def _pairs(self, topics: Iterator[str] | list[str]) -> Iterator[tuple[str, str]]:
+    def _pairs(self, ask: Ask, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
         for topic in topics:
             try:
-                found = self._spool.subscriptions(topic)
+                found = seen_of(ask.identity, self._spool.context.topics.filters(topic))
             except NoSuchTopic:
                 continue
             for queue in found:
                 if log_of(queue) is None and is_visible(queue):
                     yield topic, queue
 
-    def _find(self, topic: str, tag: str) -> tuple[str, Filter | None]:
-        """A queue that is subscribed, and its filter. Raises SnsError."""
+    def _find(self, ask: Ask, topic: str, tag: str) -> tuple[str, Filter | None]:
+        """A queue that is subscribed, of which the sender may know, and its filter. SnsError."""
         try:
-            for queue, filter in self._spool.subscriptions(topic).items():
+            found = seen_of(ask.identity, self._spool.context.topics.filters(topic))
+            for queue, filter in found.items():
                 if log_of(queue) is None and is_tagged(tag, topic, queue):
                     return queue, filter
         except NoSuchTopic:
@@ -159,11 +196,25 @@ class Subscriptions(OfTopics):
         raise no_such_subscription()
 
 
-_WRONG_KIND = {
-    True: "Invalid parameter: Endpoint Reason: FIFO SQS Queues can not be subscribed to standard"
-    " SNS topics",  # said twice, as there
-    False: "Invalid parameter: Endpoint Reason: Please use FIFO SQS queue",
+_IN_SUBSCRIBE = "Attributes Reason: "
+_FIFO_TO_STANDARD = (
+    "Invalid parameter: Endpoint Reason: FIFO SQS Queues can not be subscribed to standard SNS"
+    " topics"  # said twice, as there
+)
+_WRONG_DEAD_LETTERS = {
+    True: "must use a FIFO queue as DLQ for a FIFO Subscription to a FIFO Topic.",
+    False: "must use a standard queue as DLQ for a standard subscription.",
 }
+# What SNS delivers to beside queues.
+_OTHERS = ("application", "email", "email-json", "firehose", "http", "https", "lambda", "sms")
+
+
+def _check_protocol(protocol: str) -> None:
+    """Raises SnsError for anything but queues."""
+    if protocol in _OTHERS:
+        raise invalid(f"fsmq does not support the protocol {protocol}: it delivers to queues (sqs)")
+    if protocol != "sqs":
+        raise invalid(f"Amazon SNS does not support this protocol string: {protocol[:100]}")
 
 
 def _endpoint(arn: str) -> str:
@@ -176,40 +227,51 @@ def _endpoint(arn: str) -> str:
     return queue
 
 
-def _changed(now: Delivery, given: Mapping[str, str]) -> Delivery:
-    """A subscription with other attributes. Raises SnsError."""
+def _compared(filter: Filter | None) -> dict[str, Any]:
+    """The attributes of a subscription as values: it does not matter how an object is written."""
+    if not isinstance(filter, Delivery):
+        policy = None if filter is None else filter.policy
+        return {_RAW: True, _SCOPE: SCOPES[0], _POLICY: policy}
+    kept = {name: as_object(text) for name, text in filter.kept.items()}
+    return {_RAW: filter.raw, _SCOPE: filter.scope, _POLICY: filter.policy, **kept}
+
+
+def _changed(now: Delivery, given: Mapping[str, str], before: str = "") -> Delivery:
+    """A subscription with other attributes; ``before``: how errors begin. Raises SnsError."""
     raw, scope, kept = now.raw, now.scope, dict(now.kept)
     text = None if now.sns is None else now.sns.text
     for name, value in given.items():
         if name == _RAW:
             if value.lower() not in _FLAGS:
-                raise invalid(f"Attributes Reason: {_RAW}: Invalid value [{value[:50]}].")
+                words = f"{_RAW}: Invalid value [{value[:50]}]. Must be true or false."
+                raise invalid(before + words)
             raw = _FLAGS[value.lower()]
         elif name == _SCOPE:
-            scope = _scope(value)
+            scope = _scope(value, before)
         elif name == _POLICY:
             text = value if value.strip() not in ("", "{}") else None
         elif name in _KEPT:
-            kept = _with(kept, name, value)
+            kept = _with(kept, name, value, before)
         else:
             raise invalid("AttributeName")
     try:
-        policy = None if text is None else Policy(text, scope)
+        # What it has stays in force as it stands; only another policy is checked as a new one.
+        policy = None if text is None else Policy(text, scope, is_new=_POLICY in given)
     except InvalidValue as error:
-        raise invalid(f"{_POLICY}: {error.problem}") from None
+        named = "" if error.field == _SCOPE else f"{_POLICY}: "
+        raise invalid(f"{before}{named}{error.problem}") from None
     return Delivery(policy, scope=scope, raw=raw, kept=kept)
 
 
-def _scope(value: str) -> Scope:
+def _scope(value: str, before: str) -> Scope:
     for scope in SCOPES:
         if value == scope:
             return scope
-    raise invalid(
-        f"{_SCOPE}: Invalid value [{value[:50]}]. Please use either {' or '.join(SCOPES)}"
-    )
+    accepted = " or ".join(reversed(SCOPES))
+    raise invalid(f"{before}{_SCOPE}: Invalid value [{value[:50]}]. Please use either {accepted}")
 
 
-def _with(kept: dict[str, str], name: str, value: str) -> dict[str, str]:
+def _with(kept: dict[str, str], name: str, value: str, before: str) -> dict[str, str]:
     if not value:
         return {one: text for one, text in kept.items() if one != name}
     try:
@@ -217,7 +279,7 @@ def _with(kept: dict[str, str], name: str, value: str) -> dict[str, str]:
     except (ValueError, RecursionError):
         is_object = False
     if not is_object or len(value) > 4096:
-        raise invalid(f"{name}: failed to parse JSON.")
+        raise invalid(f"{before}{name}: failed to parse JSON.")
     return {**kept, name: value}
 
 

@@ -11,12 +11,14 @@ from fsmq.spool.errors import NoSuchTopic
 from fsmq.spool.layout.topics import log_of
 from fsmq.spool.verbs.subscribing import describe_topic
 
+from ...guard.sight import seen_of
 from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError
+from ..flags import in_small_letters
 from ..queue_attributes import MAX_MESSAGE_BYTES
-from ..tags import check_tags
+from ..tags import MAX_TAGS, check_tags
 from .arns import FIFO, is_name, require, topic_of
-from .faults import invalid, no_such_topic
+from .faults import SnsError, invalid, no_such_topic
 
 PAGE = 100
 CONTENT_BASED = "ContentBasedDeduplication"
@@ -30,10 +32,6 @@ _TEXTS = (
 )
 _SIZE = re.compile(r"[0-9]{4,7}")
 _MAX_TEXT = 4096
-_FIFO_RULE = (
-    "Fifo Topic names must end with .fifo and must be made up of only uppercase and lowercase ASCII"
-    " letters, numbers, underscores, and hyphens, and must be between 1 and 256 characters long."
-)
 
 
 class Topic(NamedTuple):
@@ -88,16 +86,18 @@ class Topics(OfTopics):
         if not is_name(name):
             raise invalid("Topic Name")
         require(ask, "admin", name)
-        given = dict(ask.get("Attributes", {}))
+        given = in_small_letters(ask.get("Attributes", {}))
         if (given.pop(_FIFO_TOPIC, "false") == "true") != name.endswith(FIFO):
-            raise invalid("Topic Name" if name.endswith(FIFO) else _FIFO_RULE)
+            raise invalid("Topic Name")
         for attribute, value in given.items():
             _check(attribute, value, name.endswith(FIFO))
         wanted = Topic(name, given, _checked_tags(ask))
-        await self._service.in_thread(self._create, wanted, "Tags" in ask.members)
+        await self._service.in_thread(self._create, wanted)
         return {"TopicArn": ask.options.topic_arn(name)}
 
-    def _create(self, wanted: Topic, has_tags: bool) -> None:
+    def _create(self, wanted: Topic) -> None:
+        """Create a topic; one that is there has to have what is given, and may have more."""
+
         def change(about: Mapping[str, Any]) -> Mapping[str, Any]:
             if not about:
                 return wanted.kept()
@@ -106,7 +106,7 @@ class Topics(OfTopics):
                 if now.attributes.get(name, _DEFAULTS.get(name)) != value:
                     words = "Attributes Reason: Topic already exists with different attributes"
                     raise invalid(words)
-            if has_tags and dict(now.tags) != dict(wanted.tags):
+            if not wanted.tags.items() <= now.tags.items():
                 raise invalid("Tags Reason: Topic already exists with different tags")
             return about
 
@@ -132,8 +132,9 @@ class Topics(OfTopics):
         name = topic_of(ask.members["TopicArn"])
         require(ask, None, name)
         topic = self.topic(name)
-        subscribed = await self._service.listing(self._spool.subscriptions, name)
-        queues = [one for one in subscribed if log_of(one) is None]
+        subscribed = await self._service.listing(self._spool.context.topics.filters, name)
+        seen = seen_of(ask.identity, subscribed)
+        queues = [one for one in seen if log_of(one) is None]
         found = {
             "TopicArn": ask.options.topic_arn(name),
             "Owner": ask.options.account,
@@ -149,7 +150,8 @@ class Topics(OfTopics):
         return {"Attributes": {**found, **topic.attributes}}
 
     async def configure(self, ask: Ask) -> Result:
-        attribute, value = ask.members["AttributeName"], ask.get("AttributeValue", "")
+        given = {ask.members["AttributeName"]: ask.get("AttributeValue", "")}
+        [(attribute, value)] = in_small_letters(given).items()
 
         def change(topic: Topic) -> Topic:
             _check(attribute, value, topic.is_fifo)
@@ -168,7 +170,7 @@ class Topics(OfTopics):
         tags = _checked_tags(ask)
 
         def change(topic: Topic) -> Topic:
-            return topic._replace(tags=check_tags({**topic.tags, **tags}))
+            return topic._replace(tags=_checked_number({**topic.tags, **tags}))
 
         return await self._change(ask, "ResourceArn", change)
 
@@ -229,11 +231,21 @@ def _is_object(text: str) -> bool:
 
 
 def _checked_tags(ask: Ask) -> dict[str, str]:
-    given = {one["Key"]: one["Value"] for one in ask.get("Tags", [])}
+    tags = ask.get("Tags", [])
+    given = {one["Key"]: one["Value"] for one in tags}
+    if len(given) < len(tags):
+        raise invalid("Duplicated keys are not allowed.")
     try:
-        return dict(check_tags(given))
+        return _checked_number(dict(check_tags(given)))
     except SqsError as error:
         raise invalid(error.words) from None
+
+
+def _checked_number(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > MAX_TAGS:
+        words = "Could not complete request: tag quota of per resource exceeded"
+        raise SnsError("TagLimitExceeded", words)
+    return tags
 
 
 def _topic(name: str, about: Mapping[str, Any]) -> Topic:
@@ -247,6 +259,11 @@ def _texts(given: Any) -> dict[str, str]:
     return {name: value for name, value in given.items() if isinstance(value, str)}
 
 
+# What the policy of a topic allows its owner that nobody has set.
+_BY_DEFAULT = (
+    *("GetTopicAttributes", "SetTopicAttributes", "AddPermission", "RemovePermission"),
+    *("DeleteTopic", "Subscribe", "ListSubscriptionsByTopic", "Publish"),
+)
 _DEFAULTS: Mapping[str, str] = {CONTENT_BASED: "false", "DisplayName": ""}
 _DELIVERY = json.dumps(
     {
@@ -261,6 +278,7 @@ _DELIVERY = json.dumps(
                 "backoffFunction": "linear",
             },
             "disableSubscriptionOverrides": False,
+            "defaultRequestPolicy": {"headerContentType": "text/plain; charset=UTF-8"},
         }
     }
 )
@@ -272,7 +290,7 @@ def _policy(ask: Ask, topic: str) -> str:
         "Effect": "Allow",
         "Sid": "__default_statement_ID",
         "Principal": {"AWS": "*"},
-        "Action": ["SNS:Publish", "SNS:Subscribe"],
+        "Action": [f"SNS:{action}" for action in _BY_DEFAULT],
         "Resource": arn,
         "Condition": {"StringEquals": {"AWS:SourceOwner": ask.options.account}},
     }

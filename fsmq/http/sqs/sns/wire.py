@@ -43,6 +43,7 @@ class _Entries(Pairs):
 
 
 _TEXT = Text()
+_VALUE = Members(VALUE.members)  # one without a type is refused in words of its own
 _TAG = Members({"Key": _TEXT, "Value": _TEXT}, ["Key", "Value"])
 _TAGS = {"Tags": _Listed(_TAG)}
 _ATTRIBUTES = {"Attributes": _Entries(_TEXT)}
@@ -54,7 +55,7 @@ _MESSAGE: Mapping[str, Shape] = {
     "Message": Contents(),
     "Subject": _TEXT,
     "MessageStructure": _TEXT,
-    "MessageAttributes": _Entries(VALUE, "Name", "Value"),
+    "MessageAttributes": _Entries(_VALUE, "Name", "Value"),
     "MessageDeduplicationId": _TEXT,
     "MessageGroupId": _TEXT,
 }

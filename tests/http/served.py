@@ -1,0 +1,113 @@
+"""A server of all dialects and pages on the loop of a test, and every route that it has."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fsmq.http.dialects import DIALECTS
+from fsmq.http.guard.access import Access
+from fsmq.http.guard.keys import load
+from fsmq.http.lane.lane import Lane
+from fsmq.http.lane.request import Request
+from fsmq.http.routing.router import Router
+from fsmq.http.server import Server
+from fsmq.http.service.service import Service
+from fsmq.http.sqs.dialect import Sqs
+from fsmq.http.ui.dialect import UiOptions
+from fsmq.spool import Spool
+
+# How a request of each action of Amazon's is known, beside its members.
+SQS, SNS = "2012-11-05", "2010-03-31"
+
+
+class Route(NamedTuple):
+    """One route. open: it is for everybody."""
+
+    dialect: str
+    method: str
+    pattern: str
+    open: bool
+
+
+class Answer(NamedTuple):
+    """What came back. head: all but the status and what is another each time."""
+
+    status: int
+    head: str
+    body: bytes
+
+
+class _Counted(set[Request]):
+    """The requests of a lane that have not come whole; each is counted."""
+
+    def __init__(self, served: Served) -> None:
+        super().__init__()
+        self._served = served
+
+    def add(self, request: Request) -> None:
+        self._served._partials += 1
+        super().add(request)
+
+
+class Served:
+    """The server of a spool with a file of keys; a body may take for ever to come."""
+
+    def __init__(self, spool: Spool, keys: Path) -> None:
+        service = Service(spool, access=Access(load(keys)), read_timeout=300.0)
+        self.server = Server(service, DIALECTS, ui=UiOptions())
+        self._partials = 0
+        lane: Lane | None = self.server._lane
+        while lane is not None:
+            lane._partial = _Counted(self)
+            lane = lane.beside
+        self._socket = socket.create_server(("127.0.0.1", 0))
+
+    async def __aenter__(self) -> Served:
+        self._port = self._socket.getsockname()[1]
+        await self.server.start([self._socket])
+        return self
+
+    async def __aexit__(self, *of: object) -> None:
+        await self.server.stop(1.0)
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the lane of any dialect has waited for a body."""
+        return self._partials > 0
+
+    def routes(self) -> Iterator[Route]:
+        """Every route of every dialect but Amazon's, which has one path."""
+        for dialect in (self.server._native, *self.server._others):
+            router: Router = dialect.router
+            for method, pattern, operation in router.routes():
+                yield Route(dialect.name, method, pattern, operation.open)
+
+    def actions(self) -> Iterator[tuple[str, str]]:
+        """Every action of Amazon's: which service has it, and its name."""
+        for dialect in self.server._others:
+            if isinstance(dialect, Sqs):
+                for is_sns, name in dialect._operations:
+                    yield (SNS if is_sns else SQS), name
+
+    async def ask(self, head: str, body: bytes = b"") -> Answer:
+        """Send a head and a body on a connection of their own. The head has no end yet."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            writer.write(f"{head}Host: 127.0.0.1\r\nConnection: close\r\n\r\n".encode() + body)
+            first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            kept = "\n".join(line for line in lines if line and not line.startswith("Date:"))
+            length = re.search(r"(?m)^Content-Length: (\d+)$", kept)
+            if head.startswith("HEAD "):
+                answer = b""
+            elif length is not None:
+                answer = await reader.readexactly(int(length[1]))
+            else:
+                answer = await reader.read()  # to its end, after which the server closes
+            return Answer(int(first.split()[1]), kept, answer)
+        finally:
+            writer.close()

@@ -1,0 +1,67 @@
+"""Forms that are small to send and long to unquote hold up nobody, whoever sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from urllib.parse import urlencode
+
+import pytest
+
+from fsmq.http.sqs.dialect import MAX_FORM_BYTES
+from tests.harness.suite import Suite
+from tests.http.test_loop import HELD_S, MIB, exchange, longest, watch_over
+from tests.http.watched import Watch
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
+JSON = {"Content-Type": "application/json"}
+# A head has 128 KiB at most.
+MANY = "&".join(["a=%41"] * 20_000)
+SEND = urlencode({"Action": "SendMessage", "QueueUrl": "http://localhost/000000000000/q"})
+PUBLISH = urlencode({"Action": "Publish", "TopicArn": "arn:aws:sns:us-east-1:000000000000:t"})
+PURGE = "do=purge&sure=yes&typed=x"
+FORMS: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
+    ("a body of escapes", "POST", "/", lambda: f"{SEND}&MessageBody=" + "%41" * MIB),
+    (
+        "the longest body of escapes",
+        "POST",
+        "/000000000000/q",
+        lambda: f"{SEND}&MessageBody=" + "%c3%a9" * ((MAX_FORM_BYTES - 200) // 6),
+    ),
+    ("a body that is too long", "POST", "/", lambda: f"{SEND}&MessageBody=" + "a" * 4 * MIB),
+    ("a message of escapes", "POST", "/", lambda: f"{PUBLISH}&Message=" + "%41" * MIB),
+    ("a name of escapes", "POST", "/", lambda: f"{SEND}&" + "%41" * MIB + "=x"),
+    ("a name of dots", "POST", "/", lambda: f"{SEND}&" + "." * 4 * MIB + "=x"),
+    ("many names", "POST", "/", lambda: f"{SEND}&" + "&".join(["Tag.1.Key=%41%42"] * 9_000)),
+    ("too many names", "POST", "/", lambda: f"{SEND}&" + "&" * 3 * MIB),
+    ("a query of many names", "POST", f"/?{MANY}", lambda: SEND),
+    ("a query of escapes", "GET", "/?Action=ListQueues&x=" + "%41" * 40_000, lambda: ""),
+    ("a login", "POST", "/_ui/login", lambda: "key=" + "%41" * 300_000),
+    ("a page's form", "POST", "/_ui/q/q", lambda: f"{PURGE}&x=" + "%41" * 300_000),
+    ("an address of many names", "GET", f"/_ui/?{MANY}", lambda: ""),
+    ("a poll of many names", "GET", f"/queue/1/q/poll?{MANY}", lambda: ""),
+    ("a claim of many names", "GET", f"/q/messages?{MANY}", lambda: ""),
+)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, Watch]]:
+    for suite, watch in watch_over(tmp_path_factory.mktemp("watched")):
+        (suite.root / "queues" / "q").mkdir()
+        (suite.root / "topics" / "t").mkdir()
+        yield suite, watch
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "make"), [pytest.param(*rest, id=name) for name, *rest in FORMS]
+)
+def test_no_form_holds_up_the_loop(
+    watched: tuple[Suite, Watch], method: str, target: str, make: Callable[[], str]
+) -> None:
+    suite, watch = watched
+    body = make().encode()
+    statuses = []
+    held = longest(
+        watch, lambda: statuses.append(exchange(suite, method, target, FORM if body else {}, body))
+    )
+    assert held <= HELD_S, statuses
+    assert all(status < 500 or status == 503 for status in statuses), statuses
