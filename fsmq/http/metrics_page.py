@@ -169,10 +169,10 @@ class _Page:
                 labels = METRICS[what].labels
                 if key[0] != what or len(key) != len(labels) + 1:
                     continue
-                if self._may_tell(labels, key[-1]):
+                if self._is_visible(labels, key[-1]):
                     yield process, key, value
 
-    def _may_tell(self, labels: tuple[str, ...], value: str) -> bool:
+    def _is_visible(self, labels: tuple[str, ...], value: str) -> bool:
         """Whether a series may be told whose last label has this value."""
         match labels:
             case ("queue",):
