@@ -6,7 +6,7 @@ nobody reads does without its megabyte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from prometheus_client.core import (
@@ -29,12 +29,16 @@ from .service.surveys import ByConsumer
 
 
 class Seen(NamedTuple):
-    """What a page is made of. reports: what the processes of this host count."""
+    """What a page is made of.
+
+    reports: what the processes of this host count. schedules: on what rights on each are asked for.
+    """
 
     reports: list[Report]
     surveyed: dict[str, Overview]
     behind: ByConsumer
     logs: dict[str, LogOverview]
+    schedules: Mapping[str, str]
     left: Left | None
     now: float
 
@@ -42,7 +46,7 @@ class Seen(NamedTuple):
 def render(seen: Seen, may_see: Callable[[str], bool], accepted: str) -> tuple[bytes, str]:
     """The page in the format that an Accept header asks for, and its media type.
 
-    may_see: which queues it may name.
+    may_see: what it may name, by the names on which rights are granted.
     """
     encode, kind = choose_encoder(accepted)
     return encode(_Page(seen, may_see)), kind
@@ -52,7 +56,8 @@ class _Page:
     """The metrics as a registry of the official library, which writes them."""
 
     def __init__(self, seen: Seen, may_see: Callable[[str], bool]) -> None:
-        reports, self._surveyed, self._behind, self._logs, self._left, self._now = seen
+        reports, self._surveyed, self._behind, self._logs, *_ = seen
+        self._schedules, self._left, self._now = seen.schedules, seen.left, seen.now
         self._processes = _by_process(reports)
         self._may_see = may_see
 
@@ -164,9 +169,19 @@ class _Page:
                 labels = METRICS[what].labels
                 if key[0] != what or len(key) != len(labels) + 1:
                     continue
-                of = access.log(key[-1]) if labels == ("log",) else key[-1]
-                if labels not in (("queue",), ("log",)) or self._may_see(of):
+                if self._is_visible(labels, key[-1]):
                     yield process, key, value
+
+    def _is_visible(self, labels: tuple[str, ...], value: str) -> bool:
+        """Whether a series may be told whose last label has this value."""
+        match labels:
+            case ("queue",):
+                return self._may_see(value)
+            case ("log",):
+                return self._may_see(access.log(value))
+            case ("schedule",):
+                return self._may_see(self._schedules.get(value, access.schedule(value)))
+        return True
 
 
 def _buckets(bounds: tuple[float, ...], cells: list[float]) -> list[tuple[str, float]]:

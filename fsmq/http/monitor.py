@@ -16,6 +16,7 @@ from fsmq.spool.records.reports import Report
 from .answers import json_answer
 from .connection.pieces import Pieces
 from .describe import Answer, Operation, json_object, text
+from .guard.sight import ruled_by
 from .problem_answers import keyed, problems
 from .routing import needs
 from .routing.bodies import split
@@ -73,7 +74,8 @@ class Monitor:
             from .metrics_page import Seen, render  # which is large, and may never be asked for
 
             now = self._spool.context.clock()
-            seen = Seen(self._of_host(), surveyed, behind, logs, self._left(), now)
+            schedules = {one.name: ruled_by(one) for one in self._spool.schedules()}
+            seen = Seen(self._of_host(), surveyed, behind, logs, schedules, self._left(), now)
             return render(seen, identity.may_see, accepted)
 
         body, kind = await self._service.listing(page)

@@ -22,8 +22,10 @@ from urllib.parse import urlencode
 from fsmq.http.emodb import references
 from fsmq.spool import Spool
 from fsmq.spool.moves.order import DONE, OPEN, Move
+from fsmq.spool.schedules.putting import Putter
+from fsmq.spool.schedules.schedule_files import ScheduleFiles
 from fsmq.spool.verbs.dedup import read_side, write_side
-from tests.harness.suite import eventually_on_loop
+from tests.harness.suite import eventually, eventually_on_loop
 from tests.http.inside import alike
 from tests.http.keyfile import add_key
 from tests.http.served import SNS, SQS, Answer, Route, Served
@@ -255,10 +257,26 @@ def bury(spool: Spool, source: str, name: str) -> None:
     claimed.bury("a reason of its own")
 
 
+def _tick(spool: Spool, schedule: str, queue: str) -> None:
+    """Define a schedule, and put its first message."""
+    spool.schedule(schedule).define("* * * * * *", queue, "x")
+    putter = Putter(spool.context, ScheduleFiles(spool.context), spool.depths)
+
+    def has_put() -> bool:
+        done = putter.put_due(schedule)
+        return done is not None and done.put > 0
+
+    eventually(has_put)
+    spool.schedule(schedule).configure(paused=True, cron="@daily")
+
+
 def make(spool: Spool) -> World:
     """What both tenants have, and their ties."""
-    for queue in ("aaa-q", "bbb-q"):
+    for tenant in ("aaa", "bbb"):
+        queue = f"{tenant}-q"
         spool.create_queue(queue, index=True)
+        _tick(spool, f"{tenant}-s", queue)
+        spool.queue(queue).purge()  # whose ids would be other ones in each world
         spool.queue(queue).put(b"x", id="m1")
     for queue in ("aaa-src", "bbb-src", "aaa-dead", "bbb-dead", "aaa-alone"):
         spool.create_queue(queue)
@@ -274,7 +292,6 @@ def make(spool: Spool) -> World:
         log = spool.log(f"{tenant}-l", create=True)
         log.publish(b"x")
         log.channel(f"{tenant}-c").create(from_="first")
-        spool.schedule(f"{tenant}-s").define("@daily", f"{tenant}-q", "x")
     spool.log("aaa-l").channel("bbb-c").create(from_="first")
     for subscriber in ("aaa-q", "bbb-q", "logs/bbb-l", "logs/aaa-l"):
         for topic in ("aaa-t", "bbb-t"):
@@ -541,6 +558,8 @@ async def test_no_byte_tells_what_another_tenant_has(tmp_path: Path) -> None:
         assert {*_NAME.findall(answer.body.decode())} <= {*_NAME.findall(name)}, (name, answer)
         if route.endswith(OF_PROCESSES):
             assert answer.status == other.status
+            if name.startswith("GET /_metrics"):
+                assert b'schedule="aaa-s"' in answer.body
         elif route == TAKEN and "/bbb-s?" in name:
             assert answer.status == 403
         elif answer != other:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from ..routing import form
+from ..routing.form_reader import pairs
 from .errors import BadParameter, IllegalArgument, NotAcceptable, NotConsumable
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Query:
         self._values: dict[str, str] = {}
         self._repeated: set[str] = set()
         try:
-            given = form.pairs(raw_query, _MAX_PARAMETERS, "replace")
+            given = list(pairs(raw_query, _MAX_PARAMETERS))
         except ValueError:
             raise BadParameter(f"there are more than {_MAX_PARAMETERS} parameters") from None
         for name, value in given:

@@ -21,7 +21,7 @@ from ..lane.lane import Reader
 from ..problems import NotFound
 from ..routing import needs
 from ..routing.call import Call
-from ..routing.form import work_of
+from ..routing.form_reader import work_of
 from ..routing.router import Endpoint
 from ..service.service import Service
 from . import protocol

@@ -16,7 +16,7 @@ from aiohttp.web import Response
 from fsmq.spool.layout.uuids import uuid7
 
 from ..problems import UnreadableBody
-from ..routing import form
+from ..routing.form_reader import pairs
 from . import shapes
 from .errors import SqsError
 
@@ -80,9 +80,7 @@ def read_form(query: str, body: bytes) -> dict[str, Any]:
     Raises UnreadableBody.
     """
     try:
-        return shapes.tree(
-            [*form.pairs(body.decode(), _MAX_PARAMETERS), *form.pairs(query, _MAX_PARAMETERS)]
-        )
+        return shapes.tree([*_pairs(body.decode()), *_pairs(query)])
     except (ValueError, UnicodeDecodeError):
         raise UnreadableBody("the body is no form in UTF-8, or has too many parameters") from None
 
@@ -102,6 +100,10 @@ def read_query(given: dict[str, Any], path_queue: str | None, method: str) -> As
     if path_queue is not None:
         given.setdefault("QueueUrl", path_queue)
     return Asked(action, shape.of_query("", given))
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    return pairs(text, _MAX_PARAMETERS, errors="strict")
 
 
 # -- answers ---------------------------------------------------------------------------------------

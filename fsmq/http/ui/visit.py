@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any
@@ -20,7 +20,7 @@ from ..guard.access import Identity
 from ..guard.keys import Right
 from ..problems import Forbidden, UnreadableBody
 from ..routing.call import Call
-from ..routing.form import pairs, work_of
+from ..routing.form_reader import pairs, work_of
 from ..service.service import Service
 from .forms import PLAIN, WITH_FILES, Fields, plain, with_files
 from .rendering import Rendering
@@ -275,10 +275,9 @@ class Visit:
             files = kind == WITH_FILES
             limit = FORM_BYTES + (self.spool.context.max_message_bytes if files else 0)
             body = await self.call.body(limit, self.service.read_timeout)
-            if files:
-                self._fields = await self.service.beside(len(body), with_files, body, given)
-            else:
-                self._fields = await self.service.beside(work_of(body), plain, body)
+            read = partial(with_files, body, given) if files else partial(plain, body)
+            work = len(body) if files else work_of(body)
+            self._fields = await self.service.beside(work, read)
         return self._fields
 
     def number(self, name: str, default: int, most: int) -> int:
@@ -306,7 +305,7 @@ class Visit:
         return self._rendering.answer("", HTTPStatus.SEE_OTHER, {hdrs.LOCATION: address})
 
 
-def _parameters(query: str) -> list[tuple[str, str]]:
+def _parameters(query: str) -> Iterator[tuple[str, str]]:
     """The first parameters of an address: no page writes more of them."""
     first = "&".join(query.split("&", _MOST_PARAMETERS)[:_MOST_PARAMETERS])
     return pairs(first, _MOST_PARAMETERS, "surrogateescape")
