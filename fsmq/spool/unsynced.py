@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from .context import Context, Pending
 from .layout.claim_names import Renewal, check_claim
@@ -68,7 +69,15 @@ class Unsynced:
         if to is None:
             to = self.context.topics.subscriptions(topic)
         return publishing.publish(
-            self.context, self.depths, to, message, settings, self.to_log, forms, batch
+            self.context,
+            self.depths,
+            to,
+            message,
+            settings,
+            self.to_log,
+            forms,
+            batch,
+            partial(self.context.topics.takes, topic, message),
         )
 
     def dedup_send(
