@@ -69,7 +69,7 @@ def put(
     batch: that of other puts, to share a sync with them. Abandon all of them, or none.
     still: asked behind the last look at the queue, before the messages are shown: if it is False,
         the queue counts as one that was deleted.
-    stands: asked when it fails: if it is True, nothing is taken back, and who recovers what dead
+    stands: asked when it fails: if it is True, nothing is removed, and who recovers what dead
         puts have left shows it.
 
     Raises:
@@ -188,7 +188,7 @@ class Staging:
             for staged in self._written:
                 self._show_or_collapse(staged)
         except NoSuchQueue:
-            self._take_back()
+            self._remove_written()
             raise
         except BaseException as error:
             self.abandon()
@@ -209,13 +209,13 @@ class Staging:
     def abandon(self) -> None:
         """Remove what was written, unless it stands."""
         if not self._stands():
-            self._take_back()
+            self._remove_written()
             return
         self.work.close()
         self._free({_bare(staged.draft) for staged in self._written})
         self._end_number(is_over=False)
 
-    def _take_back(self) -> None:
+    def _remove_written(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""
         self.work.close()
         unfinished = set()
