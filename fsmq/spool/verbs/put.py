@@ -33,7 +33,7 @@ from ..layout.tree import Tree
 from ..records.journal import Details
 from ..views.counts import Depths
 from .draft import drafts
-from .removal import remove_known
+from .remove_known import remove_known
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000
@@ -226,7 +226,7 @@ class Staging:
                     unfinished.add(_bare(draft))  # it may be what a crash has left
                 elif not self._tree.unlink(staged.path) and staged.inode:
                     self._undo(draft, staged.inode)
-            except OSError:
+            except (OSError, Unavailable):
                 unfinished.add(_bare(draft))
         self._free(unfinished)
         self._end_number(is_over=not unfinished)

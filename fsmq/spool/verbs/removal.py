@@ -53,13 +53,9 @@ from ..layout.transitions import (
 )
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
-from .latch import IsWanted, pin
+from .latch import IsWanted
+from .remove_known import ATTEMPTS, ROUNDS, remove_known
 
-# The folder in which most messages are when they are acknowledged comes first. A message may move
-# between two tries, so the folders that it can reach from those already tried are tried again.
-_ATTEMPTS = (REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, REMOVE_DELAY, REMOVE_READY)
-# How often to try again for a message that exists: it may not be reported gone.
-_ROUNDS = 20
 PROGRESS_STEP = 1000
 # Up to this many ready messages are removed one by one as quickly as all at once.
 _FEW = 1000
@@ -110,8 +106,8 @@ def remove(
 def remove_one(context: Context, queue: str, message_id: str) -> bool:
     """Remove a message wherever it is; False if it is nowhere. Raises Unavailable, OSError."""
     tree = context.tree
-    for _ in range(_ROUNDS):
-        if remove_from(tree, _ATTEMPTS, queue, message_id):
+    for _ in range(ROUNDS):
+        if remove_from(tree, ATTEMPTS, queue, message_id):
             return True
         # A network filesystem may have renamed it and yet answered ENOENT, if its server restarted.
         if tree.network and tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None:
@@ -143,30 +139,6 @@ def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_
         for how in attempts
         if how.source is not State.READY or tree.has_queue(queue)
     )
-
-
-def remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWanted) -> bool:
-    """Remove a message, and no other one of its id; False if it is not there. Raises OSError."""
-    if _remove_known(context, queue, message_id, is_wanted):
-        return True
-    # An earlier try may have taken it away and died.
-    return bring_back_one(context.tree, queue, message_id, context.clock()) and _remove_known(
-        context, queue, message_id, is_wanted
-    )
-
-
-def _remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWanted) -> bool:
-    for attempt in _ATTEMPTS:
-        pinned = pin(context, context.tree.path(attempt.source, queue, message_id))
-        if pinned is None:
-            continue
-        try:
-            is_it = is_wanted(context, pinned.fd, pinned.found)
-            if is_it and pinned.move(context, attempt, queue, message_id) is not None:
-                return True
-        finally:
-            pinned.close()
-    return False
 
 
 def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[int]:
