@@ -26,12 +26,20 @@ ToLog = Callable[[str, NewMessage], Callable[[], int]]
 """Checks whether a log takes a message; what it returns publishes it, and gives its offset."""
 
 
+Passes = Callable[[Filter | None], bool]
+"""Whether a filter lets a message pass."""
+
+
 class Copies(NamedTuple):
-    """A message, who takes it, and what those queues get that get it in another form."""
+    """A message, who takes it, and what those queues get that get it in another form.
+
+    passes: which filters it passes; None: by its attributes and its body.
+    """
 
     message: NewMessage
     to: Mapping[str, Filter | None]
     forms: Mapping[str, NewMessage]
+    passes: Passes | None = None
 
 
 def publish(
