@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from .context import Context, Pending
 from .layout.claim_names import Renewal, check_claim
@@ -25,7 +26,7 @@ from .verbs import (
 from .verbs import claim as claims
 from .verbs import publish as publishing
 from .verbs import renew_at_least as renewals
-from .verbs.publish import ToLog
+from .verbs.publish import Passes, ToLog
 from .verbs.put import Batch
 from .verbs.remove_if import Acked
 from .verbs.upsert import Stored
@@ -62,13 +63,26 @@ class Unsynced:
         settings: Mapping[str, QueueSettings] | None = None,
         forms: Mapping[str, NewMessage] | None = None,
         batch: Batch | None = None,
+        passes: Passes | None = None,
     ) -> Pending[dict[str, str]]:
         """``to`` and ``settings``: the topic's subscriptions and those of their queues, if they
-        have just been read."""
+        have just been read. ``passes``: which filters it passes, if these say otherwise."""
+
+        def passes_itself(filter: Filter | None) -> bool:
+            return filter is None or filter.matches(message.attributes, message.body)
+
         if to is None:
             to = self.context.topics.subscriptions(topic)
         return publishing.publish(
-            self.context, self.depths, to, message, settings, self.to_log, forms, batch
+            self.context,
+            self.depths,
+            to,
+            message,
+            settings,
+            self.to_log,
+            forms,
+            batch,
+            partial(self.context.topics.takes, topic, passes or passes_itself),
         )
 
     def dedup_send(

@@ -17,7 +17,7 @@ from fsmq.spool.layout.steps import FEW, LARGE_BYTES
 from fsmq.spool.layout.topics import log_of
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
-from fsmq.spool.verbs.publish import Copies
+from fsmq.spool.verbs.publish import Copies, Passes
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 from fsmq.spool.verbs.remove_if import Acked
@@ -187,7 +187,7 @@ class Service(Runner):
                     self.logs.published(log, 1)
 
     def _publish_copies(self, topic: str, copies: Copies, batch: Batch) -> Pending[dict[str, str]]:
-        return self._publish(topic, copies.message, copies.to, copies.forms, batch)
+        return self._publish(topic, copies.message, copies.to, copies.forms, batch, copies.passes)
 
     def _publish(
         self,
@@ -196,6 +196,7 @@ class Service(Runner):
         to: Mapping[str, Filter | None] | None = None,
         forms: Mapping[str, NewMessage] | None = None,
         batch: Batch | None = None,
+        passes: Passes | None = None,
     ) -> Pending[dict[str, str]]:
         spool = self.spool
         if to is None:
@@ -203,7 +204,7 @@ class Service(Runner):
         with as_unavailable(f"cannot read the settings of the queues of {topic!r}"):
             queues = [subscriber for subscriber in to if log_of(subscriber) is None]
             settings = {queue: spool.context.settings.get(queue) for queue in queues}
-        return spool.unsynced.publish(topic, message, to, settings, forms, batch)
+        return spool.unsynced.publish(topic, message, to, settings, forms, batch, passes)
 
     async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:
         """Remove messages; tells for each id whether it was there.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -169,6 +169,15 @@ class Topics:
                 filter = self._filter(listing, topic, _LOG_ENTRY + log, found)
                 result[subscriber_of(log)] = filter
         return result
+
+    def takes(self, topic: str, passes: Callable[[Filter | None], bool], subscriber: str) -> bool:
+        """Whether a subscription stands now, and its filter lets something pass. OSError."""
+        path = self.entry(topic, subscriber)
+        found = self._tree.look(path)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return False
+        listing = self._known.get(topic) or _Listing((0, 0), 0.0, [], [])
+        return passes(self._filter(listing, topic, path.rpartition("/")[2], found))
 
     def has_subscriber(self, subscriber: str) -> bool:
         """Whether a queue or a log exists."""

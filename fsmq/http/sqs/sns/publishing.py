@@ -125,21 +125,22 @@ class Publishing(OfTopics):
         candidates, body = publication.candidates, plain.body
         takers: dict[str, None] = {}
         forms: dict[str, NewMessage] = {}
-        for queue, filter in to.items():
+
+        def passes(filter: Filter | None) -> bool:
             if isinstance(filter, Delivery):
-                if not filter.takes(candidates, body):
-                    continue
-                is_raw = filter.raw
-            else:
-                if filter is not None and not filter.matches(plain.attributes, body):
-                    continue
-                is_raw = True
+                return filter.takes(candidates, body)
+            return filter is None or filter.matches(plain.attributes, body)
+
+        for queue, filter in to.items():
+            if not passes(filter):
+                continue
+            is_raw = not isinstance(filter, Delivery) or filter.raw
             if log_of(queue) is None:
                 if is_raw and len(publication.attributes) > _MAX_RAW_ATTRIBUTES:
                     continue
                 forms[queue] = _copy(ask, topic, publication, queue, is_raw, plain)
             takers[queue] = None
-        return Copies(plain, takers, forms)
+        return Copies(plain, takers, forms, passes)
 
 
 def _plain(publication: _Publication) -> NewMessage:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic, as_unavailable
+from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic
 from fsmq.spool.layout.deliveries import Delivery
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.policies import SCOPES, Policy, Scope
+from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.topics import log_of
-from fsmq.spool.verbs.subscribing import change_filter
+from fsmq.spool.verbs.subscribing import change_filter, subscribe
 
 from ..ask import Action, Ask, Result
 from ..errors import SqsError
@@ -60,12 +61,12 @@ class Subscriptions(OfTopics):
         return {"SubscriptionArn": subscription_arn(ask.options, topic, queue)}
 
     def _subscribe(self, topic: str, queue: str, delivery: Delivery) -> None:
+        def check(settings: QueueSettings) -> None:
+            if settings.fifo != topic.endswith(FIFO):
+                raise invalid(_WRONG_KIND[settings.fifo])
+
         try:
-            with as_unavailable(f"cannot read the settings of {queue!r}"):
-                is_fifo = self._spool.settings(queue).fifo
-            if is_fifo != topic.endswith(FIFO):
-                raise invalid(_WRONG_KIND[is_fifo])
-            if self._spool.subscribe(topic, queue, delivery, keep=True):
+            if subscribe(self._spool.context, topic, queue, delivery, keep=True, check=check):
                 return
             now = self._spool.subscriptions(topic)
             if queue in now and _described(now[queue]) != _described(delivery):
