@@ -20,6 +20,7 @@ from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.log.once import publish_once
+from fsmq.spool.records import peers
 from tests.harness.calls import seen as watched
 from tests.spool.helpers import Clock
 
@@ -210,3 +211,15 @@ def test_a_mover_does_it(root: Path) -> None:
         hold(spool, SHARED[0]).unlock()
         spool.deliver()
         assert config(root) == []
+
+
+def test_zones_that_have_no_consumer_any_more_are_forgotten(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers.beat_zone(spool.tree, "east")
+    spool.deliver()
+    peers.forget_zones(spool.tree)
+    assert os.listdir(root / "peers") == [".zone@east"]
+    monkeypatch.setattr(peers, "_FORGOTTEN_S", 0.0)
+    peers.forget_zones(spool.tree)
+    assert os.listdir(root / "peers") == []

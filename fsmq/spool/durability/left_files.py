@@ -14,13 +14,13 @@ from functools import partial
 
 from ..layout.filesystem import is_older
 from ..layout.names import UUID7, claims_name, is_queue, limits_name, sends_name
-from ..layout.transitions import CONFIG, LOGS, MOVES, SCHEDULES, TOPICS
+from ..layout.transitions import CONFIG, CONSUMERS, LOGS, MOVES, SCHEDULES, TOPICS
 from ..layout.tree import Tree
 from .locks import free_lock
 
 EVERY_S = 300.0
 # Where small files are replaced; elsewhere who looks after the folder removes its drafts, too.
-_WITH_DRAFTS = (CONFIG, SCHEDULES, MOVES, TOPICS, LOGS)
+_WITH_DRAFTS = (CONFIG, SCHEDULES, MOVES, CONSUMERS, TOPICS, LOGS)
 # A program that is stopped for longer is told that its change was not made.
 _OLD_S = 3600.0
 _draft = re.compile(rf"\.{UUID7}\.tmp")

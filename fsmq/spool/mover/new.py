@@ -23,6 +23,7 @@ from ..layout.throttle import Throttle
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..layout.unclaimed import is_delayed
 from ..records.journal import Details
+from ..records.peers import forget_zones
 from ..staging.abandoned import Abandoned
 from ..verbs.creation import finish_for_dead
 from ..verbs.latch import move_back
@@ -159,6 +160,7 @@ class FromNew:
     def _remove_left(self, now: float) -> float:
         """Remove small files that programs which died have left."""
         remove_left_files(self._tree, partial(finish_for_dead, self._context))
+        forget_zones(self._tree)
         return LEFT_EVERY_S
 
     def _finish(self, now: float) -> float:
