@@ -240,6 +240,29 @@ def closing_lock(spool: Spool, message_id: str) -> Iterator[None]:
     held.free()
 
 
+def test_a_file_that_did_not_come_keeps_its_job(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a network's answer says once that it is not there."""
+    rename = spool.tree.rename
+    refuses = {"new/jobs:one": 1, "new/jobs:two": 10_000}
+
+    def miss(source: str, target: str, **how: bool) -> bool:
+        refuses[target] = refuses.get(target, 0) - 1
+        return refuses[target] < 0 and rename(source, target, **how)
+
+    monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.1)
+    monkeypatch.setattr(spool.tree, "rename", miss)
+    first = Job("first")
+    commit(spool, first, [write(spool, first, [NewMessage(b"1", id="one")])])
+    second = Job("second")
+    with pytest.raises(Unavailable, match="is committed, and the mover will bring it forward"):
+        commit(spool, second, [write(spool, second, [NewMessage(b"2", id="two")])])
+    with Spool(root, sync="none", clock=clock) as mover:
+        mover.deliver()
+    assert bodies(jobs) == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("create", [False, True])
 def test_a_queue_that_was_made_anew_as_a_fifo_queue_fails_the_job(
     root: Path, spool: Spool, jobs: Queue, create: bool

@@ -173,7 +173,15 @@ class Forward:
         for part, names in self._chunks:
             _Chunk(self, part, names).run()
             return len(names)
+        self._look_back()
         return 0
+
+    def _look_back(self) -> None:
+        """See that all have gone: what a rename says of one that has not does not count."""
+        for part in self._manifest.parts:
+            left = filter(split_entry, self._tree.names(f"{self._folder}/{part}"))
+            if self._problem is None and (name := next(left, None)) is not None:
+                self._problem = Unavailable(f"{name!r} of job {self._job.name!r} has not come")
 
     def _all_chunks(self) -> Iterator[tuple[str, list[str]]]:
         for part in self._manifest.parts:
