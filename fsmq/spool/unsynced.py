@@ -146,6 +146,9 @@ class Unsynced:
     def upsert(self, queue: str, messages: Sequence[NewMessage]) -> Pending[Stored]:
         return upsert.upsert(self.context, self.depths, queue, messages)
 
+    def upsert_each(self, messages: Mapping[str, Sequence[NewMessage]]) -> list[Pending[Stored]]:
+        return upsert.upsert_each(self.context, self.depths, messages)
+
     def postpone(
         self, queue: str, given_id: str, delay: float, attributes: Mapping[str, str]
     ) -> Pending[Stored] | None:
