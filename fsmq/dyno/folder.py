@@ -7,11 +7,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from fsmq.spool import Message, NewMessage, NoSuchQueue, Spool
-from fsmq.spool.context import Pending, join
+from fsmq.spool.context import join
 from fsmq.spool.durability.settings_lock import MOVES, settings_held
 from fsmq.spool.errors import as_unavailable
 from fsmq.spool.records import peers
-from fsmq.spool.verbs.upsert import Stored
 
 from .place import Sizes
 
@@ -51,14 +50,7 @@ class Folder:
 
     def upsert(self, messages: Mapping[str, Sequence[NewMessage]]) -> None:
         """One sync for all shards; a second one where ids are taken from messages that stand."""
-        pendings: list[Pending[Stored]] = []
-        try:
-            for queue, some in messages.items():
-                pendings.append(self.spool.unsynced.upsert(queue, some))
-        except BaseException:
-            for pending in pendings:
-                pending.abandon()
-            raise
+        pendings = self.spool.unsynced.upsert_each(messages)
         while pendings:
             stored = self.spool.complete(join(pendings))
             pendings = [one.rest for one in stored if one.rest is not None]

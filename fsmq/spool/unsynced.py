@@ -54,8 +54,9 @@ class Unsynced:
         return put.put(self.context, self.depths, queue, messages, settings, batch=batch)
 
     def publish(self, topic: str, message: NewMessage) -> Pending[dict[str, str]]:
-        subscriptions = self.context.topics.subscribed(topic)
-        return self.publish_copies(publishing.copies_of(message, subscriptions))
+        topics = self.context.topics
+        to = topics.subscribed(topic)
+        return self.publish_copies(publishing.copies_of(topics, topic, message, to))
 
     def publish_copies(
         self,
@@ -125,6 +126,9 @@ class Unsynced:
 
     def upsert(self, queue: str, messages: Sequence[NewMessage]) -> Pending[Stored]:
         return upsert.upsert(self.context, self.depths, queue, messages)
+
+    def upsert_each(self, messages: Mapping[str, Sequence[NewMessage]]) -> list[Pending[Stored]]:
+        return upsert.upsert_each(self.context, self.depths, messages)
 
     def postpone(
         self, queue: str, given_id: str, delay: float, attributes: Mapping[str, str]

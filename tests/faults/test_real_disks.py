@@ -351,9 +351,15 @@ def test_a_batch_that_cannot_be_divided_on_a_full_disk_counts_as_no_delivery(dis
             assert sorted({*held, *ready}) == sorted(ids)
         assert failed > 1
         one = consumer.batches("s", 0)[0]
-        full = fill(disk, "more")
         with Consumer(spool, "spark", visibility=10, counts_again=False) as consumer:
+            os.truncate(ballast, ballast.stat().st_size - 4 * 4096)
             one = consumer.renew_batch(one)
+            full = fill(disk, "more")
+            clock.advance(5)
+            one = consumer.renew_batch(one)  # what it holds it keeps
+            clock.advance(8)
+            spool.deliver()
+            assert one.claims["q"][0].id not in {message.id for message in jobs.peek(60)}
             for _ in range(3):
                 with pytest.raises(Unavailable, match="cannot divide"):
                     consumer.divide(one, 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from errno import ENOSPC
@@ -18,7 +18,7 @@ from fsmq.spool import (
     Queue,
     Spool,
 )
-from fsmq.spool.consumers import consumer as consumer_module
+from fsmq.spool.consumers import open_batches
 from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
@@ -57,8 +57,8 @@ def may_bury(log: Log) -> bool:
 class Unrenewed(Consumer):
     """A consumer whose claims are renewed only when it is told to."""
 
-    def _renew(self) -> None:
-        return
+    def _tasks(self) -> Iterator[Callable[[], object]]:
+        return iter(())
 
 
 @dataclass
@@ -463,7 +463,7 @@ class Client:
     def fail_to_store(self) -> None:
         """Claim a batch that cannot be stored: what was claimed is released uncounted."""
         assert self.consumer is not None
-        refuses = mock.patch.object(consumer_module, "save", side_effect=OSError(ENOSPC, "full"))
+        refuses = mock.patch.object(open_batches, "save", side_effect=OSError(ENOSPC, "full"))
         with self.asking("take a batch that cannot be stored") as op, refuses:
             op.once = [model.takes_any(op, Q, _SHORT_MS), model.gives_back_any(op)]
             self.consumer.claim(STREAM, 0, [Q], 1)

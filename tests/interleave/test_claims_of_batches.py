@@ -7,7 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from fsmq.spool import Message, Spool
-from fsmq.spool.consumers.claims import claim_ids, renew_claims
+from fsmq.spool.consumers.claims import Claimed, claim_ids
+from fsmq.spool.consumers.renewals import renew, renewals_until, until_of
 from fsmq.spool.consumers.window import Window
 from tests.interleave.gate import Actor, Gate
 from tests.spool.helpers import Clock
@@ -20,6 +21,12 @@ def let_pass(gate: Gate, clock: Clock, mover: Spool) -> None:
     gate.pass_time(SHORT_S + 1)
     clock.advance(SHORT_S + 1)
     mover.deliver()
+
+
+def renew_again(spool: Spool, claims: list[Claimed]) -> None:
+    until = until_of(spool.context, ["jobs"], SHORT_S)
+    renewals = renewals_until(spool.context, until)
+    renew(spool, "jobs", claims, until["jobs"], renewals, counts=False, unnoted=None)
 
 
 def test_it_never_ends_the_claim_of_another(scratch: Path) -> None:
@@ -41,7 +48,7 @@ def test_it_never_ends_the_claim_of_another(scratch: Path) -> None:
                 let_pass(gate, clock, other)
                 actor = Actor(
                     gate,
-                    lambda: renew_claims(one.context, "jobs", claims, SHORT_S, counts=False),  # noqa: B023
+                    lambda: renew_again(one, claims),  # noqa: B023
                 )
                 if actor.run(stop):
                     break

@@ -21,7 +21,8 @@ from fsmq.spool import (
     Spool,
     Unavailable,
 )
-from fsmq.spool.consumers import consumer as consumer_module
+from fsmq.spool.consumers import open_batches
+from fsmq.spool.consumers import retry as retry_module
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.claim_names import claim_name
@@ -508,7 +509,7 @@ class Doer(DoesIds, DoesDead):
     def fail_to_store(self) -> None:
         """What a batch has claimed is released if the batch cannot be stored."""
         self.begin(lambda p: p.free.clear())
-        refuses = mock.patch.object(consumer_module, "save", side_effect=OSError(ENOSPC, "full"))
+        refuses = mock.patch.object(open_batches, "save", side_effect=OSError(ENOSPC, "full"))
         with (
             Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer,
             refuses,
@@ -561,7 +562,7 @@ class Doer(DoesIds, DoesDead):
         self.jobs.configure(max_deliveries=9, dead_letter_queue=SIDE)
         bodies = self.take_batch()
         self.begin(partial(_doom, bodies))
-        with mock.patch.object(consumer_module, "is_used_up", return_value=True):
+        with mock.patch.object(retry_module, "is_used_up", return_value=True):
             self._divide(bodies)
         buried = bodies & {message.body for message in self.spool.queue(SIDE).peek(9)}
         self.end(partial(_bury, buried))

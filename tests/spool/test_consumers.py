@@ -120,7 +120,8 @@ def test_the_claims_of_an_open_batch_are_renewed(root: Path) -> None:
             eventually(lambda: min(deadlines()) > began + 2.2)
             spool.deliver()
             assert jobs.claim() == []
-            assert consumer.batches("s", 0) == [batch]
+            [renewed] = consumer.batches("s", 0)
+            assert ids_of(renewed) == ids_of(batch)
         eventually(lambda: jobs.claim(3))
 
 
@@ -338,6 +339,47 @@ def test_only_what_a_batch_has_claimed_is_buried_or_counted(
             spool.reap()
 
 
+def test_a_claim_of_another_is_not_taken_for_its_own_though_the_count_began_anew(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    """The batch's claim has ended; the message was buried, and redriven, and others claim it."""
+    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+    fill(jobs, 1)
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        assert consumer.claim("s", 0, ["jobs"], 1) is not None
+    clock.advance(20)
+    spool.deliver()
+    spool.queue("dead").redrive()
+    spool.deliver()
+    [theirs] = jobs.claim(visibility=10)
+    assert theirs.deliveries == 1
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        [batch] = consumer.batches("s", 0)
+        assert ids_of(consumer.renew_batch(batch)) == []
+        assert consumer.commit("s", 1) == 0
+    jobs.renew(theirs.id, 10, claim=theirs.claim)
+
+
+def test_what_waits_for_its_backoff_is_claimed_again(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    """Nobody holds it, and the batch is given whole."""
+    jobs.configure(retry_backoff=60)
+    [message_id] = fill(jobs, 1)
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        assert consumer.claim("s", 0, ["jobs"], 1) is not None
+    clock.advance(20)
+    spool.deliver()
+    assert jobs.peek(state="delayed")
+    with Consumer(spool, "spark", visibility=10) as consumer:
+        [batch] = consumer.batches("s", 0)
+        again = consumer.renew_batch(batch)
+        assert ids_of(again) == [message_id]
+        assert again.counts == [2]
+        assert jobs.peek(state="in_flight")
+        assert consumer.commit("s", 1) == 1
+
+
 def test_what_was_committed_is_finished_by_any_mover(
     spool: Spool, jobs: Queue, clock: Clock
 ) -> None:
@@ -365,9 +407,8 @@ def test_what_was_claimed_anew_is_not_taken_for_another_ones_when_a_message_afte
     ) as consumer:
         batch = consumer.claim("s", 0, ["jobs"], 3)
         assert batch is not None
-        jobs.renew(busy, 100)
-        clock.advance(20)
-        spool.deliver()
+        for message_id in (back, last):
+            jobs.release(message_id)
         fd = os.open(spool.tree.root / "delay" / f"jobs:{busy}", os.O_RDONLY)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)  # as a mover that was stopped in the middle

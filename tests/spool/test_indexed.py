@@ -19,7 +19,8 @@ import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool, Unavailable
 from fsmq.spool.durability import settings_lock
-from fsmq.spool.durability.ids import LOCK, NEXT, forget_links, hold, settle
+from fsmq.spool.durability.ids import LOCK, NEXT, hold, settle
+from fsmq.spool.durability.leaving import forget_links
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.given_ids import link_name

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from fsmq.spool import Queue, Spool
+from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.durability import left_files
 from fsmq.spool.durability.left_files import remove_left_files
 from fsmq.spool.durability.locks import Lock, lock
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.log.log import LogEntry
+from fsmq.spool.log.once import publish_once
+from fsmq.spool.records import peers
+from tests.harness.calls import seen as watched
 from tests.spool.helpers import Clock
 
 SHARED = (".orders.claims", ".orders.limits", ".orders.sends")
@@ -85,6 +91,64 @@ def test_a_lock_whose_holder_died_goes(spool: Spool, root: Path, name: str) -> N
     assert config(root) == []
 
 
+@pytest.mark.parametrize("call", ["mkdir", "fsync", "rename"])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_mover_removes_what_a_creation_has_left(root: Path, call: str, is_killed: bool) -> None:
+    """Whoever failed was told so, and need not try that name again."""
+
+    def create(spool: Spool) -> None:
+        spool.create_queue("tmp", index=True)
+
+    def fail(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == call and (call != "mkdir" or arguments[0] == "queues/tmp"):
+            if is_killed:
+                os._exit(9)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Spool(root, sync="none") as spool:
+        if is_killed:
+            if (child := os.fork()) == 0:
+                with watched(fail):
+                    create(spool)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        else:
+            with watched(fail), pytest.raises(Unavailable):
+                create(spool)
+    with Spool(root, sync="none") as spool:
+        spool.deliver()
+        assert spool.queues() == []
+        assert [name for name in config(root) if not name.endswith(".tmp")] == []
+        assert [name for name in os.listdir(root / "ids") if name[0] != "."] == []
+
+
+def test_a_mover_goes_on_with_a_deletion(spool: Spool, root: Path) -> None:
+    spool.create_queue("tmp", index=True)
+    spool.indexed("tmp").upsert([NewMessage(b"x", id="1")])
+
+    def fail(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "_rename2" and arguments[2].startswith("remove/.ids"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with watched(fail), pytest.raises(Unavailable):
+        spool.delete_queue("tmp")
+    with Spool(root, sync="none") as other:
+        other.deliver()
+    assert config(root) == []
+    assert os.listdir(root / "queues") == []
+    assert [name for name in os.listdir(root / "ids") if name[0] != "."] == []
+
+
+def test_settings_that_somebody_wrote_for_a_queue_that_is_to_come_stay(
+    spool: Spool, root: Path
+) -> None:
+    (root / "config" / "later.json").write_text("{}")
+    spool.deliver()
+    with Spool(root, sync="none") as other:
+        other.deliver()
+    assert config(root) == ["later.json"]
+
+
 def test_a_draft_of_a_program_that_died_goes_when_it_is_old(
     jobs: Queue, spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +162,34 @@ def test_a_draft_of_a_program_that_died_goes_when_it_is_old(
     (root / "topics" / "news" / ".other").touch()
     monkeypatch.setattr(left_files, "_OLD_S", 0.0)
     assert remove_left_files(spool.tree) == 2
+
+
+def test_so_do_those_of_moves_and_logs(
+    jobs: Queue, spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = spool.log("users", create=True)
+    channel = log.channel("mailer", create=True)
+
+    def publish() -> None:
+        with Spool(root, sync="none") as other:
+            publish_once(other.log("users"), "loader", 1, [LogEntry(b"x")])
+
+    dies(lambda: spool.begin_move("jobs", "jobs2"), root, ".json")
+    dies(lambda: log.configure(retain_for=77), root, "log.json")
+    dies(lambda: channel.configure(max_deliveries=7), root, "channel.json")
+    dies(publish, root, "loader.json")
+    folders = ("moves", "logs/users", "logs/users/channels/mailer", "logs/users/writers")
+    assert all(drafts(root / folder) for folder in folders)
+    remove_left_files(spool.tree)
+    assert all(drafts(root / folder) for folder in folders)
+    monkeypatch.setattr(left_files, "_OLD_S", 0.0)
+    remove_left_files(spool.tree)
+    assert not any(drafts(root / folder) for folder in folders)
+    assert channel.settings().max_deliveries is None
+
+
+def drafts(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if name.endswith(".tmp")]
 
 
 def test_a_draft_is_young_for_a_host_whose_clock_is_ahead(
@@ -119,3 +211,15 @@ def test_a_mover_does_it(root: Path) -> None:
         hold(spool, SHARED[0]).unlock()
         spool.deliver()
         assert config(root) == []
+
+
+def test_zones_that_have_no_consumer_any_more_are_forgotten(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers.beat_zone(spool.tree, "east")
+    spool.deliver()
+    peers.forget_zones(spool.tree)
+    assert os.listdir(root / "peers") == [".zone@east"]
+    monkeypatch.setattr(peers, "_FORGOTTEN_S", 0.0)
+    peers.forget_zones(spool.tree)
+    assert os.listdir(root / "peers") == []

@@ -12,9 +12,13 @@ from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, Unav
 from fsmq.spool.consumers import claims as consumer_claims
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability import settings_lock
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.limits import sends
+from fsmq.spool.log.log import Log
 from fsmq.spool.moves.work import MoveWork
-from fsmq.spool.verbs import move, put, receive, redrive, reprioritize
+from fsmq.spool.verbs import move, publish, put, receive, redrive, reprioritize, subscribing
 from fsmq.spool.verbs.dedup import write_side
+from fsmq.spool.verbs.put import Staging
 from tests.spool.helpers import Clock, tree_of
 from tests.spool.test_identity import before
 
@@ -134,6 +138,80 @@ def test_what_moves_to_an_index_that_came_meanwhile_has_its_id_there(
     for one in letters:
         again = spool.indexed("to").ensure(NewMessage(b"second", id=one))
         assert bool(again) == (one not in came)
+
+
+_POINTS = [
+    (put, "drafts", False),
+    (Staging, "write_all", False),
+    (Staging, "_check_queue", False),
+    (put, "drafts", True),
+    (sends, "lock_sends", True),
+]
+
+
+@pytest.mark.parametrize(("owner", "step", "fifo"), _POINTS)
+@pytest.mark.parametrize("subscribes", [False, True])
+def test_a_publish_reaches_none_that_was_never_subscribed(
+    jobs: Queue,
+    spool: Spool,
+    other: Spool,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    step: str,
+    fifo: bool,
+    subscribes: bool,
+) -> None:
+    make_anew(spool, fifo=fifo)
+    topic = spool.topic("news", create=True)
+    topic.subscribe("jobs")
+
+    def anew() -> None:
+        make_anew(other, fifo=fifo)
+        if subscribes:
+            other.topic("news").subscribe("jobs", {"kind": ["other"]})
+
+    before(monkeypatch, owner, step, anew)
+    assert topic.publish(b"x", group="g" if fifo else None) == {}
+    spool.deliver()
+    assert jobs.counts().total == 0
+    assert os.listdir(spool.tree.root / "new") == []
+
+
+@pytest.mark.parametrize(("owner", "step"), [(Log, "_taking"), (publish._Copies, "publish")])
+def test_nor_a_log(
+    jobs: Queue,
+    spool: Spool,
+    other: Spool,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    step: str,
+) -> None:
+    spool.log("users", create=True)
+    topic = spool.topic("news", create=True)
+    topic.subscribe("logs/users")
+    topic.subscribe("jobs")
+
+    def anew() -> None:
+        other.log("users").delete()
+        other.log("users").create()
+
+    before(monkeypatch, owner, step, anew)
+    assert list(topic.publish(b"x")) == ["jobs"]
+    assert other.log("users").end() == 0
+
+
+def test_who_subscribes_looks_at_the_kind_of_the_queue_that_is_subscribed(
+    jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(settings: QueueSettings) -> None:
+        if settings.fifo:
+            raise InvalidValue("queue", "is a fifo queue")
+
+    spool.create_topic("news")
+    before(monkeypatch, subscribing, "settings_held", lambda: make_anew(other, fifo=True))
+    with pytest.raises(InvalidValue, match="is a fifo queue"):
+        subscribing.subscribe(spool.context, "news", "jobs", check=refuse)
+    assert spool.subscriptions("news") == {}
 
 
 @pytest.mark.parametrize("dedup", [False, True])

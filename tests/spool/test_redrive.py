@@ -230,6 +230,25 @@ def test_of_no_ids_none_goes(spool: Spool, jobs: Queue, dead: Queue) -> None:
     assert len(names(dead)) == 4
 
 
+@pytest.mark.parametrize(("name", "goes"), [("x" * 251, False), ("\udce9" * 200, True)])
+def test_one_that_meets_the_names_of_a_shell_user_can_be_gone_on_with(
+    spool: Spool, jobs: Queue, root: Path, name: str, goes: bool
+) -> None:
+    """One is too long to be looked for, others take much room where they are written down."""
+    spool.create_queue("other")
+    ids = [f"{name[:-3]}{number:03}" for number in range(1000)]
+    for one in ids:
+        (root / "queues" / "jobs" / one).touch()
+    order = spool.begin_move("jobs", "other", count=1000)
+    spool.make_moves(lambda: len(os.listdir(root / "moves")) > 1)  # it is left when it has begun
+    found = spool.find_move(order.ref)
+    assert found is not None
+    spool.make_moves()
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert (found.moved, found.conflicts) == ((1000, 0) if goes else (0, 1000))
+
+
 def test_a_slow_one_keeps_no_other_one(spool: Spool, jobs: Queue, dead: Queue) -> None:
     spool.queue("a", create=True).put(b"x")
     slow = spool.begin_redrive("dead", rate=0.01)

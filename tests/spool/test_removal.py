@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, Unavailable
+from fsmq.spool import InvalidValue, Message, NewMessage, NoSuchQueue, Queue, Spool, Unavailable
 from fsmq.spool.context import Context
 from fsmq.spool.layout.transitions import Transition
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import reap
-from fsmq.spool.verbs import latch, removal
+from fsmq.spool.verbs import remove_known
+from fsmq.spool.verbs.latch import Latched
 from tests.spool.helpers import Clock, await_a_later_ctime, nest, tree_of, visible
 
 
@@ -268,29 +269,6 @@ def test_a_message_that_is_never_where_it_is_looked_for_is_removed_all_the_same(
     assert visible(root) == []
 
 
-def test_a_known_one_that_is_never_where_it_is_looked_for_is_removed_all_the_same(
-    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As consumers remove what they commit."""
-    jobs.put(b"x", id="x")
-    spool.deliver()
-    inode, left = (root / "queues" / "jobs" / "x").stat().st_ino, [5]
-    places = [root / "queues" / "jobs" / "x", root / "delay" / "jobs:x"]
-
-    def escaping(context: Context, path: str) -> latch.Pinned | None:
-        if left[0] and (root / path).exists():
-            left[0] -= 1
-            [other] = [place for place in places if place != root / path]
-            (root / path).rename(other)
-        return latch.pin(context, path)
-
-    monkeypatch.setattr(removal, "pin", escaping)
-    known = [lambda context, fd, found: found.st_ino == inode]
-    pending = removal.remove(spool.context, "jobs", ["x"], known)
-    assert (spool.complete(pending), left) == ([True], [0])
-    assert visible(root) == []
-
-
 def test_one_that_always_escapes_is_not_told_to_be_gone(
     spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,3 +278,34 @@ def test_one_that_always_escapes_is_not_told_to_be_gone(
     with pytest.raises(Unavailable, match="'x'"):
         jobs.remove("x")
     assert visible(root) == [("jobs", "x")]
+
+
+def test_one_that_is_meant_is_removed_though_each_look_comes_too_late(
+    jobs: Queue, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others claim and release it meanwhile, so that it is never where it is looked for."""
+    real = remove_known.pin
+    held: list[Message] = []
+    jobs.put(b"x", id="x")
+    spool.deliver()
+    inode = os.stat(spool.tree.root / "queues" / "jobs" / "x").st_ino
+
+    def claim() -> None:
+        held[:] = jobs.claim()
+
+    def release() -> None:
+        held[0].release()
+
+    steps = iter([None, claim, None, release, claim])
+
+    def pin(context: Context, path: str) -> Latched | None:
+        step = next(steps, None)
+        if step is not None:
+            step()
+        return real(context, path)
+
+    monkeypatch.setattr(remove_known, "pin", pin)
+    assert remove_known.remove_known(
+        spool.context, "jobs", "x", lambda context, fd, found: found.st_ino == inode
+    )
+    assert jobs.counts().total == 0

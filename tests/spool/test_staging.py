@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -187,16 +187,109 @@ def test_own_ids_that_stand_are_left_out(spool: Spool, jobs: Queue) -> None:
 def test_an_id_that_is_being_put_is_waited_for(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsmq.spool.staging.forward._RESERVED_PATIENCE_S", 0.01)
-    part = write(spool, JOB, [NewMessage(b"mine", id="wanted")])
+    monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.01)
+    part = write(spool, JOB, [NewMessage(b"mine", id="wanted"), NewMessage(b"other", id="other")])
     held = reserve(spool.tree, "jobs", "wanted")
     assert held is not None
     with pytest.raises(Unavailable, match="is committed, and the mover will bring it forward"):
         commit(spool, JOB, [part])
+    assert [m.id for m in jobs.claim()] == ["other"]  # which waits for nobody
     held.free()
     with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as again:
         again.deliver()
         assert [m.id for m in again.queue("jobs").claim()] == ["wanted"]
+
+
+@pytest.mark.parametrize("holds", ["an id", "the settings"])
+def test_what_a_stopped_program_holds_keeps_no_mover_from_its_work(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch, holds: str
+) -> None:
+    side = spool.queue("side", create=True)
+    for number in range(3):
+        job = Job(f"load{number}")
+        part = write(spool, job, [NewMessage(b"x", id=f"wanted{number}")])
+        with monkeypatch.context() as patched:
+            patched.setattr(Forward, "run", _die)
+            with pytest.raises(KeyboardInterrupt):
+                commit(spool, job, [part])
+    held: list[AbstractContextManager[object]]
+    if holds == "an id":
+        held = [closing_lock(spool, f"wanted{number}") for number in range(3)]
+    else:
+        held = [settings_lock.settings_held(spool.tree, "jobs")]
+    with Spool(root, sync="none", clock=clock) as mover, ExitStack() as stack:
+        for one in held:
+            stack.enter_context(one)
+        side.put(b"y")
+        began = time.monotonic()
+        mover.deliver()
+        assert time.monotonic() - began < 3.0
+        assert bodies(side) == [b"y"]
+        assert bodies(jobs) == []
+    with Spool(root, sync="none", clock=clock) as mover:
+        mover.deliver()
+    assert bodies(jobs) == [b"x"] * 3
+
+
+@contextmanager
+def closing_lock(spool: Spool, message_id: str) -> Iterator[None]:
+    """As of a put of this id whose program is stopped."""
+    held = reserve(spool.tree, "jobs", message_id)
+    assert held is not None
+    yield
+    held.free()
+
+
+def test_a_file_that_did_not_come_keeps_its_job(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a network's answer says once that it is not there."""
+    rename = spool.tree.rename
+    refuses = {"new/jobs:one": 1, "new/jobs:two": 10_000}
+
+    def miss(source: str, target: str, **how: bool) -> bool:
+        refuses[target] = refuses.get(target, 0) - 1
+        return refuses[target] < 0 and rename(source, target, **how)
+
+    monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.1)
+    monkeypatch.setattr(spool.tree, "rename", miss)
+    first = Job("first")
+    commit(spool, first, [write(spool, first, [NewMessage(b"1", id="one")])])
+    second = Job("second")
+    with pytest.raises(Unavailable, match="is committed, and the mover will bring it forward"):
+        commit(spool, second, [write(spool, second, [NewMessage(b"2", id="two")])])
+    with Spool(root, sync="none", clock=clock) as mover:
+        mover.deliver()
+    assert bodies(jobs) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_a_queue_that_was_made_anew_as_a_fifo_queue_fails_the_job(
+    root: Path, spool: Spool, jobs: Queue, create: bool
+) -> None:
+    part = write(spool, JOB, some(2))
+    spool.delete_queue("jobs")
+    spool.create_queue("jobs", fifo=True)
+    with pytest.raises(InvalidValue, match="fifo"):
+        commit(spool, JOB, [part], create_queues=create)
+    assert staged(root) == []
+    assert spool.counts("jobs").total == 0
+
+
+def test_a_mover_brings_nothing_to_a_queue_that_was_made_anew_as_a_fifo_queue(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = write(spool, JOB, some(2))
+    with monkeypatch.context() as patched:
+        patched.setattr(Forward, "run", _die)
+        with pytest.raises(KeyboardInterrupt):
+            commit(spool, JOB, [part])
+    spool.delete_queue("jobs")
+    spool.create_queue("jobs", fifo=True)
+    with Spool(root, sync="none", clock=clock) as mover:
+        mover.deliver()
+    assert staged(root) == ["load-1.json"]
+    assert spool.counts("jobs").total == 0
 
 
 @pytest.mark.parametrize("create", [False, True])
@@ -346,30 +439,25 @@ def test_the_journal_tells_of_a_job(root: Path) -> None:
     assert sorted(step["id"] for step in steps) == [i for _, i in visible(root)]
 
 
-def test_a_job_takes_nothing_from_a_queue_that_was_made_anew(
-    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fifo", [False, True])
+def test_a_queue_is_not_made_anew_while_a_job_comes_there(
+    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch, fifo: bool
 ) -> None:
-    """Its queue is deleted as a message is shown. Before that is undone, the id is used again."""
+    """Who deletes it waits until the message that is under way is shown, and removes that, too."""
     spool.create_queue("jobs")
     part = write(spool, JOB, [NewMessage(b"OLD", id="report")])
-    rename, move = spool.tree.rename, spool.tree.move
-    made: list[bool] = []
-    monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.0)
+    rename = spool.tree.rename
     with Spool(root, sync="none", delivers=False) as other:
 
-        def rename_and_delete(source: str, target: str, **how: bool) -> bool:
-            done = rename(source, target, **how)
+        def delete_and_rename(source: str, target: str, **how: bool) -> bool:
             if target == "new/jobs:report":
-                other.delete_queue("jobs")
-            return done
+                monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.0)
+                with pytest.raises(Unavailable, match="another process holds"):
+                    other.delete_queue("jobs")
+            return rename(source, target, **how)
 
-        def make_and_move(*of: Any) -> bool:
-            with suppress(Unavailable):
-                made.append(other.create_queue("jobs"))
-                other.queue("jobs").put(b"NEW", id="report")
-            return move(*of)
-
-        monkeypatch.setattr(spool.tree, "rename", rename_and_delete)
-        monkeypatch.setattr(spool.tree, "move", make_and_move)
+        monkeypatch.setattr(spool.tree, "rename", delete_and_rename)
         commit(spool, JOB, [part])
-        assert not made or other.counts("jobs").total == 1
+        other.delete_queue("jobs")
+        other.create_queue("jobs", fifo=fifo)
+        assert other.counts("jobs").total == 0

@@ -28,6 +28,8 @@ from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.topics import subscriber_of
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.log.store import Store
+from tests.harness.calls import seen
 from tests.spool.helpers import visible
 
 
@@ -447,3 +449,44 @@ def test_a_deletion_misses_no_subscription_whose_program_dies(
         spool.delete_queue("a")
     assert spool.create_queue("a")
     assert names(root, "news") == []
+
+
+@pytest.mark.parametrize("failing", ["a", "b"])
+def test_what_a_log_has_reaches_all_queues_though_it_was_refused(
+    spool: Spool, failing: str
+) -> None:
+    topic = spool.topic("news", create=True)
+    log = spool.log("users", create=True)
+    for queue in ("a", "b"):
+        spool.create_queue(queue)
+        topic.subscribe(queue)
+    topic.subscribe("logs/users")
+
+    def fail(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "_rename2" and arguments[2].startswith(f"new/{failing}:"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with seen(fail), pytest.raises(Unavailable):
+        topic.publish(b"x")
+    assert log.end() == 1
+    with Spool(spool.tree.root, sync="none") as other:  # a mover
+        other.deliver()
+        assert [other.counts(queue).ready for queue in ("a", "b")] == [1, 1]
+
+
+def test_what_no_log_has_reaches_no_queue(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = spool.topic("news", create=True)
+    spool.create_queue("a")
+    spool.log("users", create=True)
+    for subscriber in ("a", "logs/users"):
+        topic.subscribe(subscriber)
+
+    def fail(self: Store, *of: Any) -> None:
+        raise Unavailable("the disk refuses")
+
+    monkeypatch.setattr(Store, "publish_each", fail)
+    with pytest.raises(Unavailable):
+        topic.publish(b"x")
+    spool.deliver()
+    assert spool.counts("a").total == 0
+    assert os.listdir(spool.tree.root / "new") == []

@@ -215,9 +215,10 @@ class Service(Runner):
     def _publish(
         self, topic: str, message: NewMessage, to: Sequence[Subscription] | None = None
     ) -> Pending[dict[str, str]]:
+        topics = self.spool.context.topics
         if to is None:
-            to = self.spool.context.topics.subscribed(topic)
-        return self._publish_copies(topic, copies_of(message, to))
+            to = topics.subscribed(topic)
+        return self._publish_copies(topic, copies_of(topics, topic, message, to))
 
     def _publish_copies(
         self, topic: str, copies: Sequence[Copy], batch: Batch | None = None

@@ -5,26 +5,26 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from ..context import OpenSpool
-from ..durability.unfinished import exists
-from ..errors import FsmqError, NoSuchMessage, NoSuchQueue, as_unavailable
-from ..layout.dead_letter import USED_UP
-from ..layout.names import check_queue, fits
+from ..errors import FsmqError, NoSuchQueue, as_unavailable, reraise, unavailable
+from ..layout.names import check_queue
 from ..layout.uuids import uuid7
-from ..verbs.release import bury_now, is_used_up
 from .batches import finish_committed, take_lock
-from .claims import Claimed, claim_ids, count_delivery, release_claims, renew_claims
-from .manifest import DONE, LOCK, Batch, batches, folder_of, path_of, save
+from .claims import Claimed, Renewals, claim_ids, release_claims
+from .manifest import LOCK, Batch, folder_of, path_of
+from .open_batches import OpenBatches
+from .renewals import renew, renewals_until, until_of
+from .renewer import NOTHING_S, RETRY_S, Renewer
+from .retry import retry
 from .window import Window
 
 # How many claims are renewed in one go.
 _PART = 1000
-_LEAST_PAUSE_S = 0.05
-_NO_BATCH_S = 3600.0
 
 
 class Consumer:
@@ -37,7 +37,8 @@ class Consumer:
     patience: seconds to wait for another program that works as this consumer to end.
     on_lost: called with a queue and ids if messages of a batch are gone, or claimed by another
         consumer; in the thread that finds it.
-    on_problem: called when claims could not be renewed; they are tried again.
+    on_problem: called when claims could not be renewed, or what is committed not be removed; it is
+        tried again.
 
     Safe in threads. Close it, or use it in a ``with``.
 
@@ -70,8 +71,8 @@ class Consumer:
         self._turn = 0
         self._renewing = threading.Lock()
         self._mutex = threading.RLock()
-        self._changed = threading.Condition(self._mutex)
-        self._is_over = False
+        self._is_unfinished = False  # what is committed may not be removed
+        self._renewer = Renewer(name, self._tasks, on_problem)
         with as_unavailable(f"cannot open consumer {name!r}"):
             self._lock = take_lock(self._tree, name, patience)
             try:
@@ -81,12 +82,12 @@ class Consumer:
                 # The program that stored a batch may have died before it synced the folder.
                 self._tree.sync_folder(folder_of(self._tree, name))
                 finish_committed(self._context, name)
-                self._open = {batch.name: batch for batch in batches(self._tree, name)}
+                self._open = OpenBatches(self._tree, name)
             except BaseException:
                 self._lock.unlock()
                 raise
-            self._due = time.monotonic() + self._third(self._open.values())
-        self._renewer = threading.Thread(target=self._renew, name=f"fsmq-{name}", daemon=True)
+        for batch in self._open:
+            self._renewer.be_due(self._third_of(batch))
         self._renewer.start()
 
     def __enter__(self) -> Consumer:
@@ -97,10 +98,9 @@ class Consumer:
 
     def close(self) -> None:
         """Free the consumer for other programs. Batches that are not committed stay as they are."""
-        with self._changed:
-            self._is_over = True
-            self._changed.notify_all()
-        self._renewer.join()
+        self._renewer.close()
+        with suppress(OSError):  # the next program is given what is left
+            self._open.forget_untold()
         self._lock.unlock()
 
     def pass_once(self) -> None:
@@ -115,10 +115,7 @@ class Consumer:
     def batches(self, stream: str, after: int, upto: int | None = None) -> list[Batch]:
         """The open batches of a stream beyond a number, in order."""
         with self._mutex:
-            found = [b for b in self._open.values() if b.stream == stream and b.number > after]
-        return sorted(
-            (b for b in found if upto is None or b.number <= upto), key=lambda b: b.number
-        )
+            return self._open.of(stream, after, upto)
 
     def adopt(self, stream: str, after: int) -> None:
         """Give batches of other streams to this one, with numbers beyond ``after`` and its own.
@@ -126,10 +123,10 @@ class Consumer:
         Raises Unavailable.
         """
         with self._mutex, as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
-            for batch in sorted(self._open.values(), key=lambda b: b.name):
+            for batch in sorted(self._open, key=lambda b: b.name):
                 if batch.stream != stream:
-                    number = self._beyond(stream, after)
-                    self._store(replace(batch, stream=stream, number=number))
+                    number = self._open.next_number(stream, after)
+                    self._open.store(replace(batch, stream=stream, number=number))
 
     def claim(
         self,
@@ -149,37 +146,56 @@ class Consumer:
             InvalidValue, Unavailable
         """
         claims: dict[str, list[Claimed]] = {}
-        with self._mutex:
+        with self._mutex, as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
+            number = self._open.next_number(stream, after)
             turn = self._turn % len(queues) if queues else 0
             try:
                 self._claim_all((*queues[turn:], *queues[:turn]), count, max_bytes, claims)
                 if not claims:
                     return None
                 self._turn = turn + 1
-                batch = Batch(uuid7(), stream, self._beyond(stream, after), claims)
-                with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
-                    self._store(batch)
+                batch = Batch(uuid7(), stream, number, claims)
+                self._open.add(batch)
             except BaseException:
                 # On a full disk, say: each new attempt would count as a delivery to nobody.
                 self._release_all(claims)
                 raise
+            self._renewer.be_due(self._third_of(batch))
             self._context.journal.flush()
             return batch
 
     def renew_batch(self, batch: Batch) -> Batch:
         """Renew the claims of a batch; the batch without the messages that are lost.
 
-        A message that is ready again is claimed again. Raises Unavailable.
+        A message that is free again is claimed again. Raises Unavailable; the others are renewed.
         """
-        with self._renewing:
-            now = self._open.get(batch.name, batch)
-            for queue, claims in now.claims.items():
-                for start in range(0, len(claims), _PART):
-                    with self._mutex:
-                        if batch.name not in self._open:
-                            return now  # it has been committed
-                        now = self._renew_part(now, queue, claims[start : start + _PART])
-            return now
+        with self._renewing, as_unavailable(f"cannot renew a batch of consumer {self.name!r}"):
+            until = until_of(self._context, batch.claims, self._visibility)
+            with self._mutex:
+                now = self._open.get(batch.name)
+                if now is None:
+                    return batch  # it has been committed
+                batch, unnoted = now, self._open.note(now, renewals_until(self._context, until))
+            renewed: dict[str, list[Claimed | None]] = {queue: [] for queue in batch.claims}
+            faults: list[Exception] = []
+            for queue, part in _parts(batch):
+                with self._mutex:
+                    if self._open.get(batch.name) is None:
+                        return batch
+                    after = renew(
+                        self._spool,
+                        queue,
+                        part,
+                        until[queue],
+                        batch.renewals,
+                        counts=self._counts_again,
+                        unnoted=unnoted,
+                    )
+                renewed[queue] += after.claims
+                faults += after.faults
+            batch = self._end_renewal(batch, renewed, is_whole=not faults)
+            self._check(faults, unnoted)
+            return batch
 
     def divide(self, batch: Batch, parts: int) -> list[Batch]:
         """Make several batches of one that fails, so that what does no harm is in others; in order.
@@ -190,45 +206,44 @@ class Consumer:
         Raises Unavailable.
         """
         with self._renewing, self._mutex, as_unavailable(f"cannot divide {batch.name}"):
+            now = self._open.get(batch.name)
+            if now is None:
+                return [batch]  # it has been committed
+            batch = now
             if len(batch) <= 1:
                 return [self._retry(batch)]
             pairs = [(queue, claim) for queue, claims in batch.claims.items() for claim in claims]
             size = -(-len(pairs) // parts)
             shares = [_by_queue(pairs[n : n + size]) for n in range(0, len(pairs), size)]
             # First the smaller one: after a crash nothing is in two batches, and what is in none
-            # comes back by its timer.
+            # comes back by its timer. While that fails the batch is whole.
+            number = self._open.next_number(batch.stream, batch.number)
             divided = [replace(batch, claims=shares[0])]
+            self._open.store(divided[0])
             try:
-                self._store(divided[0])
                 for share in shares[1:]:
-                    number = self._beyond(batch.stream, batch.number)
-                    part = Batch(uuid7(), batch.stream, number, share)
-                    self._store(part)
+                    part = Batch(uuid7(), batch.stream, number, share, batch.renewals)
+                    self._open.add(part)
                     divided.append(part)
+                    number += 1
             except BaseException:
                 for share in shares[len(divided) :]:
-                    self._release_all(share)
+                    self._release_all(share, batch.renewals)
                 raise
             return divided
 
     def commit(self, stream: str, upto: int) -> int:
         """Remove the messages of all batches of a stream up to a number, durably; how many.
 
-        Raises Unavailable: batches that were renamed by then are committed, and finished later.
+        Raises Unavailable: batches that were renamed by then are committed, and are finished when
+        that is tried again, by whom ever.
         """
-        removed = 0
         with self._mutex, as_unavailable(f"cannot commit for consumer {self.name!r}"):
-            done = self.batches(stream, -1, upto)
-            for batch in done:
-                source = path_of(self._tree, self.name, batch.name)
-                self._tree.rename(source, path_of(self._tree, self.name, batch.name, DONE))
-                self._open.pop(batch.name)
-            if done:
-                self._tree.sync_folder(folder_of(self._tree, self.name))
-                removed = finish_committed(self._context, self.name)
-                # The program may end, or be ended, before a thread has done so.
-                self._context.journal.flush()
-        return removed
+            for batch in self.batches(stream, -1, upto):
+                self._is_unfinished = True
+                self._renewer.be_due(RETRY_S)
+                self._open.commit(batch)
+            return self._finish()
 
     # -- within ----------------------------------------------------------------------------------
 
@@ -246,11 +261,13 @@ class Consumer:
             if claimed and room is not None:
                 room -= sum(claim.size for claim in claimed)
 
-    def _release_all(self, claims: Mapping[str, Sequence[Claimed]]) -> None:
+    def _release_all(
+        self, claims: Mapping[str, Sequence[Claimed]], renewals: Renewals = ()
+    ) -> None:
         """Release claims that nobody has seen, as far as the disk lets us."""
         for queue, of_queue in claims.items():
             with suppress(FsmqError):
-                self._spool.complete(release_claims(self._context, queue, of_queue))
+                self._spool.complete(release_claims(self._context, queue, of_queue, renewals))
         self._windows.clear()
 
     def _claim(self, queue: str, count: int, room: int | None) -> list[Claimed]:
@@ -275,96 +292,90 @@ class Consumer:
 
     def _retry(self, batch: Batch) -> Batch:
         """A batch of one message, or of none, after it has failed."""
+        until = until_of(self._context, batch.claims, self._visibility)
+        unnoted = self._open.note(batch, renewals_until(self._context, until))
+        if unnoted is not None:
+            raise unnoted
         for queue, claims in batch.claims.items():
             for claim in claims:
-                try:
-                    kept = self._retry_one(queue, claim)
-                except (NoSuchQueue, NoSuchMessage):
-                    kept = None
+                kept = retry(self._spool, queue, claim, until[queue], batch.renewals)
                 batch = batch.with_claims(queue, [] if kept is None else [kept])
-                try:
-                    self._store(batch)
-                except BaseException:
-                    self._release_all(batch.claims)  # or the file has a count that nobody knows
-                    raise
+        batch = replace(batch, renewals=())
+        self._open.store(batch)
         return batch
 
-    def _retry_one(self, queue: str, claim: Claimed) -> Claimed | None:
-        context = self._context
-        if self._is_buried_next(queue, claim):
-            self._spool.complete(bury_now(context, queue, claim.id, USED_UP, claim.is_held))
-            return None
-        return self._spool.complete(count_delivery(context, queue, claim, self._visibility))
+    def _end_renewal(
+        self, batch: Batch, renewed: Mapping[str, list[Claimed | None]], *, is_whole: bool
+    ) -> Batch:
+        """The batch as it is when its claims have been renewed, stored if others have to know."""
+        lost = {
+            queue: [old.id for old, new in zip(claims, renewed[queue], strict=True) if new is None]
+            for queue, claims in batch.claims.items()
+        }
+        kept = {queue: [one for one in now if one is not None] for queue, now in renewed.items()}
+        with self._mutex:
+            now = self._open.get(batch.name)
+            if now is None:
+                return batch
+            # Another stream may have adopted it. From now on each claim has its own deadline.
+            now = replace(now, claims=kept, renewals=() if is_whole else now.renewals)
+            if any(lost.values()) or now.counts != batch.counts:
+                self._open.store(now)
+            self._open.remember(now)
+            self._renewer.be_due(self._third_of(now))
+        for queue, ids in lost.items():
+            if ids:
+                self._on_lost(queue, ids)
+        return now
 
-    def _is_buried_next(self, queue: str, claim: Claimed) -> bool:
-        settings = self._context.settings_of(queue)
-        to = settings.dead_letter_queue
-        if to is None or not is_used_up(settings, claim.deliveries) or not fits(to, claim.id):
-            return False
-        # One whose id is there already is delivered once more, as the mover does it.
-        return not exists(self._tree, to, claim.id)
+    def _check(self, faults: Sequence[Exception], unnoted: OSError | None) -> None:
+        """Raise what is wrong with a renewal, or tell of it if all claims were renewed."""
+        doing = (
+            f"cannot {'renew' if unnoted is None else 'store'} a batch of consumer {self.name!r}"
+        )
+        if faults:
+            reraise(faults[0], doing)
+        if unnoted is not None:
+            self._on_problem(unavailable(unnoted, doing))
 
-    def _renew_part(self, batch: Batch, queue: str, claims: Sequence[Claimed]) -> Batch:
-        """Renew some claims of a batch; the batch as it is then, stored if it has changed."""
+    def _finish(self) -> int:
+        """Remove what is committed; how many messages. Raises Unavailable."""
+        with self._mutex, as_unavailable(f"cannot commit for consumer {self.name!r}"):
+            if not self._is_unfinished:
+                return 0
+            self._tree.sync_folder(folder_of(self._tree, self.name))
+            removed = finish_committed(self._context, self.name)
+            self._is_unfinished = False
+            # The program may end, or be ended, before a thread has done so.
+            self._context.journal.flush()
+            return removed
+
+    def _tasks(self) -> Iterator[Callable[[], object]]:
+        """What the renewer does each third of the time for which claims are held."""
+        yield self._finish
+        with self._mutex:
+            open_now = [*self._open]
+        for batch in open_now:
+            yield partial(self._renew_in_time, batch)
+
+    def _renew_in_time(self, batch: Batch) -> None:
         try:
-            pending = renew_claims(
-                self._context, queue, claims, self._visibility, counts=self._counts_again
-            )
-            renewed = self._spool.complete(pending)
-        except NoSuchQueue:
-            renewed = [None] * len(claims)
-        changes = {old: new for old, new in zip(claims, renewed, strict=True) if old != new}
-        if not changes:
-            return batch
-        now = (changes.get(claim, claim) for claim in batch.claims[queue])
-        batch = batch.with_claims(queue, [claim for claim in now if claim is not None])
-        # If we crash before this is stored, what was claimed again comes back by its timer.
-        try:
-            with as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
-                self._store(batch)
+            self.renew_batch(batch)
         except BaseException:
-            self._release_all({queue: [new for new in changes.values() if new is not None]})
+            self._renewer.be_due(self._third_of(batch))
             raise
-        lost = [old.id for old, new in changes.items() if new is None]
-        if lost:
-            self._on_lost(queue, lost)
-        return batch
 
-    def _store(self, batch: Batch) -> None:
-        save(self._tree, self.name, batch)
-        self._open[batch.name] = batch
-        self._due = min(self._due, time.monotonic() + self._third([batch]))
-        self._changed.notify_all()
+    def _third_of(self, batch: Batch) -> float:
+        """Seconds until the claims of a batch have to be renewed."""
+        deadlines = [claim.deadline_ms for of in batch.claims.values() for claim in of]
+        left = (min(deadlines) - self._context.now_ms()) / 1000 if deadlines else NOTHING_S
+        return left / 3 if left > 0 else RETRY_S
 
-    def _beyond(self, stream: str, after: int) -> int:
-        return max(after, *(b.number for b in self._open.values() if b.stream == stream), 0) + 1
 
-    def _renew(self) -> None:
-        """Renew the claims of all open batches each third of the time for which they are held."""
-        while True:
-            with self._changed:
-                while not self._is_over and (pause := self._due - time.monotonic()) > 0.0:
-                    self._changed.wait(min(pause, _NO_BATCH_S))
-                if self._is_over:
-                    return
-                # From now on: a renewal that takes long must not make the next one late.
-                self._due = time.monotonic() + self._third(self._open.values())
-                open_now = list(self._open.values())
-            for batch in open_now:
-                try:
-                    self.renew_batch(batch)
-                except FsmqError as error:
-                    self._on_problem(error)
-
-    def _third(self, of: Iterable[Batch]) -> float:
-        """Seconds until claims of these batches have to be renewed."""
-        queues = {queue for batch in of for queue in batch.claims}
-        if not queues:
-            return _NO_BATCH_S
-        if self._visibility is not None:
-            return max(_LEAST_PAUSE_S, self._visibility / 3)
-        get = self._context.settings.get
-        return max(_LEAST_PAUSE_S, min(get(queue).visibility_timeout for queue in queues) / 3)
+def _parts(batch: Batch) -> Iterator[tuple[str, list[Claimed]]]:
+    for queue, claims in batch.claims.items():
+        for start in range(0, len(claims), _PART):
+            yield queue, claims[start : start + _PART]
 
 
 def _by_queue(pairs: Iterable[tuple[str, Claimed]]) -> dict[str, list[Claimed]]:

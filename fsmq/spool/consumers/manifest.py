@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from ..layout import documents
 from ..layout.identity import Identity, identify
@@ -13,10 +13,11 @@ from ..layout.names import UUID7, check_id, is_queue
 from ..layout.stamps import MAX_COUNT
 from ..layout.transitions import CONSUMERS
 from ..layout.tree import Tree
-from .claims import Claimed
+from .claims import Claimed, Renewals
 
 LOCK, OPEN, DONE = ".lock", ".json", ".done"
 NAME = rf"{UUID7}(?:\{OPEN}|\{DONE})"
+_MOST_RENEWALS = 100
 # A million claims with the longest ids have half of it.
 _MAX_BYTES = 512 * 1024 * 1024
 
@@ -26,13 +27,15 @@ class Batch:
     """Messages that were claimed at once.
 
     name: a UUIDv7, the same each time that the batch is given. stream, number: its place in the
-    count of a program. claims: by queue, in order.
+    count of a program. claims: by queue, in order. renewals: deadlines that renewals of these may
+    have set beside those that the claims have.
     """
 
     name: str
     stream: str
     number: int
     claims: Mapping[str, list[Claimed]]
+    renewals: Renewals = field(default=(), compare=False)
 
     def __len__(self) -> int:
         return sum(map(len, self.claims.values()))
@@ -42,9 +45,21 @@ class Batch:
         """Bytes of all files."""
         return sum(claim.size for claims in self.claims.values() for claim in claims)
 
+    @property
+    def counts(self) -> list[int]:
+        """The deliveries of all claims."""
+        return [claim.deliveries for claims in self.claims.values() for claim in claims]
+
     def with_claims(self, queue: str, claims: list[Claimed]) -> Batch:
         """The same with other claims of one queue."""
         return replace(self, claims={**self.claims, queue: claims})
+
+    def with_renewals(self, renewals: Iterable[int]) -> Batch:
+        """The same with more deadlines that renewals may have set.
+
+        Of very old ones some are forgotten: claims that could not be renewed for so long are over.
+        """
+        return replace(self, renewals=[*self.renewals[-_MOST_RENEWALS:], *renewals])
 
 
 def folder_of(tree: Tree, consumer: str) -> str:
@@ -61,6 +76,7 @@ def save(tree: Tree, consumer: str, batch: Batch) -> None:
         "stream": batch.stream,
         "number": batch.number,
         "home": _home(tree, consumer),
+        "renewals": batch.renewals,
         "claims": batch.claims,
     }
     content = json.dumps(document, separators=(",", ":")) + "\n"
@@ -92,13 +108,16 @@ def load(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch | No
 def parse(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch:
     """The same, but raises ValueError if the file is not a batch, FileNotFoundError, OSError."""
     document = documents.read(tree, path_of(tree, consumer, name, suffix), _MAX_BYTES)
-    stream, number, claims = (document.get(key) for key in ("stream", "number", "claims"))
+    members = "stream", "number", "claims", "renewals"
+    stream, number, claims, renewals = (document.get(key) for key in members)
     if not isinstance(stream, str) or type(number) is not int or not isinstance(claims, dict):
         raise ValueError("a batch has a stream, a number and claims")
+    if not isinstance(renewals, list) or any(type(one) is not int for one in renewals):
+        raise ValueError("renewals is not a list of deadlines")
     # In a tree that was copied, each file has another identity.
     is_copied = document.get("home") != list(_home(tree, consumer))
     found = {queue: _claims(queue, of, is_copied) for queue, of in claims.items()}
-    return Batch(name, stream, number, found)
+    return Batch(name, stream, number, found, renewals)
 
 
 def _claims(queue: str, stored: object, is_copied: bool) -> list[Claimed]:
@@ -109,10 +128,10 @@ def _claims(queue: str, stored: object, is_copied: bool) -> list[Claimed]:
 
 def _claim(queue: str, stored: object, is_copied: bool) -> Claimed:
     match stored:
-        case [str(message_id), int(size), int(deliveries), *identity] if (
+        case [str(message_id), int(size), int(deliveries), int(deadline_ms), *identity] if (
             0 <= deliveries <= MAX_COUNT
         ):
-            claim = Claimed(check_id(queue, message_id), size, deliveries)
+            claim = Claimed(check_id(queue, message_id), size, deliveries, deadline_ms)
             match [] if is_copied else identity:
                 case []:
                     return claim

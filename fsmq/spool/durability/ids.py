@@ -60,6 +60,12 @@ class Held:
         while self._files:
             self._files.popitem()[1].close()
 
+    def part(self, queue: str) -> Held:
+        """Those of one queue, to be freed by themselves."""
+        part = Held(self._tree)
+        part._files[queue] = self._files.pop(queue)
+        return part
+
     def stands(self, queue: str) -> bool:
         """Whether the queue still has the index whose ids are locked."""
         return queue in self._files and self._files[queue].stands()
@@ -351,29 +357,6 @@ def remove_standing(tree: Tree, queue: str, at: str, old: Standing, taken_out: s
                 raise
             tree.unlink(path)
         path = None
-
-
-def forget_links(held: Held, tree: Tree, queue: str, given_id: str, inode: int) -> int | None:
-    """Unlink the links of an id that lead to a file, how many; None if its lock is held.
-
-    held: what locks it meanwhile. Raises FileNotFoundError if the queue has no index (any more),
-    and OSError.
-    """
-    link = link_name(given_id)
-    if not held.take(queue, [link]):
-        return None
-    try:
-        at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
-        if not leads_to(tree, at, inode):
-            # Or it is that of a dead upsert, which came to nothing.
-            return int(leads_to(tree, coming, inode) and tree.unlink(coming))
-        if has(tree, coming):
-            settle(tree, queue, [link])  # a dead upsert has left it, and gets the link
-        else:
-            tree.unlink(at)
-        return 1
-    finally:
-        held.give(queue, link)
 
 
 def has(tree: Tree, path: str) -> bool:

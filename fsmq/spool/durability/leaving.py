@@ -11,11 +11,11 @@ import os
 from collections.abc import Collection
 from contextlib import suppress
 
-from ..layout.given_ids import read_given
+from ..layout.given_ids import link_name, read_given
 from ..layout.names import facts, is_queue
 from ..layout.transitions import IDS
 from ..layout.tree import STRAY, Tree
-from .ids import Held, forget_links
+from .ids import Held, has, leads_to, link_path, settle
 
 # It has gone, is no file, or is another user's: it has no links that we could find.
 _NO_MESSAGE = (*STRAY, errno.EACCES, errno.EPERM)
@@ -92,3 +92,26 @@ def unlink_message(tree: Tree, path: str, queue: str, name: str) -> bool:
 def with_index(tree: Tree) -> set[str]:
     """The queues that have an index. Raises OSError."""
     return {*filter(is_queue, tree.names(tree.folder(IDS)))}
+
+
+def forget_links(held: Held, tree: Tree, queue: str, given_id: str, inode: int) -> int | None:
+    """Unlink the links of an id that lead to a file, how many; None if its lock is held.
+
+    held: what locks it meanwhile. Raises FileNotFoundError if the queue has no index (any more),
+    and OSError.
+    """
+    link = link_name(given_id)
+    if not held.take(queue, [link]):
+        return None
+    try:
+        at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
+        if not leads_to(tree, at, inode):
+            # Or it is that of a dead upsert, which came to nothing.
+            return int(leads_to(tree, coming, inode) and tree.unlink(coming))
+        if has(tree, coming):
+            settle(tree, queue, [link])  # a dead upsert has left it, and gets the link
+        else:
+            tree.unlink(at)
+        return 1
+    finally:
+        held.give(queue, link)

@@ -19,12 +19,16 @@ class Send:
     """Messages of one put into one fifo queue, and what becomes of them.
 
     ids: of all; where the deduplication id is known, that of the message that was stored before.
-    stored: those that were stored now. error: why nothing was, once this is over.
+    stored: those that were stored now. error: why nothing was, once this is over. still: asked
+    while nobody can delete the queue; if it is False, it counts as one that was deleted.
     """
 
-    def __init__(self, queue: str, drafts: Sequence[Draft]) -> None:
+    def __init__(
+        self, queue: str, drafts: Sequence[Draft], still: Callable[[], bool] = lambda: True
+    ) -> None:
         self.queue = queue
         self.drafts = drafts
+        self.still = still
         self.ids: list[str] = []
         self.stored: list[Staged] = []
         self.error: FsmqError | None = None

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import is_full
+from ..errors import FsmqError, Unavailable, is_full
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from .ids import Held
@@ -29,7 +29,8 @@ def settings_held(
 ) -> Iterator[None]:
     """Keep others out who create, change or delete what has this name: a queue, or as above.
 
-    Where there are no locks it goes on without; on a full disk, too, unless it ``writes``.
+    Where there are no locks it goes on without; on a full disk, too, unless it ``writes``. Whoever
+    dies, or fails, leaves the lock's file: it tells a mover that something may be half made.
 
     patience_s: how long to wait for who has it; some seconds by default.
 
@@ -39,14 +40,21 @@ def settings_held(
     held = hold(
         tree, path, PATIENCE_S if patience_s is None else patience_s, even_if_full=not writes
     )
+    is_over = False
     try:
         yield
+        is_over = True
+    except FsmqError as error:
+        is_over = not isinstance(error, Unavailable)
+        raise
     finally:
         with suppress(OSError):  # a file that stays keeps nobody out
-            if held is not None:
+            if held is None:
+                tree.unlink(path)
+            elif is_over:
                 held.free()
             else:
-                tree.unlink(path)
+                held.unlock()
 
 
 @contextmanager

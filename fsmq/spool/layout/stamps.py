@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple
 
 MAX_COUNT = 99
 _NS_PER_MS = 1_000_000
-_NS_PER_S = 1_000_000_000
 _CHECKS = 9999  # so many there are: 1 to 9999
 _NAMES = sys.getfilesystemencoding()
 
@@ -59,12 +58,16 @@ class Stamps:
     ) -> int:
         """The mtime, in nanoseconds, that says this."""
         if self.coarse:
-            return -(-deadline_ms // 1000) * _NS_PER_S
+            return self.kept(deadline_ms) * _NS_PER_MS
         count = min(deliveries, MAX_COUNT)
         check = _check(message_id, deadline_ms, count)
         if backs_off:
             check = check % _CHECKS + 1
         return deadline_ms * _NS_PER_MS + count * 10_000 + check
+
+    def kept(self, deadline_ms: int) -> int:
+        """A deadline as this filesystem keeps it, and `decode` finds it."""
+        return -(-deadline_ms // 1000) * 1000 if self.coarse else deadline_ms
 
     def encoded(self, message_id: str, stamp: Stamp) -> int:
         """The mtime of a stamp."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ from ..errors import NoSuchTopic, as_unavailable
 from . import deliveries, documents
 from .deliveries import MAX_ENTRY_BYTES, Delivery
 from .filters import Filter
-from .message import NewMessage
 from .names import check_queue, is_queue
 from .of_queues import WhileThere
 from .transitions import LOGS, TOPICS
@@ -72,10 +71,6 @@ class Subscription(NamedTuple):
     subscriber: str
     filter: Filter | None
     target: str | None
-
-    def takes(self, message: NewMessage) -> bool:
-        """Whether a message passes its filter."""
-        return self.filter is None or self.filter.matches(message.attributes, message.body)
 
 
 @dataclass(slots=True)
@@ -205,6 +200,15 @@ class Topics:
                 filter = self._filter(listing, topic, _LOG_ENTRY + log, found)
                 result.append(Subscription(subscriber_of(log), filter, subscriber_of(log)))
         return result
+
+    def takes(self, topic: str, passes: Callable[[Filter | None], bool], subscriber: str) -> bool:
+        """Whether a subscription stands now, and its filter lets something pass. OSError."""
+        path = self.entry(topic, subscriber)
+        found = self._tree.look(path)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return False
+        listing = self._known.get(topic) or _Listing((0, 0), 0.0, [], [])
+        return passes(self._filter(listing, topic, path.rpartition("/")[2], found))
 
     def _for_dead_letters(self, delivery: Delivery) -> str | None:
         queue = delivery.dead_letter_queue

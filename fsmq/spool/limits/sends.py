@@ -292,6 +292,7 @@ class _Turn:
         if self._held is None or self._line is None:
             return
         scene, now = self._scene, self._scene.clock()
+        sends = [send for send in sends if send.still()]
         first = max(self._line.last + 1, now_ticks(now))
         self._sends = sends
         records = self._place(sends, first, int(now * 1000))

@@ -224,8 +224,17 @@ class Log:
         given = LogEntry(message.body, key, None, message.content_type, attributes)
         found = self._entry(given)
         with as_unavailable(f"cannot publish to log {self.name!r}"):
-            self._store.check_open([found])
-        return lambda: self._published([found])
+            store = self._store  # of this log, and of none that is made anew
+            store.check_open([found])
+
+        def publish() -> int:
+            [outcome] = store.publish_each([[found]])
+            if isinstance(outcome, Exception):
+                raise outcome
+            self._note_published(outcome, 1)
+            return outcome
+
+        return publish
 
     # -- read ------------------------------------------------------------------------------------
 

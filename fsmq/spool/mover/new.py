@@ -7,6 +7,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from ..consumers.batches import finish_abandoned
 from ..context import Context
@@ -22,7 +23,9 @@ from ..layout.throttle import Throttle
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..layout.unclaimed import is_delayed
 from ..records.journal import Details
+from ..records.peers import forget_zones
 from ..staging.abandoned import Abandoned
+from ..verbs.creation import finish_for_dead
 from ..verbs.latch import move_back
 from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
 from .undeliverable import Undeliverable
@@ -156,7 +159,8 @@ class FromNew:
 
     def _remove_left(self, now: float) -> float:
         """Remove small files that programs which died have left."""
-        remove_left_files(self._tree)
+        remove_left_files(self._tree, partial(finish_for_dead, self._context))
+        forget_zones(self._tree)
         return LEFT_EVERY_S
 
     def _finish(self, now: float) -> float:

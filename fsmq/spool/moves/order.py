@@ -33,7 +33,8 @@ _ref = re.compile(UUID7)
 OPEN, DONE, STOP, FOUND = ".json", ".done", ".stop", ".found"
 LOCK = ".{}.lock"
 LOCKS = (".lock", ".alone")
-_MAX_BYTES = 1024 * 1024
+# Of a thousand ids, of which JSON may take six characters for each byte.
+_MAX_BYTES = 4 * 1024 * 1024
 MAX_COUNT = 2**40
 MAX_LISTED = 1000
 MAX_CHOSEN = 1000

@@ -21,7 +21,7 @@ from ..durability.sync import Syncer, Work
 from ..durability.unfinished import exists
 from ..errors import InUse, NoSuchQueue, Reserved
 from ..index.apart import FIRST_S, LONGEST_S
-from ..layout.names import facts, is_id
+from ..layout.names import facts, fits, is_id
 from ..layout.patterns import compiled
 from ..layout.throttle import Rate
 from ..layout.transitions import (
@@ -170,6 +170,10 @@ class MoveWork:
         if count is None:
             yield found
             return
+        # A name given by hand may be too long to be looked for: it stays.
+        fitting = [one for one in found if fits(one.source, one.message_id)]
+        self.move = replace(self.move, conflicts=len(found) - len(fitting))
+        found = fitting
         chosen = frozenset(self.move.chosen)
         if chosen:
             # What a crash has undone, or kept from being done. What had moved is not here any more.

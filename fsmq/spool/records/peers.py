@@ -16,6 +16,7 @@ from fsmq._version import __version__
 
 from ..errors import as_unavailable
 from ..index.share import Share
+from ..layout.filesystem import is_older
 from ..layout.transitions import PEERS
 from ..layout.tree import Tree
 
@@ -23,6 +24,7 @@ BEAT_S = 5.0
 DEAD_AFTER_S = 20.0
 _MAX_BYTES = 400
 _ZONE = ".zone@"
+_FORGOTTEN_S = 3600.0
 
 
 class Beat(NamedTuple):
@@ -151,6 +153,15 @@ def beat_zone(tree: Tree, zone: str) -> None:
             os.utime(fd)
         finally:
             os.close(fd)
+
+
+def forget_zones(tree: Tree) -> None:
+    """Forget zones that have had no consumer for an hour: anybody may name one. Raises OSError."""
+    for name in tree.names(tree.folder(PEERS)):
+        path = tree.folder(PEERS, name)
+        found = tree.stat(path) if name.startswith(_ZONE) else None
+        if found is not None and is_older(tree, found, _FORGOTTEN_S):
+            tree.unlink(path)
 
 
 def zones(tree: Tree) -> list[str]:

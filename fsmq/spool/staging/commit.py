@@ -26,6 +26,7 @@ from .part import (
     Job,
     Written,
     check_job,
+    check_takes,
     committed_folder,
     gone_folder,
     job_of,
@@ -66,8 +67,8 @@ def commit(
     the folder for the file ``<job>-<number>.jsonl`` with the rows that the parts rejected.
 
     Raises:
-        InvalidValue: the job cannot have its name.
-        NoSuchQueue, QueueFull: nothing was put, and the job is removed.
+        InvalidValue: the job cannot have its name, or a queue of it is a fifo queue by now.
+        NoSuchQueue, QueueFull: nothing was put. Now, and in the case before, the job is removed.
         Unavailable: the disk refuses, and nothing was put; or, if the text says so, the job is
             committed and the mover will bring it forward.
     """
@@ -187,14 +188,16 @@ def _check_parts(tree: Tree, job: Job, parts: Sequence[Written]) -> None:
 
 
 def _admit(context: Context, parts: Sequence[Written], create_queues: bool) -> None:
-    """See whether the queues are there and have room for the whole job."""
+    """See whether the queues are there, take what was staged, and have room for the whole job."""
     totals: Counter[str] = Counter()
     for part in parts:
         totals.update(part.queues)
     for queue, number in totals.items():
         if create_queues:
             create(context, queue)
-        limit = context.settings_of(queue).max_depth
+        settings = context.settings_of(queue)
+        check_takes(queue, settings)  # it may have been made anew since the parts were written
+        limit = settings.max_depth
         if limit is None:
             continue
         counts = count(context.tree, context.stamps, queue, context.now_ms())

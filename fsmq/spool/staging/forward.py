@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -21,16 +22,20 @@ from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import Unavailable
 from ..layout import documents
-from ..layout.names import UUID7, siblings, split_entry
-from ..layout.transitions import ACCEPTED, NEW, REMOVE_NEW, STAGING
+from ..layout.names import UUID7, entry, siblings, split_entry
+from ..layout.transitions import ACCEPTED, NEW, STAGING
 from ..layout.tree import Tree
 from ..records.journal import NoJournal
+from ..verbs.links_of_move import Turns
 from .part import Job, Sync, committed_folder, gone_folder
 
 MANIFEST = "commit.json"
-# How many files share a lock of their own ids.
 _CHUNK = 10_000
-_RESERVED_PATIENCE_S = 5.0
+# How many files share the lock of their queue, and of their own ids.
+_TOGETHER = 500
+# How long a committer waits for those who hold what it needs.
+_PATIENCE_S = 5.0
+_RETRY_S = 0.02
 _MAX_BYTES = 64 * 1024 * 1024
 _part = re.compile(UUID7)
 # A deadline before this is a delay that counts from the commit: it is longer than any delay.
@@ -115,7 +120,9 @@ class Forward:
 
     chunk: files that are brought in one step.
 
-    Raises OSError, and Unavailable where the sync does so.
+    What another process holds (the name of a queue that is made or deleted, an id that is being
+    put), or what fails, keeps no other file here. Raises OSError, and Unavailable where the sync
+    does so.
     """
 
     def __init__(
@@ -129,31 +136,69 @@ class Forward:
         self._job = job
         self._manifest = manifest
         self._folder = committed_folder(context.tree, job)
-        self._chunks = self._all_chunks(chunk)
+        self._chunk = chunk
+        self._chunks = self._all_chunks()
+        # Why a file of this pass is still here.
+        self._problem: OSError | Unavailable | None = None
+        self._turns = Turns()
         # Synced before the job's folder is removed: both ends of the renames.
         parts = {f"{self._folder}/{part}" for part in manifest.parts}
         self._work = Work(folders={*parts, context.tree.folder(NEW)})
 
     def step(self) -> int:
-        """Bring some files forward; how many were looked at, 0 when all are done."""
-        for part, names in self._chunks:
-            _Chunk(self, part, names).run()
-            return len(names)
+        """Bring some files forward; how many were looked at, 0 when all are done.
+
+        Waits for nobody: raises Unavailable in the end if a file is held up.
+        """
+        if looked_at := self._bring_some():
+            return looked_at
+        if self._problem is not None:
+            raise self._problem
         self._end()
         return 0
 
     def run(self) -> None:
-        """Bring all of them forward."""
-        while self.step():
-            pass
+        """Bring all of them forward. Waits some seconds for what others hold."""
+        if not patiently(self._bring_all, _PATIENCE_S, _RETRY_S) and self._problem is not None:
+            raise self._problem
+        self._end()
 
-    def _all_chunks(self, chunk_size: int) -> Iterator[tuple[str, list[str]]]:
+    def _bring_all(self) -> bool:
+        self._chunks, self._problem = self._all_chunks(), None
+        while self._bring_some():
+            pass
+        return self._problem is None
+
+    def _bring_some(self) -> int:
+        for part, names in self._chunks:
+            _Chunk(self, part, names).run()
+            return len(names)
+        self._look_back()
+        return 0
+
+    def _look_back(self) -> None:
+        """See that all have gone: what a rename says of one that has not does not count."""
+        for part in self._manifest.parts:
+            left = filter(split_entry, self._tree.names(f"{self._folder}/{part}"))
+            if self._problem is None and (name := next(left, None)) is not None:
+                self._problem = Unavailable(f"{name!r} of job {self._job.name!r} has not come")
+
+    def _all_chunks(self) -> Iterator[tuple[str, list[str]]]:
         for part in self._manifest.parts:
             names = self._tree.names(f"{self._folder}/{part}")
             # In delivery order, so that consumers get the oldest first.
             ordered = iter(sorted(names, key=lambda name: name.rpartition(":")[2]))
-            while chunk := list(islice(ordered, chunk_size)):
+            while chunk := list(islice(ordered, self._chunk)):
                 yield part, chunk
+
+    def hold_up(self, error: OSError | Unavailable) -> None:
+        """Say why a file stays for now."""
+        self._problem = error
+
+    def rest(self) -> None:
+        """Leave locks to others now and then."""
+        if pause := self._turns.pause():
+            time.sleep(pause)
 
     def _end(self) -> None:
         """All files are forward: note that the job is done, and remove its folder."""
@@ -178,21 +223,40 @@ class _Chunk:
         self._described = forward._manifest.parts[part]
         self._folder = f"{forward._folder}/{part}"
         self._names = names
-        self._queues: dict[str, bool] = {}  # whether each exists
         self._reservations = Reservations(self._tree)
         self._reserved: set[tuple[str, str]] = set()
-        self._brought: list[tuple[str, str]] = []  # queue, id
 
     def run(self) -> None:
-        try:
-            if self._described["delayed"]:
-                self._start_delays()
-            for name in self._names:
-                self._bring(name)
-        finally:
-            for queue, bare in self._reserved:
-                self._reservations.free(queue, [bare])
-        self._undo_for_deleted_queues()
+        if self._described["delayed"]:
+            self._start_delays()
+        ids: dict[str, list[str]] = {}
+        for queue, message_id in filter(None, map(split_entry, self._names)):
+            ids.setdefault(queue, []).append(message_id)
+        # What is none of ours goes with the folder.
+        for queue, of_queue in ids.items():
+            for start in range(0, len(of_queue), _TOGETHER):
+                try:
+                    self._bring_to(queue, of_queue[start : start + _TOGETHER])
+                except (OSError, Unavailable) as error:
+                    self._forward.hold_up(error)
+                self._forward.rest()
+
+    def _bring_to(self, queue: str, message_ids: list[str]) -> None:
+        """Bring files to a queue, which is what it is meanwhile: nobody deletes or makes it."""
+        with settings_held(self._tree, queue, 0.0, writes=False):
+            try:
+                is_there = self._tree.has_queue(queue)
+                # One that was made anew as a fifo queue is another one: that of the job is gone.
+                takes = is_there and not self._context.settings.get(queue).fifo
+                for message_id in message_ids:
+                    if takes:
+                        self._bring(queue, message_id)
+                    else:
+                        self._tree.unlink(f"{self._folder}/{entry(queue, message_id)}")
+            finally:
+                reserved, self._reserved = self._reserved, set()
+                for _, bare in reserved:
+                    self._reservations.free(queue, [bare])
 
     def _start_delays(self) -> None:
         """Start the delays at the time of the commit, and make that durable."""
@@ -212,19 +276,17 @@ class _Chunk:
         if work.closed:
             self._forward._sync(work)
 
-    def _bring(self, name: str) -> None:
+    def _bring(self, queue: str, message_id: str) -> None:
         """Bring a file to ``new/``, or let it go if it has no place there."""
-        parts = split_entry(name)
-        if parts is None:
-            return  # none of ours; it goes with the folder
-        queue, message_id = parts
+        name = entry(queue, message_id)
         path, target = f"{self._folder}/{name}", self._tree.folder(NEW, name)
-        if not self._has_queue(queue):
-            self._tree.unlink(path)  # deleted after the commit, and its messages with it
-            return
-        if self._described["own"] and self._is_there(queue, message_id):
-            self._forward.repeated += self._tree.unlink(path)
-            return
+        if self._described["own"]:
+            is_there = self._is_there(queue, message_id)
+            if is_there is None:
+                return
+            if is_there:
+                self._forward.repeated += self._tree.unlink(path)
+                return
         try:
             if not self._tree.rename(path, target):
                 return
@@ -232,39 +294,22 @@ class _Chunk:
             # A move, which needs no reservation, has brought an equal message here.
             self._forward.repeated += self._tree.unlink(path)
             return
-        self._brought.append(parts)
         is_noted = type(self._context.journal) is not NoJournal
         found = self._tree.stat(target) if is_noted else None
         size = found.st_size if found is not None else None
         self._context.record(ACCEPTED, queue, message_id, size=size)
 
-    def _is_there(self, queue: str, message_id: str) -> bool:
-        """Keep puts of an own id out, then see whether it exists; as a put does."""
+    def _is_there(self, queue: str, message_id: str) -> bool | None:
+        """Keep puts of an own id out, then see whether it exists; None while one is under way."""
         names = siblings(message_id)
         own = (queue, names[0])
         if own in self._reserved:
-            return True  # twice in this chunk
-        if not patiently(lambda: self._reservations.take(*own), _RESERVED_PATIENCE_S):
-            raise Unavailable(f"another put of the id {names[0]!r} is under way")
+            return True  # twice among these
+        if not self._reservations.take(*own):
+            self._forward.hold_up(Unavailable(f"another put of the id {names[0]!r} is under way"))
+            return None
         self._reserved.add(own)
         return any(exists(self._tree, queue, name) for name in names)
-
-    def _has_queue(self, queue: str) -> bool:
-        known = self._queues.get(queue)
-        if known is None:
-            known = self._queues[queue] = self._tree.has_queue(queue)
-        return known
-
-    def _undo_for_deleted_queues(self) -> None:
-        """Remove what was shown for a queue whose deletion may have purged ``new/`` before that."""
-        for gone in [q for q, was in self._queues.items() if was and not self._tree.has_queue(q)]:
-            with settings_held(self._tree, gone, writes=False):
-                # Nobody creates it meanwhile. If it is there again, what is in new/ may be its own.
-                if self._tree.has_queue(gone):
-                    continue
-                for queue, message_id in self._brought:
-                    if queue == gone:
-                        self._tree.move(REMOVE_NEW, queue, message_id)
 
 
 def remove_gone(tree: Tree, folder: str, budget: int | None = None) -> int | None:

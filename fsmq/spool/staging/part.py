@@ -133,6 +133,12 @@ def is_draft(name: str) -> bool:
     return _draft.fullmatch(name) is not None
 
 
+def check_takes(queue: str, settings: QueueSettings) -> None:
+    """Raise InvalidValue if what is staged cannot come to a queue of these settings."""
+    if settings.fifo:
+        raise InvalidValue("queue", f"{queue!r} is a fifo queue: only a put makes places")
+
+
 class Part:
     """One writer's messages; not for several threads.
 
@@ -189,10 +195,9 @@ class Part:
         """
         try:
             settings = self._settings_of(queue)
+            check_takes(queue, settings)
             if restores:
                 found = restored(self._context, queue, message, settings)
-            elif settings.fifo:
-                raise InvalidValue("queue", f"{queue!r} is a fifo queue: only a put makes places")
             else:
                 found = draft(self._context, message, settings)
             try:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ..context import Context
 from ..durability.settings_lock import no_ids, settings_held
-from ..errors import InvalidValue, NoSuchQueue, as_unavailable, understood
+from ..errors import InUse, InvalidValue, NoSuchQueue, as_unavailable, understood
 from ..layout.files import write_at
 from ..layout.names import check_queue, claims_name, limits_name
 from ..layout.settings import DEFAULTS, SETTINGS, QueueSettings
@@ -72,6 +72,21 @@ def create(
             if kinds := lacks():
                 raise InvalidValue(kinds[0], f"queue {queue!r} was created without it")
     return created
+
+
+def finish_for_dead(context: Context, queue: str) -> bool:
+    """Remove what one that died, or failed, while it created or deleted a queue has left.
+
+    The caller has the lock of the queue's name. False if somebody holds an id of it; OSError.
+    """
+    if context.tree.has_queue(queue):
+        return True
+    try:
+        with no_ids(context.tree, queue, patience_s=0.0):
+            forget(context, queue)
+    except InUse:
+        return False
+    return True
 
 
 def change(context: Context, queue: str, change: Change, keeps: str | None = None) -> QueueSettings:

@@ -3,21 +3,24 @@
 What clients of SNS have subscribed outlives its queue: its dead-letter queue gets the copy then.
 
 A log that is subscribed has the message before any queue shows it: what cannot be published there
-reaches nobody.
+reaches nobody. What is in a log cannot be taken back, so from there on the queues get it, too:
+what fails then is left as by a put that died, for a mover to show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Pending
 from ..durability.pending import Send
-from ..errors import FsmqError, NoSuchLog, NoSuchQueue
+from ..errors import FsmqError, NoSuchLog, NoSuchQueue, as_unavailable
+from ..layout.filters import Filter
 from ..layout.message import NewMessage
 from ..layout.settings import QueueSettings
-from ..layout.topics import Subscription, log_of, subscriber_of
+from ..layout.topics import Subscription, Topics, log_of
 from ..views.counts import Depths
 from .put import Batch, put
 
@@ -26,18 +29,29 @@ ToLog = Callable[[str, NewMessage], Callable[[], int]]
 
 
 class Copy(NamedTuple):
-    """What a queue or a log gets."""
+    """What a queue or a log gets.
+
+    still: whether it is subscribed, and takes the message, asked when it can be no other one of the
+        same name any more. Raises OSError.
+    """
 
     to: str
     message: NewMessage
+    still: Callable[[], bool] = lambda: True
 
 
-def copies_of(message: NewMessage, subscriptions: Iterable[Subscription]) -> list[Copy]:
+def copies_of(
+    topics: Topics, topic: str, message: NewMessage, subscriptions: Iterable[Subscription]
+) -> list[Copy]:
     """The copies of a message for those that take it."""
+
+    def passes(filter: Filter | None) -> bool:
+        return filter is None or filter.matches(message.attributes, message.body)
+
     return [
-        Copy(one.target, message)
+        Copy(one.target, message, partial(topics.takes, topic, passes, one.subscriber))
         for one in subscriptions
-        if one.target is not None and one.takes(message)
+        if one.target is not None and passes(one.filter)
     ]
 
 
@@ -86,7 +100,7 @@ class _Copies:
         self._context = context
         self._depths = depths
         self._puts: list[tuple[str, Pending[list[str]]]] = []
-        self._feeds: dict[str, Callable[[], int]] = {}
+        self._feeds: list[tuple[Copy, Callable[[], int]]] = []
         self._offsets: dict[str, str] = {}
 
     @property
@@ -98,7 +112,7 @@ class _Copies:
         log = log_of(copy.to)
         assert log is not None
         try:
-            self._feeds[log] = to_log(log, copy.message)
+            self._feeds.append((copy, to_log(log, copy.message)))
         except NoSuchLog:
             return
 
@@ -106,33 +120,63 @@ class _Copies:
         """Write one copy; raises what a put raises, but for a queue that is gone."""
         context, depths = self._context, self._depths
         try:
-            one = put(context, depths, copy.to, [copy.message], settings, batch=self._batch)
+            one = put(
+                *(context, depths, copy.to, [copy.message], settings),
+                batch=self._batch,
+                still=copy.still,
+                stands=lambda: bool(self._offsets),
+            )
         except NoSuchQueue:
             return
         self._puts.append((copy.to, one))
 
     def publish(self) -> None:
-        """Publish in the logs, once: what cannot be published there reaches nobody."""
-        feeds, self._feeds = self._feeds, {}
-        for log, publish in feeds.items():
-            with suppress(NoSuchLog):
-                self._offsets[subscriber_of(log)] = str(publish())
+        """Publish in the logs, once: what cannot be published in the first reaches nobody.
+
+        From then on nothing is taken back, and all others get it as far as they can.
+        """
+        feeds, self._feeds = self._feeds, []
+        first: FsmqError | None = None
+        for copy, publish in feeds:
+            with as_unavailable(f"cannot publish to {copy.to!r}"):
+                is_wanted = copy.still()
+            try:
+                if is_wanted:
+                    self._offsets[copy.to] = str(publish())
+            except NoSuchLog:
+                continue
+            except FsmqError as error:
+                if not self._offsets:
+                    raise
+                first = first or error
+        if first is not None:
+            raise first
 
     def finish(self) -> dict[str, str]:
-        ids = {}
-        try:
-            self.publish()
-            for queue, copy in self._puts:
-                try:
-                    [ids[queue]] = copy.finish()
-                except NoSuchQueue:
-                    continue
-        except FsmqError:
-            self.abandon()  # visible copies too, but for those in fifo queues
-            raise
+        ids: dict[str, str] = {}
+        steps: list[Callable[[], None]] = [
+            self.publish,
+            *(partial(_show, ids, queue, one) for queue, one in self._puts),
+        ]
+        first: FsmqError | None = None
+        for step in steps:
+            try:
+                step()
+            except FsmqError as error:
+                if not self._offsets:
+                    self.abandon()  # visible copies too, but for those in fifo queues
+                    raise
+                first = first or error
+        if first is not None:
+            raise first
         self._context.metrics.count(("publish",))
         return {**ids, **self._offsets}
 
     def abandon(self) -> None:
         for _, copy in self._puts:
             copy.abandon()
+
+
+def _show(ids: dict[str, str], queue: str, one: Pending[list[str]]) -> None:
+    with suppress(NoSuchQueue):
+        [ids[queue]] = one.finish()

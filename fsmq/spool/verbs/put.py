@@ -6,7 +6,7 @@ checksum of the file, and the mover promotes what is complete.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 
 from ..context import Context, Pending
@@ -33,7 +33,8 @@ from ..layout.tree import Tree
 from ..records.journal import Details
 from ..views.counts import Depths
 from .draft import drafts
-from .removal import remove_known, work_of
+from .removal import work_of
+from .remove_known import remove_known
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
 MAX_BATCH = 1000
@@ -57,6 +58,8 @@ def put(
     *,
     collapse: bool = False,
     batch: Batch | None = None,
+    still: Callable[[], bool] = lambda: True,
+    stands: Callable[[], bool] = lambda: False,
 ) -> Pending[list[str]]:
     """Write messages, all or none; their ids come from ``finish``, in the order given.
 
@@ -65,6 +68,10 @@ def put(
     collapse: leave out messages whose own id stands in the spool, instead of raising
         DuplicateMessage; and raise Reserved for one that is being put right now.
     batch: that of other puts, to share a sync with them. Abandon all of them, or none.
+    still: asked behind the last look at the queue, before the messages are shown: if it is False,
+        the queue counts as one that was deleted.
+    stands: asked when it fails: if it is True, nothing is removed, and who recovers what dead
+        puts have left shows it.
 
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
@@ -81,9 +88,9 @@ def put(
         depths.admit(queue, settings.max_depth, len(checked))
         shared = batch or Batch(context.tree)
         if settings.fifo:
-            send = Send(queue, checked)
+            send = Send(queue, checked, still)
             return Pending(shared.work, partial(_sent, context, send), sends=[send])
-        staging = Staging(context, queue, collapse, shared)
+        staging = Staging(context, queue, collapse, shared, still, stands)
         try:
             staging.write_all(checked)
         except DuplicateMessage as error:
@@ -141,7 +148,17 @@ class Staging:
     reservation, for the others the number of the put.
     """
 
-    def __init__(self, context: Context, queue: str, collapse: bool, batch: Batch) -> None:
+    def __init__(
+        self,
+        context: Context,
+        queue: str,
+        collapse: bool,
+        batch: Batch,
+        still: Callable[[], bool] = lambda: True,
+        stands: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._still = still
+        self._stands = stands
         self.work = batch.work
         self._reservations = batch.reservations
         self._collapse = collapse
@@ -182,6 +199,9 @@ class Staging:
             self._check_queue()
             for staged in self._written:
                 self._show_or_collapse(staged)
+        except NoSuchQueue:
+            self._remove_written()
+            raise
         except BaseException as error:
             self.abandon()
             reraise(error, f"cannot publish to queue {self._queue!r}")
@@ -190,15 +210,24 @@ class Staging:
         return note_stored(self._context, self._queue, self._written)
 
     def _check_queue(self) -> None:
-        """Make sure that the queue is there, and is none that was made anew as a fifo queue.
+        """Make sure that the queue is there, and none that was made anew and takes no such message.
 
         Whoever deletes it from now on removes our dot-names with it, or what is shown of them: so
         no later queue of the name gets any, whatever its kind is.
         """
-        if self._context.settings_of(self._queue).fifo:
+        if self._context.settings_of(self._queue).fifo or not self._still():
             raise NoSuchQueue(self._queue)
 
     def abandon(self) -> None:
+        """Remove what was written, unless it stands."""
+        if not self._stands():
+            self._remove_written()
+            return
+        self.work.close()
+        self._free({_bare(staged.draft) for staged in self._written})
+        self._end_number(is_over=False)
+
+    def _remove_written(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""
         self.work.close()
         unfinished = set()
@@ -209,7 +238,7 @@ class Staging:
                     unfinished.add(_bare(draft))  # it may be what a crash has left
                 elif not self._tree.unlink(staged.path) and staged.inode:
                     self._undo(draft, staged.inode)
-            except OSError:
+            except (OSError, Unavailable):
                 unfinished.add(_bare(draft))
         self._free(unfinished)
         self._end_number(is_over=not unfinished)

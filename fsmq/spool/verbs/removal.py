@@ -24,21 +24,14 @@ from ..layout.transitions import (
     NEW,
     QUEUES,
     REMOVE,
-    REMOVE_DELAY,
-    REMOVE_NEW,
     REMOVE_READY,
     REMOVED,
     State,
     Transition,
 )
 from ..layout.tree import Tree
-from .latch import IsWanted, pin
-
-# The folder in which most messages are when they are acknowledged comes first. A message may move
-# between two tries, so the folders that it can reach from those already tried are tried again.
-_ATTEMPTS = (REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, REMOVE_DELAY, REMOVE_READY)
-# How often to try again for a message that exists: it may not be reported gone.
-_ROUNDS = 20
+from .latch import IsWanted
+from .remove_known import ATTEMPTS, ROUNDS, remove_known
 
 
 def remove(
@@ -84,8 +77,8 @@ def remove(
 def remove_one(context: Context, queue: str, message_id: str) -> bool:
     """Remove a message wherever it is; False if it is nowhere. Raises Unavailable, OSError."""
     tree = context.tree
-    for _ in range(_ROUNDS):
-        if remove_from(tree, _ATTEMPTS, queue, message_id):
+    for _ in range(ROUNDS):
+        if remove_from(tree, ATTEMPTS, queue, message_id):
             return True
         # A network filesystem may have renamed it and yet answered ENOENT, if its server restarted.
         if tree.network and tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None:
@@ -94,7 +87,7 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
         if not tree.has_queue(queue) or not exists(tree, queue, message_id):
             return False
         bring_back_one(tree, queue, message_id, context.clock())
-    raise _keeps_moving(message_id)
+    raise Unavailable(f"the message {message_id!r} keeps moving from folder to folder")
 
 
 def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_id: str) -> bool:
@@ -117,47 +110,6 @@ def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_
         for how in attempts
         if how.source is not State.READY or tree.has_queue(queue)
     )
-
-
-def remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWanted) -> bool:
-    """Remove a message, and no other one of its id; False if it is not there.
-
-    Raises Unavailable, OSError.
-    """
-    tree = context.tree
-    for _ in range(_ROUNDS):
-        is_done = _remove_known(context, queue, message_id, is_wanted)
-        if is_done is not None:
-            return is_done
-        # It was claimed and released in such a way that each try looked where it had been; or an
-        # earlier try has taken it away, and died.
-        if not exists(tree, queue, message_id):
-            return False
-        bring_back_one(tree, queue, message_id, context.clock())
-    raise _keeps_moving(message_id)
-
-
-def _remove_known(
-    context: Context, queue: str, message_id: str, is_wanted: IsWanted
-) -> bool | None:
-    """The same with one look at each place; None if no message of this id was met."""
-    is_other = None
-    for attempt in _ATTEMPTS:
-        pinned = pin(context, context.tree.path(attempt.source, queue, message_id))
-        if pinned is None:
-            continue
-        try:
-            if not is_wanted(context, pinned.fd, pinned.found):
-                is_other = False
-            elif pinned.move(context, attempt, queue, message_id) is not None:
-                return True
-        finally:
-            pinned.close()
-    return is_other
-
-
-def _keeps_moving(message_id: str) -> Unavailable:
-    return Unavailable(f"the message {message_id!r} keeps moving from folder to folder")
 
 
 def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[int]:

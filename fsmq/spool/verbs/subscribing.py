@@ -25,6 +25,7 @@ from ..errors import (
 )
 from ..layout.filters import Filter
 from ..layout.names import check_queue, entry
+from ..layout.settings import QueueSettings
 from ..layout.topics import ABOUT, MAX_ABOUT_BYTES, log_of
 from ..layout.transitions import REMOVE, TOPICS
 from ..layout.uuids import uuid7
@@ -124,14 +125,18 @@ def subscribe(
     filter: Filter | None = None,
     *,
     keep: bool = False,
+    check: Callable[[QueueSettings], object] = lambda settings: None,
 ) -> bool:
     """Subscribe a queue durably, or replace its filter; False if it was subscribed.
 
-    subscriber: a queue, or ``logs/<log>``. keep: leave one that is subscribed as it is.
+    subscriber: a queue, or ``logs/<log>``. keep: leave one that is subscribed as it is. check:
+        called with the settings of the queue, which nobody changes meanwhile, it may refuse.
 
-    Raises InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable.
+    Raises InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable, and as ``check``.
     """
     with _subscribing(context, topic, subscriber) as path:
+        if log_of(subscriber) is None:
+            check(context.settings.get(subscriber))
         _remove_folder(context, path)
         is_new = context.tree.look(path) is None
         if keep and not is_new:

@@ -8,8 +8,8 @@ the id has neither of the two, or both are shown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -65,9 +65,29 @@ def upsert(
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
-    staging = Staging(context, queue)
-    _write(context, depths, staging, messages)
-    return Pending(staging.work, staging.stored, staging.abandon)
+    [pending] = upsert_each(context, depths, {queue: messages})
+    return pending
+
+
+def upsert_each(
+    context: Context, depths: Depths, messages: Mapping[str, Sequence[NewMessage]]
+) -> list[Pending[Stored]]:
+    """The same in several queues: what is to be completed in each, or nothing in any.
+
+    Their ids are locked together: nobody waits for one while he has another.
+    """
+    stagings = [Staging(context, queue) for queue in messages]
+    batches = [
+        _checked(context, depths, staging, some)
+        for staging, some in zip(stagings, messages.values(), strict=True)
+    ]
+    with _storing(context, *stagings):
+        wanted = {one.queue: links for one, (links, _) in zip(stagings, batches, strict=True)}
+        with hold_patiently(context.tree, wanted) as held:
+            for staging, batch in zip(stagings, batches, strict=True):
+                staging.has(held.part(staging.queue))
+                staging.write_all(*batch)
+    return [Pending(one.work, one.stored, one.abandon) for one in stagings]
 
 
 def ensure(
@@ -86,7 +106,10 @@ def ensure(
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
     staging = Staging(context, queue, among=among, only_new=True)
-    _write(context, depths, staging, messages)
+    links, checked = _checked(context, depths, staging, messages)
+    with _storing(context, staging):
+        staging.hold(*links)
+        staging.write_all(links, checked)
 
     def finish() -> list[bool]:
         staging.publish()
@@ -95,10 +118,10 @@ def ensure(
     return Pending(staging.work, finish, staging.abandon)
 
 
-def _write(
+def _checked(
     context: Context, depths: Depths, staging: Staging, messages: Sequence[NewMessage]
-) -> None:
-    """Write messages, once all of them are checked."""
+) -> tuple[list[str], list[Draft]]:
+    """Links and drafts of messages, once all of them are checked."""
     if len(messages) > MAX_BATCH:
         raise InvalidValue("messages", f"are {len(messages)}; one batch takes {MAX_BATCH}")
     try:
@@ -109,13 +132,23 @@ def _write(
                 check_index(queue, context.settings_of(queue))
         checked = [draft(context, message, settings, is_indexed=True) for message in messages]
         depths.admit(queue, settings.max_depth, len(checked))
-        try:
-            staging.write_all([message.id or "" for message in messages], checked)
-        except BaseException:
-            staging.abandon()
-            raise
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {staging.queue!r}") from error
+    return [link_name(message.id or "") for message in messages], checked
+
+
+@contextmanager
+def _storing(context: Context, *stagings: Staging) -> Iterator[None]:
+    """Take back what was written if something is wrong, and say what."""
+    try:
+        yield
+    except BaseException as error:
+        for staging in stagings:
+            staging.abandon()
+        if isinstance(error, FileNotFoundError):
+            for queue in (queue for staging in stagings for queue in staging.queues):
+                context.settings_of(queue)  # raises NoSuchQueue if it was deleted just now
+        reraise(error, f"cannot store a message for queue {stagings[0].queue!r}")
 
 
 def check_index(queue: str, settings: QueueSettings) -> None:
@@ -158,31 +191,29 @@ class Staging:
         self._taken_out: str | None = None
         self._names: ByteLocks | None = None
 
-    def write_all(self, given_ids: list[str], drafts: list[Draft]) -> None:
+    def write_all(self, links: list[str], drafts: list[Draft]) -> None:
+        """Write messages with these links, whose ids are locked."""
         tree = self._tree
-        links = [link_name(given_id) for given_id in given_ids]
         # Of an id that comes twice the last one is put, or the first, if none is to be replaced.
         numbers = range(len(links))
         order = reversed(numbers) if self._only_new else numbers
         chosen = {links[at]: at for at in order}
-        try:
-            self.hold(*links)
-            had = self.standing(links) if self._only_new else {}
-            for at, (link, one) in enumerate(zip(links, drafts, strict=True)):
-                is_put = chosen[link] == at and link not in had
-                if is_put:
-                    self.write(link, one, None)
-                self.is_put.append(is_put)
-            if self._refused:
-                had = self.standing([written.link for written in self._refused])
-                for written in self._refused:
-                    written.replaced = other = had.get(written.link)
-                    path = link_path(tree, self.queue, written.link, coming=other is not None)
-                    tree.link(written.path, path)
-        except FileNotFoundError:
-            for queue in self.queues:
-                self._context.settings_of(queue)  # raises NoSuchQueue if it was deleted just now
-            raise
+        had = self.standing(links) if self._only_new else {}
+        for at, (link, one) in enumerate(zip(links, drafts, strict=True)):
+            is_put = chosen[link] == at and link not in had
+            if is_put:
+                self.write(link, one, None)
+            self.is_put.append(is_put)
+        if self._refused:
+            had = self.standing([written.link for written in self._refused])
+            for written in self._refused:
+                written.replaced = other = had.get(written.link)
+                path = link_path(tree, self.queue, written.link, coming=other is not None)
+                tree.link(written.path, path)
+
+    def has(self, held: Held) -> None:
+        """Have ids that are locked; they are freed with the others."""
+        self._held = held
 
     def hold(self, *links: str) -> None:
         """Lock the ids. Raises FileNotFoundError, Unavailable, OSError."""

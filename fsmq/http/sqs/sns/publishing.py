@@ -10,10 +10,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchTopic, as_unavailable
 from fsmq.spool.layout.deliveries import Delivery
+from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.policies import Candidates, as_number, listed
 from fsmq.spool.layout.topics import Subscription, log_of
@@ -135,12 +137,15 @@ class Publishing(OfTopics):
     def _copies_of(
         self, ask: Ask, topic: Topic, publication: _Publication, to: Sequence[Subscription]
     ) -> Iterator[Copy]:
-        plain, candidates = _plain(publication), publication.candidates
+        topics = self._spool.context.topics
+        plain = _plain(publication)
+        passes = partial(_passes, plain, publication.candidates)
         for one in to:
-            if one.target is None or not _takes(one, plain, candidates):
+            if one.target is None or not passes(one.filter):
                 continue
+            still = partial(topics.takes, topic.name, passes, one.subscriber)
             if log_of(one.target) is not None:
-                yield Copy(one.target, plain)
+                yield Copy(one.target, plain, still)
                 continue
             is_raw = one.filter.raw if isinstance(one.filter, Delivery) else True
             if is_raw and len(publication.attributes) > _MAX_RAW_ATTRIBUTES:
@@ -148,18 +153,20 @@ class Publishing(OfTopics):
             message = _copy(ask, topic, publication, one, is_raw, plain)
             if message.dedup_id is not None and not self._is_fifo(one.target):
                 message = replace(message, dedup_id=None)
-            yield Copy(one.target, message)
+            yield Copy(one.target, message, still)
 
     def _is_fifo(self, queue: str) -> bool:
         with as_unavailable(f"cannot read the settings of {queue!r}"):
             return self._spool.context.settings.get(queue).fifo
 
 
-def _takes(one: Subscription, message: NewMessage, candidates: Mapping[str, Candidates]) -> bool:
+def _passes(
+    message: NewMessage, candidates: Mapping[str, Candidates], filter: Filter | None
+) -> bool:
     """Whether a message of these values passes the filter of a subscription."""
-    if isinstance(one.filter, Delivery):
-        return one.filter.takes(candidates, message.body)
-    return one.takes(message)
+    if isinstance(filter, Delivery):
+        return filter.takes(candidates, message.body)
+    return filter is None or filter.matches(message.attributes, message.body)
 
 
 def _plain(publication: _Publication) -> NewMessage:

@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic, as_unavailable
+from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic
 from fsmq.spool.layout.deliveries import REDRIVE, Delivery
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.policies import SCOPES, Policy, Scope
+from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.topics import log_of
-from fsmq.spool.verbs.subscribing import change_filter
+from fsmq.spool.verbs.subscribing import change_filter, subscribe
 
 from ...guard.sight import seen_of
 from ..ask import Action, Ask, Result
@@ -67,12 +68,13 @@ class Subscriptions(OfTopics):
         Raises SnsError, Unavailable.
         """
         delivery = _changed(Delivery(), given, _IN_SUBSCRIBE)
-        try:
-            with as_unavailable(f"cannot read the settings of {queue!r}"):
-                is_fifo = self._spool.settings(queue).fifo
-            if is_fifo and not topic.endswith(FIFO):
+
+        def check(settings: QueueSettings) -> None:
+            if settings.fifo and not topic.endswith(FIFO):
                 raise invalid(_FIFO_TO_STANDARD)
-            if self._spool.subscribe(topic, queue, delivery, keep=True):
+
+        try:
+            if subscribe(self._spool.context, topic, queue, delivery, keep=True, check=check):
                 return
             now = self._spool.subscriptions(topic)
             found, wanted = _compared(now.get(queue)), _compared(delivery)

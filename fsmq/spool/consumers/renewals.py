@@ -1,0 +1,188 @@
+"""Renewals of the claims of a batch, and claims anew of what is free again.
+
+The deadlines that a renewal may set are noted before it sets one (see `manifest.py`): so whoever
+goes on with the batch knows its claims by them, also if the renewal was cut off or failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from ..context import Context, OpenSpool, Pending
+from ..durability.sync import Work
+from ..errors import FsmqError, NoSuchQueue
+from ..layout.claim_names import of_next_claim
+from ..layout.stamps import MAX_COUNT
+from ..layout.transitions import DELAY, NEW, QUEUES, RENEWED, State
+from ..verbs.claim import claim_one, deadline_of
+from ..verbs.deliver import deliver_one
+from ..verbs.latch import PATIENCE_S, Latched, latch
+from .claims import Claimed, Renewals, claimed
+
+# In Unix milliseconds. An error: why it is not known. None: the queue is gone.
+Until: TypeAlias = int | OSError | None
+
+
+class Renewed(NamedTuple):
+    """What a renewal came to.
+
+    claims: each as it is now: with another count if its message was free and has been claimed
+        again; None if that is gone, or another's claim by now. One on which another process acts
+        right now, or that could not be renewed, is as it was.
+    faults: of those that could not be renewed.
+    """
+
+    claims: Sequence[Claimed | None]
+    faults: Sequence[Exception] = ()
+
+
+def until_of(context: Context, queues: Iterable[str], visibility: float | None) -> dict[str, Until]:
+    """Until when the claims of each queue are to be renewed now."""
+    until: dict[str, Until] = {}
+    for queue in queues:
+        try:
+            until[queue] = deadline_of(context, context.settings_of(queue), visibility)
+        except NoSuchQueue:
+            until[queue] = None
+        except OSError as error:
+            until[queue] = error
+    return until
+
+
+def renewals_until(context: Context, until: Mapping[str, Until]) -> Renewals:
+    """The deadlines that such renewals may set: a ms later what is claimed anew."""
+    deadlines = [one for one in until.values() if isinstance(one, int)]
+    kept = context.stamps.kept
+    return sorted({kept(one + ms) for one in deadlines for ms in (0, 1)})
+
+
+def renew(
+    spool: OpenSpool,
+    queue: str,
+    claims: Sequence[Claimed],
+    until: Until,
+    renewals: Renewals,
+    *,
+    counts: bool,
+    unnoted: OSError | None,
+) -> Renewed:
+    """`renew_claims`, durably. Raises nothing."""
+    if until is None:
+        return Renewed([None] * len(claims))
+    if isinstance(until, OSError):
+        return Renewed(claims, [until])
+    pending = renew_claims(
+        spool.context, queue, claims, until, renewals, counts=counts, unnoted=unnoted
+    )
+    try:
+        return spool.complete(pending)
+    except FsmqError as error:
+        return Renewed(claims, [error])
+
+
+def renew_claims(
+    context: Context,
+    queue: str,
+    claims: Sequence[Claimed],
+    deadline_ms: int,
+    renewals: Renewals,
+    *,
+    counts: bool = True,
+    unnoted: OSError | None = None,
+) -> Pending[Renewed]:
+    """Let claims end at a deadline. A fault of one keeps no other one from it.
+
+    renewals: what those before it may have set. counts: whether it is a delivery to
+    claim a message again. unnoted: why it could not be noted what this one may set. Then nothing is
+    claimed again, and this is the fault of what would have been.
+    """
+    tree, work = context.tree, Work()
+    renewal = _Renewal(context, queue, deadline_ms, renewals, counts, unnoted)
+    renewed: list[Claimed | None] = []
+    faults: list[Exception] = []
+    for claim in claims:
+        try:
+            now = renewal.of(claim)
+        except OSError as error:
+            now = claim
+            faults.append(error)
+        renewed.append(now)
+        if now is not None and now is not claim:
+            work.closed.append(tree.path(State.DELAY, queue, claim.id))
+    if work.closed:
+        work.folders = {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
+
+    def finish() -> Renewed:
+        claim_ms = deadline_ms - context.now_ms()
+        held = (claim.id for claim in renewed if claim is not None)
+        context.record_all(RENEWED, queue, [(i, {"claim_ms": claim_ms}) for i in held])
+        return Renewed(renewed, faults)
+
+    return Pending(work, finish)
+
+
+class _Renewal(NamedTuple):
+    context: Context
+    queue: str
+    deadline_ms: int
+    renewals: Renewals
+    counts: bool
+    unnoted: OSError | None
+
+    def of(self, claim: Claimed) -> Claimed | None:
+        """One claim as it is now, None if it is over. Raises OSError."""
+        path = self.context.tree.path(State.DELAY, self.queue, claim.id)
+        try:
+            latched = latch(self.context, path, PATIENCE_S)
+        except BlockingIOError:
+            return claim  # the next renewal finds out what has become of it
+        if latched is not None:
+            try:
+                new = self._of_hidden(claim, latched)
+                if new is None or self._stamp(new, latched, path):
+                    return new
+            finally:
+                latched.close()
+        return self._claim_again(claim)
+
+    def _of_hidden(self, claim: Claimed, latched: Latched) -> Claimed | None:
+        """What a message in ``delay/`` is to be, if the claim holds it, or nobody does."""
+        context = self.context
+        stamp = context.stamps.decode(claim.id, latched.found.st_mtime_ns)
+        if claim.is_held(context, latched.fd, latched.found, self.renewals):
+            # Its count, too, may have been noted before it was set.
+            count = claim.deliveries if stamp is None else stamp.deliveries or claim.deliveries
+            deadline_ms = self.deadline_ms
+        elif (
+            stamp is not None
+            and stamp.backs_off
+            and claim.is_file(context, latched.fd, latched.found)
+        ):
+            self._check_noted()
+            count = min((stamp.deliveries or 0) + 1, MAX_COUNT) if self.counts else claim.deliveries
+            deadline_ms = of_next_claim(stamp, count, self.deadline_ms)
+        else:
+            return None
+        return claim._replace(deliveries=count, deadline_ms=context.stamps.kept(deadline_ms))
+
+    def _stamp(self, new: Claimed, latched: Latched, path: str) -> bool:
+        mtime_ns = self.context.stamps.encode(new.id, new.deadline_ms, new.deliveries)
+        return latched.stamp(self.context, path, mtime_ns)
+
+    def _claim_again(self, claim: Claimed) -> Claimed | None:
+        self._check_noted()
+        deliver_one(self.context, self.queue, claim.id)  # a crash may have undone that, too
+        count = 0 if self.counts else claim.deliveries
+        try:
+            again = claim_one(
+                self.context, self.queue, claim.id, self.deadline_ms, claim.is_file, count=count
+            )
+        except BlockingIOError:
+            return None  # another process is about to claim it
+        return None if again is None else claimed(self.context, again)
+
+    def _check_noted(self) -> None:
+        """A claim that is not known for one of the batch would be a delivery to nobody."""
+        if self.unnoted is not None:
+            raise self.unnoted

@@ -1,0 +1,85 @@
+"""What becomes of a message that was alone in a batch, which failed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..context import Context, OpenSpool, Pending
+from ..durability.sync import Work
+from ..durability.unfinished import exists
+from ..errors import NoSuchMessage, NoSuchQueue, as_unavailable
+from ..layout.dead_letter import USED_UP
+from ..layout.names import fits
+from ..layout.stamps import MAX_COUNT
+from ..layout.transitions import CLAIMED, DELAY, State
+from ..verbs.latch import latch_patiently
+from ..verbs.release import bury_now, is_used_up
+from .claims import Claimed, Renewals
+from .renewals import Until
+
+
+def retry(
+    spool: OpenSpool, queue: str, claim: Claimed, until: Until, renewals: Renewals
+) -> Claimed | None:
+    """Deliver it once more, or bury it if its deliveries are used up; the claim, if there is one.
+
+    renewals: what earlier ones may have set. Raises Unavailable, OSError.
+    """
+    if isinstance(until, OSError):
+        raise until
+    try:
+        if until is None:
+            return None
+        if not _is_buried_next(spool.context, queue, claim):
+            return spool.complete(_count_delivery(spool.context, queue, claim, until, renewals))
+        is_held = partial(claim.is_held, renewals=renewals)
+        spool.complete(bury_now(spool.context, queue, claim.id, USED_UP, is_held))
+    except (NoSuchQueue, NoSuchMessage):
+        pass
+    return None
+
+
+def _is_buried_next(context: Context, queue: str, claim: Claimed) -> bool:
+    settings = context.settings_of(queue)
+    to = settings.dead_letter_queue
+    if to is None or not is_used_up(settings, claim.deliveries) or not fits(to, claim.id):
+        return False
+    # One whose id is there already is delivered once more, as the mover does it.
+    return not exists(context.tree, to, claim.id)
+
+
+def _count_delivery(
+    context: Context, queue: str, claim: Claimed, deadline_ms: int, renewals: Renewals
+) -> Pending[Claimed | None]:
+    """Let a claim be another delivery of its message; the claim as it is now, None if it is over.
+
+    Raises Unavailable.
+    """
+    tree, stamps = context.tree, context.stamps
+    path = tree.path(State.DELAY, queue, claim.id)
+    work = Work(folders={tree.folder(DELAY)})
+    counted: Claimed | None = None
+    with as_unavailable(f"cannot claim from queue {queue!r}"):
+        latched = latch_patiently(context, path)
+        if latched is not None:
+            try:
+                if claim.is_held(context, latched.fd, latched.found, renewals):
+                    before = stamps.deliveries(claim.id, latched.found.st_mtime_ns)
+                    deliveries = min((before or claim.deliveries) + 1, MAX_COUNT)
+                    mtime_ns = stamps.encode(claim.id, deadline_ms, deliveries)
+                    if latched.stamp(context, path, mtime_ns):
+                        kept_ms = stamps.kept(deadline_ms)
+                        counted = claim._replace(deliveries=deliveries, deadline_ms=kept_ms)
+                        work.closed.append(path)
+            finally:
+                latched.close()
+
+    def finish() -> Claimed | None:
+        if counted is not None:
+            claim_ms = deadline_ms - context.now_ms()
+            context.record(
+                CLAIMED, queue, claim.id, deliveries=counted.deliveries, claim_ms=claim_ms
+            )
+        return counted
+
+    return Pending(work, finish)

@@ -1,0 +1,227 @@
+"""Any call of a consumer fails once, done or not; then it is asked again, and others take part.
+
+What was answered must be true: a claim has one holder, and what is committed is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq.spool import FsmqError, Spool
+from fsmq.spool.claimed import Claimed as Held
+from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.fsck import check
+from tests.harness.calls import Trap, failing, seen
+from tests.harness.suite import eventually
+
+HOLD_S = 60.0
+BODIES = ("one", "two")
+
+
+@pytest.fixture(params=[False, True], ids=["not done", "done"])
+def is_done(request: pytest.FixtureRequest) -> bool:
+    """Whether the call that fails has done its work."""
+    return bool(request.param)
+
+
+def laid(root: Path) -> Spool:
+    spool = Spool(root, sync="fsync")
+    spool.create_queue("jobs")
+    for body in BODIES:
+        spool.queue("jobs").put(body, id=body)
+    spool.deliver()
+    return spool
+
+
+def open_consumer(spool: Spool) -> Consumer:
+    return Consumer(spool, "spark", visibility=HOLD_S)
+
+
+def at_each_call(
+    root: Path, is_done: bool, *, looks: bool, act: Callable[[Consumer], object], lay: bool
+) -> Iterator[tuple[Spool, Consumer, FsmqError | None]]:
+    """After a failure of each call of an act, in a tree of its own: the error it came to, if any.
+
+    lay: the consumer has claimed a batch of all messages before.
+    """
+    for at in range(500):
+        with laid(root / str(at)) as spool, open_consumer(spool) as consumer:
+            if lay:
+                assert consumer.claim("s", 0, ["jobs"], 9) is not None
+            trap = Trap(at, failing(at, is_done=is_done))
+            error = None
+            with seen(trap, looks=looks):
+                try:
+                    act(consumer)
+                except FsmqError as raised:
+                    error = raised
+            if not trap.is_sprung:
+                assert at > 3
+                return
+            yield spool, consumer, error
+    raise AssertionError("the act did not end")
+
+
+def claimed_by_another(spool: Spool) -> list[Held]:
+    spool.deliver()
+    return list(spool.queue("jobs").claim(9, visibility=HOLD_S))
+
+
+def let_claims_end(spool: Spool) -> None:
+    """The timers of all that is hidden end."""
+    spool.complete(spool.unsynced.release_many("jobs"))
+
+
+def test_a_commit_that_is_tried_again_is_done(tmp_path: Path, is_done: bool) -> None:
+    for spool, consumer, error in at_each_call(
+        tmp_path, is_done, looks=True, act=lambda c: c.commit("s", 1), lay=True
+    ):
+        if error is not None:
+            consumer.commit("s", 1)
+        assert spool.counts("jobs").total == 0
+        assert consumer.batches("s", 0) == []
+        assert not [*(spool.tree.root / "consumers" / "spark").glob("*.done")]
+        let_claims_end(spool)
+        assert claimed_by_another(spool) == []
+
+
+def test_what_was_committed_is_finished_though_nobody_tries_again(tmp_path: Path) -> None:
+    with laid(tmp_path) as spool, open_consumer(spool) as consumer:
+        consumer.claim("s", 0, ["jobs"], 9)
+        with seen(Trap("fsync", failing(0))), pytest.raises(FsmqError):
+            consumer.commit("s", 1)
+        eventually(lambda: spool.counts("jobs").total == 0)
+
+
+def test_a_batch_that_could_not_be_stored_holds_nothing_of_others(
+    tmp_path: Path, is_done: bool
+) -> None:
+    for spool, consumer, error in at_each_call(
+        tmp_path, is_done, looks=True, act=lambda c: c.claim("s", 0, ["jobs"], 9), lay=False
+    ):
+        theirs = claimed_by_another(spool)
+        if error is not None:
+            assert [b for b in consumer.batches("s", 0) if b.claims] == []
+        _check_holders(spool, consumer, theirs)
+        consumer.close()
+        with open_consumer(spool) as again:
+            _check_holders(spool, again, theirs)
+
+
+def _check_holders(spool: Spool, consumer: Consumer, theirs: list[Held]) -> None:
+    """What others hold is in no batch of the consumer, which does not remove it."""
+    ours = [
+        claim.id
+        for batch in consumer.batches("s", 0)
+        for claims in consumer.renew_batch(batch).claims.values()
+        for claim in claims
+    ]
+    assert not {*ours} & {message.id for message in theirs}
+    consumer.commit("s", 9)
+    for message in theirs:
+        spool.queue("jobs").renew(message.id, HOLD_S, claim=message.claim)
+
+
+def test_a_batch_that_nobody_was_told_of_is_not_given_with_a_later_one(tmp_path: Path) -> None:
+    """Else a program that knows of the later one alone takes both for done, and commits both."""
+    for spool, consumer, error in at_each_call(
+        tmp_path, True, looks=False, act=lambda c: c.claim("s", 0, ["jobs"], 1), lay=False
+    ):
+        if error is None:
+            continue
+        told = consumer.claim("s", 0, ["jobs"], 1)
+        assert told is not None
+        consumer.close()
+        with open_consumer(spool) as again:
+            assert again.batches("s", 0, told.number) == [told]
+
+
+def test_a_renewal_that_failed_keeps_what_it_holds(tmp_path: Path, is_done: bool) -> None:
+    """Also for a program that goes on with the batch when this one has died."""
+    for spool, consumer, error in at_each_call(
+        tmp_path,
+        is_done,
+        looks=True,
+        act=lambda c: c.renew_batch(c.batches("s", 0)[0]),
+        lay=True,
+    ):
+        for program in (consumer, None):
+            if program is None:
+                consumer.close()
+                program = open_consumer(spool)
+            with program:
+                [batch] = program.batches("s", 0)
+                assert len(program.renew_batch(batch)) == len(BODIES), error
+        assert claimed_by_another(spool) == []
+
+
+def test_a_fault_of_one_message_lets_no_other_claim_end(tmp_path: Path) -> None:
+    with laid(tmp_path) as spool, open_consumer(spool) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 9)
+        assert batch is not None
+
+        def deadlines() -> dict[str, float]:
+            return {path.name: path.stat().st_mtime for path in (tmp_path / "delay").iterdir()}
+
+        before = deadlines()
+        with seen(Trap("utime", failing(0))), pytest.raises(FsmqError, match="cannot renew"):
+            consumer.renew_batch(batch)
+        later = [name for name, deadline in deadlines().items() if deadline > before[name]]
+        assert later == ["jobs:two"]
+
+
+def test_a_divided_batch_loses_nothing(tmp_path: Path, is_done: bool) -> None:
+    for spool, consumer, _ in at_each_call(
+        tmp_path,
+        is_done,
+        looks=True,
+        act=lambda c: c.divide(c.batches("s", 0)[0], 2),
+        lay=True,
+    ):
+        consumer.close()
+        with open_consumer(spool) as again:
+            batches = [again.renew_batch(batch) for batch in again.batches("s", 0)]
+            ours = [claim.id for batch in batches for claim in batch.claims["jobs"]]
+            theirs = [message.id for message in claimed_by_another(spool)]
+            let_claims_end(spool)
+        assert len({*ours}) == len(ours)
+        assert not {*ours} & {*theirs}
+        assert {*ours, *theirs, *(m.id for m in claimed_by_another(spool))} == {*BODIES}
+
+
+def test_the_renewer_survives_any_error_and_tells(tmp_path: Path) -> None:
+    problems: list[FsmqError] = []
+    fails, holds = threading.Event(), threading.Event()
+
+    def see(name: str, arguments: tuple[object, ...]) -> None:
+        if fails.is_set() and threading.current_thread().name == "fsmq-spark":
+            raise OSError(5, "injected") if len(problems) % 2 else RuntimeError("a slip")
+
+    def on_problem(error: FsmqError) -> None:
+        problems.append(error)
+        if len(problems) == 3:
+            fails.clear()
+            holds.set()
+        raise RuntimeError("who is told fails, too")
+
+    with laid(tmp_path) as spool:
+        spool.configure("jobs", {"visibility_timeout": 3.0})
+        with Consumer(spool, "spark", on_problem=on_problem) as consumer:
+            batch = consumer.claim("s", 0, ["jobs"], 9)
+            assert batch is not None
+            fails.set()
+            with seen(see, looks=True):  # type: ignore[arg-type]
+                assert holds.wait(30)
+                until = time.time() + 3.0
+                eventually(
+                    lambda: (
+                        min(path.stat().st_mtime for path in (tmp_path / "delay").iterdir()) > until
+                    )
+                )
+            assert [len(b) for b in consumer.batches("s", 0)] == [len(BODIES)]
+    assert check(tmp_path, offline=True).findings == []
