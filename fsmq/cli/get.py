@@ -16,7 +16,7 @@ from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, claimable_argument
 from fsmq.cli.place.channel import Claimable, open_claimable
-from fsmq.cli.place.place import at_option, open_place
+from fsmq.cli.place.place import at_option, open_place, report_unwatched
 from fsmq.cli.worker import Backoff, Worker
 from fsmq.spool import FsmqError, Message
 
@@ -125,6 +125,7 @@ def get(
         if visibility is not None and visibility < 1:
             raise click.UsageError("--visibility must be at least 1 s with --exec.")
         with open_place(at, patience=_WORKERS_PATIENCE_S) as place:
+            report_unwatched(place)
             worker = Worker(
                 open_claimable(place, queue),
                 command,
@@ -141,6 +142,8 @@ def get(
         raise click.UsageError("Give --save or --json, not both.")
     printer: _Printer = _Json() if as_json else _Saved(save) if save else _Bodies(lines, ack)
     with open_place(at) as place:
+        if wait:
+            report_unwatched(place)
         opened = open_claimable(place, queue)
         given = 0
         for messages in _claimed(opened, count or 1, visibility, wait or 0.0):

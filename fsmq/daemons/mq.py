@@ -22,6 +22,7 @@ from fsmq.daemons.process.start import (
     warn_of_root,
 )
 from fsmq.daemons.process.supervise import module_child, run
+from fsmq.daemons.process.unwatched import Unwatched
 from fsmq.daemons.protection import Protection, limits_of
 from fsmq.daemons.settings.options import MqOptions, program
 from fsmq.daemons.statsd import Statsd
@@ -226,8 +227,9 @@ class _Daemon:
 
     async def _beat(self, service: Service) -> None:
         """Tell the other hosts that we live, and learn our share of the ids from them."""
-        failing = False
+        failing, unwatched = False, Unwatched(self._spool.context.metrics)
         while True:
+            unwatched.look()
             try:
                 self._spool.context.ready.set_share(await service.in_thread(self._beat_once))
                 failing = False

@@ -137,19 +137,27 @@ class Drop:
             # The look comes after the first events could: nothing can come in between unseen.
             self._look(_STILL_S)
             notifier.ready(f"watching {self._folder.path}")
-            next_look = time.monotonic() + _LOOK_EVERY_S
-            self._begun_s = _LOOK_EVERY_S if hints.tells_of_closing else _STILL_S
+            next_look = time.monotonic() + self._look_every(hints)
             while not self._signal:
+                self._begun_s = _LOOK_EVERY_S if hints.tells_of_closing else _STILL_S
+                next_look = min(next_look, time.monotonic() + self._look_every(hints))
                 self._take_due()
                 due = min((c.due for c in self._candidates.values()), default=next_look)
                 self._wait_until(min(due, next_look, time.monotonic() + _CHECK_EVERY_S))
                 self._folder.check()
                 if time.monotonic() >= next_look:
                     self._read_settings()
-                    self._look(_LOOK_EVERY_S)
-                    next_look = time.monotonic() + _LOOK_EVERY_S
+                    self._look(self._look_every(hints))
+                    next_look = time.monotonic() + self._look_every(hints)
         notifier.stopping()
         return Exit.DONE if self._signal == signal.SIGTERM else Exit.INTERRUPTED
+
+    def _look_every(self, hints: Hints) -> float:
+        """Seconds between two looks, and for which a file without an event has to stand still."""
+        if hints.problem is None:
+            return _LOOK_EVERY_S
+        self._report_once(".", f"cannot be watched, and is looked through: {hints.problem}")
+        return _STILL_S
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -165,7 +173,7 @@ class Drop:
             report(f"cannot look into {self._folder.path}: {error.strerror}")
             return
         for known in (self._refused, self._stored, self._told):
-            for path in known.keys() - found:
+            for path in known.keys() - found - {"."}:
                 del known[path]
 
     def _read_settings(self) -> None:
