@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fsmq.daemons.process import logs
+from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.process.start import warn_of_root
 from fsmq.daemons.process.supervise import module_child, run
 from fsmq.daemons.settings.options import UpOptions, program
@@ -23,6 +24,7 @@ def up(options: UpOptions) -> int:
     A program that dies is started again. The other settings of the programs come from the
     environment and the configuration file; options given here override both.
     """
+    leave_init()
     form = logs.chosen_format(options.log_format)
     logs.setup(options.log_level, form, "up")
     warn_of_root(options.root, options.root_is_given)
