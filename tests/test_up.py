@@ -151,3 +151,76 @@ def test_a_terminal_sees_whose_line_it_is(up: Up) -> None:
 )
 def test_what_cannot_work_ends_at_once(up: Up, arguments: list[str], code: int) -> None:
     assert up(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == code
+
+
+def test_killed_and_started_again_at_once(up: Up) -> None:
+    first = up()
+    here = url(first)
+    ask("PUT", f"{here}/jobs")
+    ask("POST", f"{here}/jobs/messages", b"x")
+    first.kill()
+    second = up(f"--port={here.rpartition(':')[2]}")
+    assert url(second) == here
+    assert ask("GET", f"{here}/jobs/messages?wait=20") == b"x"
+
+
+def test_a_port_is_waited_for(up: Up) -> None:
+    """What a supervisor that was killed had run may have it for a moment."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        process = up(f"--port={port}")
+        assert event(process, event="waiting for the port")["port"] == port
+    assert url(process) == f"http://127.0.0.1:{port}"
+
+
+def test_a_second_one_on_the_same_root_says_so(up: Up) -> None:
+    first = up()
+    here = url(first)
+    second = up(f"--port={here.rpartition(':')[2]}")
+    told = event(second, event="another fsmq up runs on this root")
+    assert told["level"] == "warning"
+    assert event(second, event="cannot listen")["error"] == "Address already in use"
+    assert second.wait() == 78
+    assert json.loads(ask("GET", f"{here}/_health/live")) == {"live": True}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_suites_on_neighbouring_ports(up: Up, tmp_path: Path, processes: int) -> None:
+    """The admin port of EmoDB's clients is the next one, unless another suite wants it."""
+    port = neighbours()
+    many = f"--processes={processes}"
+    first = up(f"--port={port}", many)
+    assert url(first) == f"http://127.0.0.1:{port}"
+    assert ask("GET", f"http://127.0.0.1:{port + 1}/ping") == b"pong"
+    second = up(f"--root={tmp_path}/other", f"--port={port + 1}", many)
+    assert url(second) == f"http://127.0.0.1:{port + 1}"
+    assert event(first, event="the admin port is given to another mq, which listens there")
+    ask("PUT", f"http://127.0.0.1:{port + 1}/only-there")
+    queues = [json.loads(ask("GET", f"http://127.0.0.1:{port + n}/")) for n in (0, 1)]
+    assert [found["queues"] for found in queues] == [[], ["only-there"]]
+    first.terminate()
+    assert first.wait() == 0
+
+
+def test_an_admin_port_that_was_asked_for_is_kept(up: Up, tmp_path: Path) -> None:
+    port = neighbours()
+    first = up(f"--port={port}", env={"FSMQ_ADMIN_PORT": str(port + 1)})
+    url(first)
+    second = up(f"--root={tmp_path}/other", f"--port={port + 1}")
+    assert second.wait() == 78
+    assert ask("GET", f"http://127.0.0.1:{port + 1}/ping") == b"pong"
+
+
+def neighbours() -> int:
+    """The first of two ports that are free."""
+    while True:
+        with socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            try:
+                two.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port

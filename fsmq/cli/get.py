@@ -16,8 +16,10 @@ from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, claimable_argument
 from fsmq.cli.place.channel import Claimable, open_claimable
-from fsmq.cli.place.place import at_option, open_place
+from fsmq.cli.place.place import at_option, open_place, report_unwatched
 from fsmq.cli.worker import Backoff, Worker
+from fsmq.daemons.process.init import leave_init
+from fsmq.daemons.process.standard_files import closed_file
 from fsmq.spool import FsmqError, Message
 
 # A claim waits so long at most before it is made again: a server allows no more.
@@ -120,11 +122,13 @@ def get(
     the worker itself is killed, its messages return when their claims end.
     """
     if command is not None:
+        leave_init()
         if ack or lines or save or as_json:
             raise click.UsageError("--exec goes without --ack, --lines, --save and --json.")
         if visibility is not None and visibility < 1:
             raise click.UsageError("--visibility must be at least 1 s with --exec.")
         with open_place(at, patience=_WORKERS_PATIENCE_S) as place:
+            report_unwatched(place)
             worker = Worker(
                 open_claimable(place, queue),
                 command,
@@ -141,6 +145,8 @@ def get(
         raise click.UsageError("Give --save or --json, not both.")
     printer: _Printer = _Json() if as_json else _Saved(save) if save else _Bodies(lines, ack)
     with open_place(at) as place:
+        if wait:
+            report_unwatched(place)
         opened = open_claimable(place, queue)
         given = 0
         for messages in _claimed(opened, count or 1, visibility, wait or 0.0):
@@ -220,7 +226,7 @@ def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, 
         if isinstance(error, BrokenPipeError):
             # Whoever read our output has gone. Python must not meet that again when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        problem = f"cannot print the claimed messages: {error.strerror}"
+        problem = f"cannot print the claimed messages: {closed_file(error) or error.strerror}"
         raise Failure(problem, Exit.UNAVAILABLE, "it was released") from error
     if ack:
         _ack(queue, messages)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from fsmq.cli.failures import GIVEN, Exit, Failure, failure, report
+from fsmq.daemons.process.standard_files import closed_file, hold_standard_files
 from fsmq.spool import FsmqError
 
 
@@ -59,6 +60,11 @@ class Fsmq(click.Group):
             with formatter.section(section):
                 formatter.write_dl(rows)
 
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run the command line of this process."""
+        hold_standard_files()
+        return super().main(*args, **more)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what it raises becomes a message and an exit code."""
         try:
@@ -71,7 +77,7 @@ class Fsmq(click.Group):
             raise
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
-            problem = f"{where}{error.strerror or error}"
+            problem = closed_file(error) or f"{where}{error.strerror or error}"
             raise Failure(problem, Exit.UNAVAILABLE, "nothing more was done") from error
         except Exception:
             traceback.print_exc()

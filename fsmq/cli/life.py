@@ -14,7 +14,7 @@ from fsmq.cli.output import json_option
 from fsmq.cli.place.place import Place, Root, RootQueue, at_option, open_place
 from fsmq.spool import NoSuchQueue
 from fsmq.spool.fsck import printable
-from fsmq.spool.records.life import LifeStep
+from fsmq.spool.records.life import LifeStep, in_order
 from fsmq.spool.records.life_words import details, gap, label, span
 
 
@@ -32,7 +32,7 @@ def life(message: str, at: str | None, as_json: bool) -> None:
     if not slash:
         raise click.UsageError("give the queue and the id: fsmq life QUEUE/ID")
     with open_place(at) as place:
-        steps = sorted(_steps(place, queue, message_id), key=lambda step: step.at)
+        steps = in_order(_steps(place, queue, message_id))
         most = _max_deliveries(place, queue)
     if as_json:
         for step in steps:

@@ -69,6 +69,9 @@ _BATCH = 250
     metavar="FOLDER",
     help="With --watch: where files go that are stored.  [done, in the FOLDER watched]",
 )
+@click.option(
+    "--settle", type=SPAN, help="With --watch: how long a file must be left alone first.  [0]"
+)
 @json_option
 def put(
     queue: str,
@@ -89,6 +92,7 @@ def put(
     recursive: bool,
     glob: str | None,
     done: Path | None,
+    settle: float | None,
     as_json: bool,
 ) -> None:
     """Put messages into a queue, and print their ids, one a line.
@@ -123,8 +127,8 @@ def put(
         raise click.UsageError("--dedup-id is one message's: give one FILE, no --lines, --watch.")
     if watch is not None and (body is not None or files or lines or own_id is not None):
         raise click.UsageError("--watch goes without FILEs, --body, --lines and --id.")
-    if watch is None and (recursive or glob is not None or done is not None):
-        raise click.UsageError("--recursive, --glob and --done are for --watch.")
+    if watch is None and (recursive or (glob, done, settle) != (None, None, None)):
+        raise click.UsageError("--recursive, --glob, --done and --settle are for --watch.")
     attributes = attributes_of(pairs)
     like = NewMessage(b"", delay, priority, ttl, own_id, content_type, attributes, group, dedup_id)
     with open_place(at, create=create) as place:
@@ -134,7 +138,8 @@ def put(
             # Only here: what watches takes its time to load.
             from fsmq.cli.drop.drop import watch_folder
 
-            sys.exit(watch_folder(place, queue, watch, done, glob or "*", recursive, like, as_json))
+            drop = (watch, done, glob or "*", recursive, like, as_json, settle or 0.0)
+            sys.exit(watch_folder(place, queue, *drop))
         storing = _Storing(place.queue(queue), queue, like, as_json)
         if body is not None:
             content = body_bytes(body)

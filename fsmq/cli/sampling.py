@@ -65,7 +65,8 @@ class TreeTraffic:
         self.take_in()
         came, left, whole = self._came, self._left, self._whole
         self._came, self._left, self._whole = Counter(), Counter(), True
-        return (came, left) if whole and self._events is not None else None
+        hears = self._events is not None and not self._events.unwatched
+        return (came, left) if whole and hears else None
 
 
 class Sampler:

@@ -92,7 +92,8 @@ def add(
     """Create a schedule, or replace it: what is put into QUEUE, and when.
 
     CRON has five fields: minute, hour, day of month, month, day of week; a sixth in front is the
-    second. Also @hourly, @daily, @weekly, @monthly, @yearly. The message is FILE, --body or empty.
+    second. Also @hourly, @daily, @weekly, @monthly, @yearly, and @every 5m. The message is FILE,
+    --body or empty.
 
     \b
     fsmq schedule add nightly '30 3 * * *' jobs --timezone Europe/Berlin --body report

@@ -14,7 +14,7 @@ from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import json_option, span
 from fsmq.cli.params import SPAN
-from fsmq.cli.place.place import at_option, open_place
+from fsmq.cli.place.place import at_option, open_place, report_unwatched
 from fsmq.cli.queues import as_dict
 from fsmq.cli.sampling import Row, Sampler
 from fsmq.wire import moment
@@ -66,6 +66,7 @@ def top(at: str | None, interval: float, once: bool, as_json: bool) -> None:
         raise click.UsageError("This is not a terminal: give --once or --json.")
     with open_place(at) as place:
         sampler = Sampler(place, interval)
+        report_unwatched(place)
         if once or as_json:
             _print(sampler, place.where, once, as_json)
         else:

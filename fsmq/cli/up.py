@@ -1,13 +1,19 @@
 """``fsmq up``: the three programs as one."""
 
+import fcntl
+import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 
 from fsmq.daemons.process import logs
+from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.process.start import warn_of_root
 from fsmq.daemons.process.supervise import module_child, run
 from fsmq.daemons.settings.options import UpOptions, program
 
+log = logs.get_logger(__name__)
 _GRACE = 5.0  # seconds: what the programs need to stop after their last request has been answered
 
 _MQ_ONLY = (
@@ -23,9 +29,11 @@ def up(options: UpOptions) -> int:
     A program that dies is started again. The other settings of the programs come from the
     environment and the configuration file; options given here override both.
     """
+    leave_init()
     form = logs.chosen_format(options.log_format)
     logs.setup(options.log_level, form, "up")
     warn_of_root(options.root, options.root_is_given)
+    lock = _lock(options.root)
     root = str(options.root)
     common = [f"--log-format={form}", *_passed_on(options, ("config", "log_level", "journal"))]
     serving = _passed_on(options, _MQ_ONLY)
@@ -41,12 +49,32 @@ def up(options: UpOptions) -> int:
             mq.argv = [*mq.argv, f"--port={found[1]}"]
         _print(f"fsmq is up: {url}", f"root:       {root}")
 
-    return run(
-        [mq, mover, reaper],
-        prefix=form == "text",
-        on_started=announce,
-        grace=options.shutdown_timeout + _GRACE,
-    )
+    with lock:
+        return run(
+            [mq, mover, reaper],
+            prefix=form == "text",
+            on_started=announce,
+            grace=options.shutdown_timeout + _GRACE,
+        )
+
+
+def _lock(root: Path) -> ExitStack:
+    """Hold a lock on the root as long as this runs, and warn if another one does."""
+    held = ExitStack()
+    try:
+        root.mkdir(0o700, parents=True, exist_ok=True)
+        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held.callback(os.close, fd)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.warning(
+            "another fsmq up runs on this root",
+            root=root,
+            advice="stop one of them, unless both are wanted, such as of two containers",
+        )
+    except OSError:
+        pass  # a network filesystem that locks no folders, or a root that the programs refuse
+    return held
 
 
 def _passed_on(options: UpOptions, fields: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.records.history import Figures, Moment
-from fsmq.spool.records.life import Life, LifeStep
+from fsmq.spool.records.life import Life, LifeStep, in_order
 from fsmq.spool.views.places import Place
 from fsmq.spool.views.wanted import Found
 from fsmq.wire import moment, quote_id, seconds, unquote_id
@@ -120,4 +120,4 @@ def _life(answer: Answer) -> Life:
                 steps.append(LifeStep.from_json(found))
     except (ValueError, TypeError, RecursionError) as error:
         raise UnexpectedAnswer(answer.status, f"no steps of fsmq: {error!r}") from error
-    return Life(sorted(steps, key=lambda step: step.at), following)
+    return Life(in_order(steps), following)

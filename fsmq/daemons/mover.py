@@ -7,10 +7,11 @@ from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CLEAN
 from fsmq.daemons.process.loop import Loop
 from fsmq.daemons.process.start import open_journal, probed, refusal, settle_memory, take_log_level
+from fsmq.daemons.process.unwatched import Unwatched
 from fsmq.daemons.settings.options import MoverOptions, program
 from fsmq.spool.context import Context
 from fsmq.spool.errors import FsmqError, UnusableSpool
-from fsmq.spool.index.events import must_poll
+from fsmq.spool.index.events import check_watched, must_poll
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log.upkeep import UpkeepThread
@@ -48,7 +49,10 @@ def main(options: MoverOptions) -> int:
         return refusal(error)
     if options.root is not None and (code := probed(options.root)):
         return code
-    return _run(options, context, polls, filesystem.whole_sync)
+    try:
+        return _run(options, context, polls, filesystem.whole_sync)
+    except UnusableSpool as error:
+        return refusal(error)
 
 
 def _open(options: MoverOptions) -> Tree:
@@ -112,13 +116,13 @@ def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool)
         take_log_level("mover", MoverOptions)
         delivery.rescan()
 
+    check_watched(options.watch)
+    unwatched = Unwatched(context.metrics)
     loop = Loop(reload)
-    fileno = delivery.fileno()
-    if fileno is not None:
-        loop.register(fileno)
+    loop.register(delivery.fileno())
     served = _served(options)
     settle_memory()  # a million timers are a million objects that the collector would go through
-    log.info("started", serves=served, watch="poll" if polls else "events")
+    log.info("started", serves=served, watch="events" if delivery.hears else "poll")
     is_ready = False
     reports = _reports(options, tree)
     while not loop.stopping:
@@ -130,6 +134,7 @@ def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool)
             log.debug("moved", messages=moved)
         delivery.measure_lag()
         context.journal.measure_lag()
+        unwatched.look()
         reports.write_if_due(context.metrics)
         if not delivery.is_behind:
             lately = time.monotonic() - delivery.claimed_at < _LATELY_S

@@ -5,8 +5,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
+from fsmq.daemons.listening import CAN_YIELD, Yielding, bind, handed_down, listen, listen_admin, url
 from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.daemons.process.filewatch import FileWatch
@@ -22,6 +24,7 @@ from fsmq.daemons.process.start import (
     warn_of_root,
 )
 from fsmq.daemons.process.supervise import module_child, run
+from fsmq.daemons.process.unwatched import Unwatched
 from fsmq.daemons.protection import Protection, limits_of
 from fsmq.daemons.settings.options import MqOptions, program
 from fsmq.daemons.statsd import Statsd
@@ -39,7 +42,6 @@ from fsmq.spool.spool import Spool
 
 log = logs.get_logger(__name__)
 _GRACE_S = 5.0
-_LAST_PORT = 65_535
 
 
 @program("mq", MqOptions)
@@ -55,8 +57,8 @@ def main(options: MqOptions) -> int:
     if options.processes > 1 and options.process_index is None:
         return _run_many(options)
     try:
-        listening = _handed_down(options) or listen_fds() or [_listen(options)]
-        admin = _listen_admin(options, listening)
+        listening = handed_down(options) or listen_fds() or [listen(options)]
+        admin = listen_admin(options, listening)
     except OSError as error:
         log.error("cannot listen", address=options.address, port=options.port, error=error.strerror)
         return EXIT_CONFIGURATION
@@ -143,17 +145,14 @@ class _Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup, service)
         certificate = self._protection.certificate
         await server.start(self._listening, certificate.context if certificate else None)
-        admin = None
-        if self._admin is not None:
-            admin = Admin(service)
-            await admin.start(self._admin)
+        end_admin = await self._start_admin(service)
         tasks = [loop.create_task(self._beat(service))]
         if self._notifier.watchdog_interval is not None:
             tasks.append(loop.create_task(self._ping(self._notifier.watchdog_interval)))
         if options.stats == "statsd":
             tasks.append(loop.create_task(self._statsd(server)))
         watch = self._watch_files(service)
-        where = " ".join(_url(listening, certificate is not None) for listening in self._listening)
+        where = " ".join(url(listening, certificate is not None) for listening in self._listening)
         spool = self._spool
         log.info(
             "started",
@@ -173,12 +172,23 @@ class _Daemon:
         if watch is not None:
             watch.close()
         await server.stop(options.shutdown_timeout)
-        if admin is not None:
-            await admin.stop()
+        await end_admin()
         self._leave()
         context.journal.close()
         log.info("stopped", counted=spool.context.metrics.totals())
         return EXIT_CLEAN
+
+    async def _start_admin(self, service: Service) -> Callable[[], Awaitable[None]]:
+        """Serve the admin port, if there is one; what ends that."""
+        async with AsyncExitStack() as started:
+            if self._admin is not None:
+                port, admin = self._admin.getsockname()[1], Admin(service)
+                await admin.start(self._admin)
+                started.push_async_callback(admin.stop)
+                if self._options.admin_port is None and CAN_YIELD:
+                    yielding = Yielding(port, self._options.process_index or 0, admin.stop)
+                    started.callback(yielding.close)
+            return started.pop_all().aclose
 
     def _on_stop(self, number: int) -> None:
         if self._stop.is_set():
@@ -226,8 +236,9 @@ class _Daemon:
 
     async def _beat(self, service: Service) -> None:
         """Tell the other hosts that we live, and learn our share of the ids from them."""
-        failing = False
+        failing, unwatched = False, Unwatched(self._spool.context.metrics)
         while True:
+            unwatched.look()
             try:
                 self._spool.context.ready.set_share(await service.in_thread(self._beat_once))
                 failing = False
@@ -239,7 +250,7 @@ class _Daemon:
 
     def _beat_once(self) -> Share:
         options, tree = self._options, self._spool.tree
-        peers.beat(tree, options.node, _url(self._listening[0]).rpartition("/")[2])
+        peers.beat(tree, options.node, url(self._listening[0]).rpartition("/")[2])
         nodes = peers.alive(tree, options.node)
         others = None if options.peers == "auto" else options.peers
         process = options.process_index or 0
@@ -280,7 +291,7 @@ def _run_many(options: MqOptions) -> int:
         arguments.append(f"--listening={','.join(map(str, fds))}")
     elif options.port == 0:
         # Bound but not listening: it gets no connection, and keeps the port for the children.
-        kept = [_bind(options.address, 0)]
+        kept = [bind(options.address, 0)]
         arguments.append(f"--port={kept[0].getsockname()[1]}")
     children = [
         module_child(
@@ -293,68 +304,6 @@ def _run_many(options: MqOptions) -> int:
     finally:
         for one in kept:
             one.close()
-
-
-def _handed_down(options: MqOptions) -> list[socket.socket]:
-    """The sockets that the supervisor got from the service manager and all processes share."""
-    numbers = options.listening.split(",") if options.listening else []
-    return [socket.socket(fileno=int(number)) for number in numbers]
-
-
-def _listen_admin(options: MqOptions, listening: list[socket.socket]) -> socket.socket | None:
-    """The admin port's socket, if there is one. One that nobody asked for may be taken.
-
-    Raises OSError.
-    """
-    asked = options.admin_port
-    port = _next_port(options, listening) if asked is None else asked
-    if not port:
-        return None
-    try:
-        return _bind(options.address, port, shared=options.processes > 1)
-    except OSError as error:
-        if asked is not None:
-            raise
-        log.warning("no one can ask for our health", port=port, error=error.strerror)
-        return None
-
-
-def _next_port(options: MqOptions, listening: list[socket.socket]) -> int:
-    """The port behind the one that EmoDB's clients use; 0 where there is none."""
-    if "emodb" not in options.dialects or not options.port:
-        return 0
-    ports = [s.getsockname()[1] for s in listening if s.family != socket.AF_UNIX]
-    return ports[0] + 1 if ports and ports[0] < _LAST_PORT else 0
-
-
-def _listen(options: MqOptions) -> socket.socket:
-    return _bind(options.address, options.port, shared=options.processes > 1)
-
-
-def _bind(address: str, port: int, shared: bool = True) -> socket.socket:
-    family, kind, protocol, _, where = socket.getaddrinfo(
-        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind(where)
-        listening.setblocking(False)
-    except BaseException:
-        listening.close()
-        raise
-    return listening
-
-
-def _url(listening: socket.socket, tls: bool = False) -> str:
-    name = listening.getsockname()
-    if isinstance(name, str):
-        return f"unix:{name}"
-    host, port = name[0], name[1]
-    scheme = "https" if tls else "http"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CLEAN
 from fsmq.daemons.process.loop import Loop
 from fsmq.daemons.process.start import open_journal, refusal, take_log_level
+from fsmq.daemons.process.unwatched import Unwatched
 from fsmq.daemons.settings.options import ReaperOptions, program
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool.errors import UnusableSpool
-from fsmq.spool.index.events import Events, must_poll
+from fsmq.spool.index.events import Events, check_watched, must_poll
 from fsmq.spool.layout.filesystem import is_network, kind_of
 from fsmq.spool.layout.transitions import REAPED, REMOVE
 from fsmq.spool.layout.tree import Tree
@@ -43,9 +44,9 @@ def main(options: ReaperOptions) -> int:
     try:
         tree = _open(options)
         polls = must_poll(options.watch, is_network(kind_of(tree.root)))
+        return _run(options, tree, polls)
     except UnusableSpool as error:
         return refusal(error)
-    return _run(options, tree, polls)
 
 
 def _open(options: ReaperOptions) -> Tree:
@@ -67,9 +68,11 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
     loop = Loop(reload)
     if events is not None:
         events.watch(tree.folder(REMOVE), lasting=True)
+        check_watched(options.watch)
         loop.register(events.fileno())
     folder = os.path.join(tree.root, tree.folder(REMOVE))
-    log.info("started", serves=folder, watch="poll" if polls else "events")
+    watches = events is not None and events.is_complete
+    log.info("started", serves=folder, watch="events" if watches else "poll")
     loop.ready(f"serving {folder}")
 
     def should_stop() -> bool:
@@ -90,6 +93,7 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
     stale = StaleLinks(
         tree, lambda path, error: log.warning("cannot look for stale links", path=path, error=error)
     )
+    unwatched = Unwatched(metrics)
     total = 0
     while not loop.stopping:
         if keeper is not None:
@@ -100,6 +104,7 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
         total += reaped
         metrics.count(("reap",), reaped)
         journal.measure_lag()
+        unwatched.look()
         reports.write_if_due(metrics)
         if reaped:
             log.debug("reaped", files=reaped)

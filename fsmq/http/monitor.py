@@ -11,11 +11,12 @@ from fsmq.spool.errors import Unavailable, as_unavailable
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.probe.room import Left, left
 from fsmq.spool.probe.scratch import try_to_store
+from fsmq.spool.records.metrics import limits_reached
 from fsmq.spool.records.reports import Report
 
 from .answers import json_answer
 from .connection.pieces import Pieces
-from .describe import Answer, Operation, json_object, text
+from .describe import JSON, Answer, Operation, array, json_object, record, text
 from .guard.sight import ruled_by
 from .problem_answers import keyed, problems
 from .routing import needs
@@ -26,6 +27,9 @@ from .service.service import Service
 
 # A disk that has not taken a byte after so long counts as one that refuses.
 _DISK_PATIENCE_S = 5.0
+_SHORT = (
+    "limits that are reached, so that programs of this host list folders instead of watching them"
+)
 # What a mover may serve; each has to be served by one that lives.
 WORKS = ("new", "timers")
 
@@ -101,7 +105,15 @@ class Monitor:
         tag="System",
         summary="Whether messages can be stored and will be delivered",
         answers={
-            200: json_object("They can", {"ready": {"const": True}}),
+            200: Answer(
+                "They can",
+                {
+                    JSON: record(
+                        {"ready": {"const": True}, "short": array(text(), description=_SHORT)},
+                        required=["ready"],
+                    )
+                },
+            ),
             **problems(Unavailable),
         },
     )
@@ -124,7 +136,10 @@ class Monitor:
         if missing:
             what = " and ".join(missing)
             raise Unavailable(f"no mq-mover serves {what}: start one", 5)
-        return json_answer(200, {"ready": True})
+        own = self._spool.context.metrics.snapshot_quietly()
+        snapshots = [own, *(one.snapshot for one in reports if one.node == self._reports.node)]
+        short = limits_reached(snapshots)
+        return json_answer(200, {"ready": True, "short": short} if short else {"ready": True})
 
     def _of_host(self) -> list[Report]:
         """What all processes of this host count."""

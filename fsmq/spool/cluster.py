@@ -30,7 +30,9 @@ class Watched(Protocol):
     context: Context
     syncer: Syncer
     filesystem: Filesystem
-    polls: bool
+
+    @property
+    def polls(self) -> bool: ...
 
 
 def look_at_cluster(spool: Watched, node: str, own: Report | None = None) -> dict[str, Any]:

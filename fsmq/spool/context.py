@@ -100,6 +100,9 @@ class Context:
             return min(at_most, self.gates.look_in(queue))
         if self.groups.busy and queue in self.groups.busy:
             return min(at_most, BUSY_S)
+        if not self.ready.hears_all and self.ready.count(queue) and self.groups.polls(queue):
+            # What is ready may be kept back by a claim, of whose end no event tells.
+            return min(at_most, self.ready.poll_interval)
         ripens_in = self.ready.ripens_in(queue)
         if self.gates.has_just_opened(queue) and self.ready.count(queue):
             ripens_in = GRACE_S

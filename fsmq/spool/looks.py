@@ -23,7 +23,11 @@ class LooksOfSpool(LogsOfSpool):
     context: Context
     syncer: Syncer
     filesystem: Filesystem
-    polls: bool
+
+    @property
+    def polls(self) -> bool:
+        """Whether arrivals are found by listings instead of events."""
+        return self.context.ready.polls
 
     def find(self, message_id: str) -> list[Place]:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""

@@ -14,7 +14,7 @@ from . import reaper
 from .context import Context, Pending, complete
 from .durability.sync import Syncer, SyncMode
 from .errors import NoSuchQueue, UnusableSpool, as_unavailable, unavailable
-from .index.events import Events, WatchMode, must_poll
+from .index.events import Events, WatchMode, check_watched, must_poll
 from .index.ready import Ready
 from .index.share import WHOLE, Share
 from .indexed import Indexed
@@ -74,7 +74,8 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
     delivers: whether this object does the mover's work whenever it claims. Leave it True in a
         script that runs alone; daemons do it for each other.
     watch: "events" or "poll"; "auto" polls on network filesystems, whose events do not cross
-        hosts, and where the system has no events: on any but Linux.
+        hosts, where the system has no events (on any but Linux), and whatever cannot be watched
+        since the user has no instances or watches of inotify left.
     poll_interval: seconds between two listings where it polls.
     max_message_bytes: the largest body that any queue takes.
     journal: whether the steps of messages are noted in the journal; None: if others note theirs.
@@ -108,12 +109,13 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         self.tree = Tree(root, create=create)
         try:
             self.context, self.filesystem = open_context(self.tree)
-            self.polls = must_poll(watch, self.filesystem.network)
+            self._events: Events | None = None
+            if not must_poll(watch, self.filesystem.network):
+                self._events = Events(self.tree)
         except BaseException:
             self.tree.close()
             raise
         self._poll_interval = poll_interval
-        self._events = None if self.polls else Events(self.tree)
         self.syncer = Syncer(self.tree, sync, workers, whole=self.filesystem.whole_sync)
         self.context.ready = Ready(
             self.tree, share=share, events=self._events, poll_interval=poll_interval
@@ -137,8 +139,13 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         self._delivery: Delivery | None = None
         if delivers:
             self._delivery = Delivery(
-                self.context, events=not self.polls, poll_interval=poll_interval
+                self.context, events=self._events is not None, poll_interval=poll_interval
             )
+        try:
+            check_watched(watch)
+        except UnusableSpool:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -342,7 +349,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         for file in files:
             if file is not None and file.fileno() is not None:
                 poller.register(file.fileno() or 0, select.POLLIN)
-        if self.polls:
+        if not self.context.ready.hears_all:
             seconds = min(seconds, self._poll_interval)
         if self._delivery is not None:
             seconds = min(seconds, self._delivery.timeout())

@@ -18,10 +18,12 @@ from random import Random
 import pytest
 
 from fsmq import Client, Message
+from fsmq.cli.drop.folder import DropFolder, Moved
 from fsmq.spool import Spool
 from fsmq.spool.layout.names import facts
 from fsmq.spool.layout.uuids import derived_uuid7
 from tests.cli.helpers import Command, environment
+from tests.harness.rounds import part_of
 from tests.harness.suite import Program, Suite, arbitrary_moment, eventually
 
 Start = Callable[..., Program]
@@ -111,7 +113,9 @@ def test_what_is_written_moved_in_and_there_already(
     assert files(inbox / "done") == ["empty", "moved in", "there", "written é"]
     program.signal(signal.SIGTERM)
     assert program.wait() == 0
-    assert sorted(said(program)) == sorted(m.id for m in found.values())
+    *told, empty = sorted(said(program), key=lambda line: line.startswith("fsmq: "))
+    assert sorted(told) == sorted(m.id for m in found.values())
+    assert "empty: is empty, and so is its message" in empty
 
 
 def test_ctrl_c_ends_it_as_it_ends_a_worker(start: Start) -> None:
@@ -141,6 +145,83 @@ def test_a_file_is_taken_when_its_last_writer_closes_it(
         old.write("b")
     eventually(lambda: bodies(fsmq) == ["ab", "cd", "e"])
     eventually(lambda: is_empty(inbox))
+
+
+def test_a_writer_that_opens_a_file_again_while_it_is_stored(
+    tmp_path: Path, start: Start, inbox: Path
+) -> None:
+    """A scanner closes its file after each page; the server is slow for a moment."""
+    with Suite(tmp_path / "served") as suite, Client(suite.url) as client:
+        client.create_queue("jobs")
+        program = start(at=suite.url)
+        suite["mq"].signal(signal.SIGSTOP)
+        scan, same = inbox / "scan.pdf", inbox / "same"
+        scan.write_text("page 1\n")
+        eventually(lambda: is_sending(program.pid, suite.port))
+        with scan.open("a") as again:
+            suite["mq"].signal(signal.SIGCONT)
+            says(program, "scan.pdf: was opened again while it was stored")
+            again.write("page 2\n")
+        eventually(lambda: is_empty(inbox))
+        assert (inbox / "done" / "scan.pdf").read_text() == "page 1\npage 2\n"
+        jobs = client.queue("jobs")
+        eventually(lambda: jobs.counts().ready == 2)
+        assert [m.body for m in jobs.peek(9)] == [b"page 1\n", b"page 1\npage 2\n"]
+
+        # Who opens it and changes nothing makes no second message.
+        suite["mq"].signal(signal.SIGSTOP)
+        same.write_text("same")
+        eventually(lambda: is_sending(program.pid, suite.port))
+        with same.open("a"):
+            suite["mq"].signal(signal.SIGCONT)
+            says(program, "same: was opened again while it was stored")
+        eventually(lambda: is_empty(inbox))
+        eventually(lambda: jobs.counts().ready == 3)
+
+
+def is_sending(pid: int, port: int) -> bool:
+    """Whether a process waits for an answer of a server that has not read its request."""
+    ports = f":{port:04X} "
+    table = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()
+    return any(
+        ports in line[10:20] and int(line.split()[4].partition(":")[2], 16) for line in table
+    )
+
+
+def test_whoever_adds_to_files_that_are_taken_loses_nothing(
+    fsmq: Command, start: Start, inbox: Path
+) -> None:
+    program, chance = start(), Random(7)
+    for number in range(part_of(60, 600)):
+        path = inbox / f"{number}"
+        path.write_text("begun\n")
+        try:
+            for _ in range(20):
+                arbitrary_moment(chance, 0, 0.004)
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "w") as again:
+                    again.write("more\n")
+        except FileNotFoundError:
+            continue  # it was taken
+    eventually(lambda: is_empty(inbox))
+    stored = {(m.attributes["file"], m.body.decode()) for m in messages(fsmq)}
+    done = {(path.name, path.read_text()) for path in (inbox / "done").iterdir()}
+    told = [line for line in said(program) if "was written to while it was moved" in line]
+    assert (done - stored, told) == (set(), [])
+
+
+def test_a_file_is_left_to_settle(fsmq: Command, start: Start, inbox: Path) -> None:
+    """For writers that close and open again, and say nothing of when they are done."""
+    start("--settle=1.5s")
+    path = inbox / "pages"
+    for page in range(4):
+        with path.open("a") as file:
+            file.write(f"{page}")
+        closed = time.monotonic()
+        eventually(lambda closed=closed: time.monotonic() - closed > 0.5)
+    assert not (inbox / "done" / "pages").exists()
+    eventually(lambda: is_empty(inbox))
+    assert bodies(fsmq) == ["0123"]
+    assert time.monotonic() - closed >= 1.5
 
 
 def test_folders_in_it_and_what_is_done(fsmq: Command, start: Start, inbox: Path) -> None:
@@ -237,6 +318,31 @@ def test_the_same_name_again_is_another_message(fsmq: Command, start: Start, inb
     assert first.read_text() == "one"
     ids = {re.sub(r"\.h$", "", message.id) for message in messages(fsmq)}
     assert {re.sub(r"\.h$", "", path.name.removeprefix("job.")) for path in others} < ids
+
+
+def test_a_file_that_takes_the_place_of_a_stored_one_is_stored_too(
+    inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes between the look at the name and the rename, which takes it along."""
+    folder = DropFolder(inbox, None, "*", False)
+    try:
+        (inbox / "report").write_bytes(b"FIRST")
+        rename = os.rename
+
+        def replace_and_rename(source: str, target: str, **more: int) -> None:
+            (inbox / ".second").write_bytes(b"SECOND")
+            rename(inbox / ".second", inbox / "report")
+            rename(source, target, **more)
+
+        with folder.opened("report") as file:
+            assert file is not None
+            assert file.read() == b"FIRST"
+            monkeypatch.setattr(os, "rename", replace_and_rename)
+            assert folder.move(file, "an-id") is Moved.CHANGED
+        assert (inbox / "report").read_bytes() == b"SECOND"
+        assert os.listdir(inbox / "done") == []
+    finally:
+        folder.close()
 
 
 def test_a_kill_between_the_put_and_the_move_makes_no_second_message(
@@ -393,6 +499,7 @@ def test_files_of_others_are_taken_by_their_closing() -> None:
         (["--watch={inbox}", "--id=x"], "goes without"),
         (["--watch={inbox}", "{root}/x"], "goes without"),
         (["--recursive"], "are for --watch"),
+        (["--settle=1s"], "are for --watch"),
         (["--watch={root}/queues"], "cannot be watched"),
         (["--watch={root}"], "cannot be watched"),
         (["--watch={root}/..", "--recursive"], "cannot be watched"),

@@ -226,3 +226,34 @@ def test_a_life_without_its_beginning_is_told() -> None:
     assert [span(s) for s in (0.0021, 3, 150, 9000, 300_000)] == [
         *("2 ms", "3.0 s", "2.5 min", "2.5 h", "3.5 d"),
     ]
+
+
+def test_it_is_accepted_before_all_else_though_that_was_noted_later(
+    book: Book, message_id: str
+) -> None:
+    """A batch is noted as a whole when it is stored; a mover has delivered its first ones then."""
+    book.segment(
+        0,
+        step(0.000, "delivered", message_id),
+        step(0.004, "claimed", message_id),
+        step(0.009, "accepted", message_id),
+        step(7, "removed", message_id),
+        # Another message of the same id, which its client has chosen.
+        step(7.001, "delivered", message_id),
+        step(7.002, "reaped", message_id),
+        step(7.003, "accepted", message_id),
+    )
+    book.segment(20)
+    events = [event for _, event in book.life(message_id)]
+    first = ["accepted", "delivered", "claimed", "removed"]
+    assert events == [*first, "delivered", "reaped", "accepted"]
+
+
+def test_only_what_came_a_moment_before_comes_behind_the_acceptance(
+    book: Book, message_id: str
+) -> None:
+    book.segment(
+        0, step(0, "claimed", message_id), step(0, "moved", message_id, was="x", **{"from": "old"})
+    )
+    book.segment(200, step(200, "accepted", message_id))
+    assert [e for _, e in book.life(message_id)] == ["claimed", "moved", "accepted"]

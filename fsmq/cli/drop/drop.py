@@ -18,7 +18,7 @@ from types import FrameType
 import click
 
 from fsmq.cli import output
-from fsmq.cli.drop.folder import DropFolder, Dropped, Facts
+from fsmq.cli.drop.folder import DropFolder, Dropped, Facts, Moved, facts_of
 from fsmq.cli.drop.hints import Hint, Hints
 from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.place.place import Place, Queue, Root
@@ -71,6 +71,7 @@ def watch_folder(
     recursive: bool,
     like: NewMessage,
     as_json: bool,
+    settle: float,
 ) -> int:
     """Put the files of a folder into a queue until a signal comes; the exit code.
 
@@ -84,7 +85,7 @@ def watch_folder(
         most = min(most, place.context.max_message_bytes)
     folder = DropFolder(path, done, pattern, recursive)
     try:
-        return Drop(place.queue(queue), queue, folder, like, most, as_json).run()
+        return Drop(place.queue(queue), queue, folder, like, most, as_json, settle).run()
     finally:
         folder.close()
 
@@ -94,6 +95,7 @@ class Drop:
 
     like: what all messages have in common.
     most: how many bytes a message may have, whatever its queue says.
+    settle: seconds for which a file must have been left alone.
     """
 
     def __init__(
@@ -104,7 +106,9 @@ class Drop:
         like: NewMessage,
         most: int,
         as_json: bool,
+        settle: float,
     ) -> None:
+        self._settle = settle
         self._queue = queue
         self._name = name
         self._folder = folder
@@ -137,19 +141,27 @@ class Drop:
             # The look comes after the first events could: nothing can come in between unseen.
             self._look(_STILL_S)
             notifier.ready(f"watching {self._folder.path}")
-            next_look = time.monotonic() + _LOOK_EVERY_S
-            self._begun_s = _LOOK_EVERY_S if hints.tells_of_closing else _STILL_S
+            next_look = time.monotonic() + self._look_every(hints)
             while not self._signal:
+                self._begun_s = _LOOK_EVERY_S if hints.tells_of_closing else _STILL_S
+                next_look = min(next_look, time.monotonic() + self._look_every(hints))
                 self._take_due()
                 due = min((c.due for c in self._candidates.values()), default=next_look)
                 self._wait_until(min(due, next_look, time.monotonic() + _CHECK_EVERY_S))
                 self._folder.check()
                 if time.monotonic() >= next_look:
                     self._read_settings()
-                    self._look(_LOOK_EVERY_S)
-                    next_look = time.monotonic() + _LOOK_EVERY_S
+                    self._look(self._look_every(hints))
+                    next_look = time.monotonic() + self._look_every(hints)
         notifier.stopping()
         return Exit.DONE if self._signal == signal.SIGTERM else Exit.INTERRUPTED
+
+    def _look_every(self, hints: Hints) -> float:
+        """Seconds between two looks, and for which a file without an event has to stand still."""
+        if hints.problem is None:
+            return _LOOK_EVERY_S
+        self._report_once(".", f"cannot be watched, and is looked through: {hints.problem}")
+        return _STILL_S
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -165,7 +177,7 @@ class Drop:
             report(f"cannot look into {self._folder.path}: {error.strerror}")
             return
         for known in (self._refused, self._stored, self._told):
-            for path in known.keys() - found:
+            for path in known.keys() - found - {"."}:
                 del known[path]
 
     def _read_settings(self) -> None:
@@ -234,10 +246,12 @@ class Drop:
         written = self._folder.is_being_written(file)
         if written is True:
             return False  # an event will say when it is closed
-        if written is False or candidate.complete or candidate.seen == file.facts:
+        still = 0.0 if written is False or candidate.complete else candidate.still
+        still = max(still, self._settle)
+        if not still or candidate.seen == file.facts:
             return True
         candidate.seen = file.facts
-        candidate.due = time.monotonic() + candidate.still
+        candidate.due = time.monotonic() + still
         self._candidates.setdefault(file.path, candidate)
         return False
 
@@ -268,6 +282,8 @@ class Drop:
             return None
         self._pause_s = _FIRST_PAUSE_S
         self._report_stored(file.path, message_id)
+        if not size:
+            report(f"{file.path}: is empty, and so is its message {message_id}")
         return message_id
 
     def _store(self, message: NewMessage) -> str:
@@ -304,12 +320,24 @@ class Drop:
 
     def _move(self, file: Dropped, message_id: str) -> None:
         try:
-            if not self._folder.move(file, message_id):
-                report(f"{file.path}: was changed while it was stored as {message_id}")
+            moved = self._folder.move(file, message_id)
         except OSError as error:
             reason = f"is stored as {message_id}, but cannot be moved away: {error.strerror}"
             self._report_once(file.path, reason)
             return
+        if moved is Moved.OPEN:
+            # Its closing brings it back here; if that has changed it, it is put once more.
+            self._stored[file.path] = facts_of(os.fstat(file.fd)), message_id
+            reason = f"was opened again while it was stored as {message_id}: it stays until closed"
+            self._report_once(file.path, reason)
+            return
+        if moved is Moved.CHANGED:
+            report(f"{file.path}: was changed while it was stored as {message_id}")
+        elif moved is Moved.LOST:
+            reason = (
+                f"was written to while it was moved away: {message_id} has only what was before"
+            )
+            report(f"{file.path}: {reason}")
         self._stored.pop(file.path, None)
         self._told.pop(file.path, None)
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,15 @@ class Facts(NamedTuple):
 def facts_of(found: os.stat_result) -> Facts:
     """The facts of a file."""
     return Facts(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+class Moved(Enum):
+    """What became of a file that was to be moved away."""
+
+    YES = "it is where it was to be moved"
+    CHANGED = "it stays where it was: it has been changed, or is gone"
+    OPEN = "it stays where it was: somebody has it open to write to it"
+    LOST = "it is where it was to be moved, and somebody has written to it since it was read"
 
 
 @dataclass(slots=True)
@@ -180,8 +190,8 @@ class DropFolder:
             return "may not be moved away from its folder by this user"
         return None
 
-    def move(self, file: Dropped, message_id: str) -> bool:
-        """Move a file to "done", durably; False if it has been changed or removed meanwhile.
+    def move(self, file: Dropped, message_id: str) -> Moved:
+        """Move a file to "done", durably, if it is as it was read and nobody writes to it.
 
         A file of its name that is there already stays. Raises OSError.
         """
@@ -189,9 +199,11 @@ class DropFolder:
         try:
             found = os.stat(name, dir_fd=file.folder, follow_symlinks=False)
         except FileNotFoundError:
-            return False
+            return Moved.CHANGED
         if facts_of(found) != file.facts:
-            return False
+            return Moved.CHANGED
+        if self.is_being_written(file):
+            return Moved.OPEN
         with self._made(where) as target:
             # Several drop folders may have one "done": between the look and the rename nobody
             # else may take the name.
@@ -201,9 +213,19 @@ class DropFolder:
                 os.rename(name, free, src_dir_fd=file.folder, dst_dir_fd=target)
             finally:
                 fcntl.flock(self._done, fcntl.LOCK_UN)
+            # Who opened it under its old name has done so by now; nobody else comes to it any more.
+            moved = self._as_read(file) if _is_at(target, free, file) else Moved.CHANGED
+            if moved is not Moved.YES and not _undo_move(target, free, file.folder, name):
+                moved = Moved.LOST
             os.fsync(target)
             os.fsync(file.folder)
-        return True
+        return moved
+
+    def _as_read(self, file: Dropped) -> Moved:
+        found, read = os.fstat(file.fd), file.stat
+        if (found.st_size, found.st_mtime_ns) != (read.st_size, read.st_mtime_ns):
+            return Moved.CHANGED
+        return Moved.OPEN if self.is_being_written(file) else Moved.YES
 
     def _lock(self) -> None:
         try:
@@ -298,6 +320,22 @@ def _free_name(folder: int, name: str, message_id: str) -> str:
         return name
     longer = f"{name}.{message_id}"
     return longer if len(os.fsencode(longer)) <= os.fpathconf(folder, "PC_NAME_MAX") else message_id
+
+
+def _is_at(folder: int, name: str, file: Dropped) -> bool:
+    """Whether a name leads to a file: another one may have taken its place before the move."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return os.path.samestat(found, file.stat)
+
+
+def _undo_move(folder: int, name: str, into: int, old: str) -> bool:
+    """Undo a move; False if the old name is taken by now, or the filesystem has no links."""
+    try:
+        os.link(name, old, src_dir_fd=folder, dst_dir_fd=into, follow_symlinks=False)
+    except OSError:
+        return False
+    os.unlink(name, dir_fd=folder)
+    return True
 
 
 def _stands(folder: int, name: str) -> bool:

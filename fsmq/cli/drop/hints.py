@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from fsmq.cli.drop.folder import DropFolder
 from fsmq.cli.failures import Exit, Failure
 from fsmq.daemons.process.observer import end, make_observer
+
+if TYPE_CHECKING:
+    from watchdog.observers.api import BaseObserver
 
 Hint = tuple[str, bool]
 """A path within the folder, and whether an event says that what is there is complete."""
@@ -19,13 +24,20 @@ class Hints:
 
     noted: called in another thread with each hint.
     tells_of_closing: whether the system says when a file that was written to is closed.
+    problem: why none comes, or not all; None if they do.
     """
 
     def __init__(self, folder: DropFolder, noted: Callable[[Hint], object]) -> None:
         """Prepare it. Raises Failure where the package watchdog is missing."""
+        self.problem: str | None = None
+        self.tells_of_closing = False
+        self._observer: BaseObserver | None = None
         try:
-            self._observer, self.tells_of_closing = make_observer()
             from watchdog import events
+
+            self._observer, self.tells_of_closing = make_observer()
+        except OSError as error:
+            self._give_up(error)
         except ImportError as error:
             advice = "it comes with fsmq: pip install watchdog"
             raise Failure("the package watchdog is missing", Exit.USAGE, advice) from error
@@ -56,6 +68,9 @@ class Hints:
 
     def __enter__(self) -> Self:
         folder = self._folder
+        if self._observer is None:
+            return self
+        threading.excepthook = self._on_thread_ended
         try:
             self._observer.schedule(
                 self._handler,
@@ -65,12 +80,28 @@ class Hints:
             )
             self._observer.start()
         except OSError as error:
-            raise Failure(
-                f"cannot watch {folder.path}: {error.strerror or error}",
-                Exit.UNAVAILABLE,
-                "raise fs.inotify.max_user_watches or fs.inotify.max_user_instances (sysctl)",
-            ) from error
+            self._give_up(error)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        end(self._observer)
+        threading.excepthook = threading.__excepthook__
+        if self._observer is not None and self._observer.is_alive():
+            end(self._observer)
+
+    def _on_thread_ended(self, ended: threading.ExceptHookArgs) -> None:
+        """A thread of watchdog ends when a folder that has come into ours cannot be watched."""
+        if isinstance(ended.exc_value, OSError):
+            self._give_up(ended.exc_value)
+        else:
+            threading.__excepthook__(ended)
+
+    def _give_up(self, error: OSError) -> None:
+        self.tells_of_closing = False
+        limit = _LIMITS.get(error.errno or 0)
+        self.problem = f"raise {limit}" if limit else error.strerror or str(error)
+
+
+_LIMITS = {
+    errno.EMFILE: "fs.inotify.max_user_instances",
+    errno.ENOSPC: "fs.inotify.max_user_watches",
+}

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from fsmq.cli.failures import GIVEN, Exit, Failure
+from fsmq.cli.failures import GIVEN, Exit, Failure, report
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.claimed import Claimed
+from fsmq.spool.index.events import unwatched
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
 
@@ -134,6 +135,13 @@ def open_place(at: str | None, *, create: bool = False, patience: float | None =
 
         return Server(said, patience)
     return Root(_folder(said), create=create)
+
+
+def report_unwatched(place: Place) -> None:
+    """Say that what comes into a folder is noticed late, if it cannot be watched."""
+    if isinstance(place, Root):
+        for limit in unwatched():
+            report(f"folders cannot be watched and are listed instead: raise {limit}")
 
 
 def is_url(at: str) -> bool:

@@ -39,9 +39,10 @@ class Loop:
         signal.signal(signal.SIGINT, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_hangup)
 
-    def register(self, fileno: int) -> None:
-        """Let :meth:`wait` end when this is readable."""
-        self._poller.register(fileno, select.POLLIN)
+    def register(self, fileno: int | None) -> None:
+        """Let :meth:`wait` end when this is readable; None is nothing."""
+        if fileno is not None:
+            self._poller.register(fileno, select.POLLIN)
 
     def ready(self, status: str) -> None:
         """Tell the service manager that the start is complete."""

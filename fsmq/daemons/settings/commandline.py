@@ -25,6 +25,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from fsmq._version import __version__
+from fsmq.daemons.process.standard_files import hold_standard_files
 from fsmq.kinds import Choice, Kind, Location
 
 
@@ -167,6 +168,11 @@ class ProgramCommand(click.Command):
     def __init__(self, settings: Sequence[Setting], **arguments: Any) -> None:
         super().__init__(**arguments)
         self._settings = [setting for setting in settings if not setting.hidden]
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run the command line of this process."""
+        hold_standard_files()
+        return super().main(*args, **more)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the settings, then what every command has."""

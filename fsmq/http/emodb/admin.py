@@ -47,8 +47,9 @@ class Admin:
         self._listener.start(_BACKLOG)
 
     async def stop(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
         if self._keeper is not None:
             self._keeper.cancel()
         await self._runner.cleanup()

@@ -74,7 +74,7 @@ _MEMBERS = {
         minLength=1,
         maxLength=MAX_LINE,
         description="minute, hour, day of month, month, day of week; six fields begin with the"
-        " second; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`",
+        " second; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`, `@every 5m`",
     ),
     "timezone": text(description="such as `Europe/Berlin`", default="UTC"),
     "queue": QUEUE_NAME,

@@ -171,7 +171,7 @@ class Receiver:
             )
 
     def _look(self, queues: Sequence[str]) -> None:
-        if self._spool.context.ready.polls:
+        if not self._spool.context.ready.hears_all:
             self._runner.listings.submit(partial(self._look_now, queues))
             return
         try:
@@ -319,7 +319,7 @@ class Receiver:
         """Where events do not arrive: list the queues that someone waits for."""
         ready = self._spool.context.ready
         while True:
-            await asyncio.sleep(self._poll_interval if ready.polls else 1.0)
+            await asyncio.sleep(1.0 if ready.hears_all else self._poll_interval)
             ready.refresh()  # a folder that was removed sends no events until it is watched anew
             self._spool.census.rest()
             queues = self.waiters.queues()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fsmq.spool.probe.room import Left, left
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.records import peers
-from fsmq.spool.records.metrics import Snapshot
+from fsmq.spool.records.metrics import Snapshot, limits_reached
 from fsmq.spool.records.reports import Reports
 from fsmq.spool.spool import Spool
 
@@ -52,6 +52,8 @@ class Troubles:
             if work not in seen:
                 yield f"No mq-mover {done}: start one."
         own = self._spool.context.metrics.snapshot_quietly()
+        for limit in limits_reached((own, *others)):
+            yield f"Folders are listed instead of watched: raise {limit}."
         dropped = sum(one.counts.get(("journal_dropped",), 0) for one in (own, *others))
         if dropped > self._dropped:
             self._dropped_at = time.monotonic()

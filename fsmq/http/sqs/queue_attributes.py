@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.settings import QueueSettings
@@ -20,7 +20,7 @@ from . import fifo
 from .errors import SqsError, invalid
 from .names import queue_of_arn
 
-MEMBER = "sqs"
+MEMBER: Final = "sqs"
 MAX_MESSAGE_BYTES = 1_048_576
 DEFAULT_RETENTION_S = 345_600
 _MAX_RETENTION_S = 1_209_600

@@ -11,7 +11,7 @@ from aiohttp.web import Response, StreamResponse
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.names import check_id, check_queue, facts
-from fsmq.spool.records.life import LifeReader, LifeStep
+from fsmq.spool.records.life import LifeReader, LifeStep, in_order
 
 from ..guard.sight import seen_step
 from ..routing import needs
@@ -158,7 +158,7 @@ async def _life(visit: Visit, queue: str, message_id: str) -> tuple[LifeReader, 
     steps: list[LifeStep] = []
     async for found in visit.service.looks.life(reader):
         steps += [seen for step in found if (seen := seen_step(visit.identity, step))]
-    return reader, steps
+    return reader, in_order(steps)
 
 
 def _shown(steps: Sequence[LifeStep], now: float | None) -> list[Shown]:

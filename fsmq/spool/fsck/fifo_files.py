@@ -10,6 +10,7 @@ from ..durability.settings_lock import settings_held
 from ..layout.names import queue_of_dedup
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
+from ..records.secret import is_secret
 from .messages import Scene, hidden
 from .report import Fault, Finding, Kind, Severity
 
@@ -22,8 +23,8 @@ def shared(scene: Scene, path: str, name: str, found: os.stat_result) -> Fault |
     tree = scene.tree
     queue = queue_of_dedup(name)
     if queue is None:
-        if name.endswith(".lock"):
-            return None  # it keeps nobody out when its process has gone
+        if name.endswith(".lock") or is_secret(name):
+            return None  # the one keeps nobody out when its process has gone
         return _left(scene, path, name, found)
     if not tree.has_queue(queue):
         if not scene.is_late(found):

@@ -2,7 +2,8 @@
 
 Events only wake a process and name a file; the folder is the truth. After an overflow, or where
 events do not arrive (network filesystems) or do not exist (any system but Linux), a listing finds
-the same.
+the same. So it is where the user has no instances or watches of inotify left: what is unwatched is
+listed now and then, and `unwatched` knows which limit is short.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import os
 import select
 import struct
 import sys
+import threading
 import time
+from collections import Counter
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
+from weakref import WeakSet
 
 from ..errors import UnusableSpool
 from ..layout.tree import Tree
@@ -43,6 +47,14 @@ _NAMES = sys.getfilesystemencoding()
 # The first byte of what is no name that counts: none at all, or one of a hidden file.
 _NO_NAME = b"\0."
 
+# The limit that is reached where the kernel gives no instance, or no watch.
+_LIMITS = {
+    errno.EMFILE: "fs.inotify.max_user_instances",
+    errno.ENOSPC: "fs.inotify.max_user_watches",
+    errno.ENFILE: "fs.file-max",
+    errno.ENOMEM: "the kernel's memory",
+}
+
 WatchMode = Literal["auto", "events", "poll"]
 # How often to look for a folder of the layout that was removed.
 _LOOK_S = 0.25
@@ -61,6 +73,13 @@ class Event(NamedTuple):
     name: str
 
 
+def check_watched(watch: WatchMode) -> None:
+    """Make sure that events come where they are demanded. Raises UnusableSpool."""
+    if watch == "events" and (short := unwatched()):
+        limits = " and ".join(short)
+        raise UnusableSpool(f"not all folders can be watched: raise {limits}, or set watch to auto")
+
+
 def must_poll(watch: WatchMode, network: bool) -> bool:
     """Whether folders are listed now and then, for want of events or by choice.
 
@@ -75,26 +94,51 @@ def must_poll(watch: WatchMode, network: bool) -> bool:
 class Events:
     """Watches folders of a tree; ``fileno()`` becomes readable when something happened.
 
+    unwatched: folders that are to be watched and cannot be, each with the limit that is reached.
+        Whoever needs to know of them lists them. They are tried again, but where the user had not
+        even an instance: that is tried by the next process.
+
     Raises:
-        OSError: the user has no instances left, or (ENOSYS) the system has no events.
+        OSError: (ENOSYS) the system has no events.
     """
+
+    _open: ClassVar[WeakSet[Events]] = WeakSet()
+    _opening: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, tree: Tree) -> None:
         if not HAS_EVENTS:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._tree = tree
-        self._inotify = INotify(nonblocking=True)
+        self._inotify: INotify | None = None
+        self._limit = ""  # that has been reached, where there is no instance
+        try:
+            self._inotify = INotify(nonblocking=True)
+        except OSError as error:
+            self._limit = _limit_reached(error)
+        self.unwatched: dict[str, str] = {}
+        with self._opening:
+            self._open.add(self)
         self._folders: dict[int, str] = {}
         self._watches: dict[str, int] = {}
         self._lasting: dict[str, int] = {}  # those that come back, and what is watched there
         self._missing: set[str] = set()  # of them
         self._looked = 0.0
 
-    def fileno(self) -> int:
-        return int(self._inotify.fileno())
+    @classmethod
+    def all_open(cls) -> list[Events]:
+        """Those of this process."""
+        with cls._opening:
+            return list(cls._open)
+
+    def fileno(self) -> int | None:
+        """Readable when something happened; None where the user had no instance left."""
+        return None if self._inotify is None else int(self._inotify.fileno())
 
     def close(self) -> None:
-        self._inotify.close()
+        with self._opening:
+            self._open.discard(self)
+        if self._inotify is not None:
+            self._inotify.close()
 
     @property
     def is_complete(self) -> bool:
@@ -110,12 +154,10 @@ class Events:
         changes: bool = False,
         lasting: bool = False,
     ) -> bool:
-        """Watch a folder; False if it is missing. ``files=False``: only folders within matter.
+        """Watch a folder; False if it is missing, or `unwatched`.
 
-        lasting: watch also a folder that later gets this name; LOST reports that.
-
-        Raises:
-            OSError: ENOSPC when the user's limit of watches is reached.
+        files: False if only folders within matter. lasting: watch also a folder that later gets
+        this name; LOST reports that, and that one cannot be watched any more.
         """
         mask = flags.ONLYDIR | flags.DONT_FOLLOW | flags.MOVED_TO
         mask |= flags.CLOSE_WRITE if files else flags.CREATE
@@ -132,14 +174,18 @@ class Events:
         return there
 
     def _add(self, folder: str, mask: int) -> bool:
+        if self._inotify is None:
+            self.unwatched[folder] = self._limit
+            return False
         try:
             watch = self._inotify.add_watch(os.path.join(self._tree.root, folder), mask)
-        except FileNotFoundError:
-            return False
         except OSError as error:
-            if error.errno == errno.ENOTDIR:
-                return False
-            raise
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                self.unwatched.pop(folder, None)
+            else:
+                self.unwatched[folder] = _limit_reached(error)
+            return False
+        self.unwatched.pop(folder, None)
         self._folders[watch] = folder
         self._watches[folder] = watch
         return True
@@ -147,8 +193,9 @@ class Events:
     def unwatch(self, folder: str) -> None:
         self._lasting.pop(folder, None)
         self._missing.discard(folder)
+        self.unwatched.pop(folder, None)
         watch = self._watches.pop(folder, None)
-        if watch is None:
+        if watch is None or self._inotify is None:
             return
         self._folders.pop(watch, None)
         try:
@@ -162,7 +209,10 @@ class Events:
         Names with a dot in front are left out: nothing that is finished has one.
         """
         if timeout_ms != 0:
-            select.select([self._inotify], [], [], timeout_ms and timeout_ms / 1000)
+            heard = [] if self._inotify is None else [self._inotify]
+            select.select(heard, [], [], timeout_ms and timeout_ms / 1000)
+        if self._inotify is None:
+            return []
         result: list[Event] = []
         while True:
             try:
@@ -218,23 +268,51 @@ class Events:
         self._missing.add(folder)
         del self._folders[watch]
         del self._watches[folder]
+        assert self._inotify is not None
         try:
             self._inotify.rm_watch(watch)
         except OSError:
             pass  # it was removed, and its watch with it
 
     def _find_missing(self) -> bool:
-        """Watch the new folders with the names of missing ones; whether there was one."""
+        """Watch the new folders with the names of missing ones; whether to list: there was one, or
+        from now on it is unwatched.
+        """
         now = time.monotonic()
         if now - self._looked < _LOOK_S:
             return False
         self._looked = now
+        before = set(self.unwatched)
         found = set()
         for folder in self._missing:
             try:
                 if self._add(folder, self._lasting[folder]):
                     found.add(folder)
             except OSError:
-                continue  # no watches are left, or the disk refuses: later
+                continue  # the disk refuses: later
         self._missing -= found
-        return bool(found)
+        return bool(found or self._missing & self.unwatched.keys() - before)
+
+
+def unwatched() -> dict[str, int]:
+    """How many folders this process lists since a limit is reached, by that limit."""
+    limits = (limit for one in Events.all_open() for limit in list(one.unwatched.values()))
+    return dict(Counter(limits))
+
+
+def _limit_reached(error: OSError) -> str:
+    """The limit for which there is no instance or watch. Raises what is none."""
+    limit = _LIMITS.get(error.errno or 0)
+    if limit is None:
+        raise error
+    if error.errno == errno.EMFILE and _has_no_descriptor():
+        return "open files of a process (ulimit -n)"
+    return limit
+
+
+def _has_no_descriptor() -> bool:
+    try:
+        os.close(os.open(os.curdir, os.O_PATH))
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    return False

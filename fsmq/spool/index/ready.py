@@ -72,7 +72,12 @@ class Ready:
     @property
     def polls(self) -> bool:
         """Whether arrivals are found by listings instead of events."""
-        return self._events is None
+        return self._events is None or QUEUES in self._events.unwatched
+
+    @property
+    def hears_all(self) -> bool:
+        """Whether events arrive of all folders that are in use."""
+        return self._events is not None and not self._events.unwatched
 
     def is_loaded(self, queue: str) -> bool:
         entry = self._entries.get(queue)
@@ -210,31 +215,33 @@ class Ready:
         *,
         changes: bool = False,
         of: object = None,
-    ) -> None:
+    ) -> bool:
         """Call ``on_event`` for events of another folder, in one order with all; None ends that.
 
         on_loss: called when events were lost. changes: report times that were set, too. of: who
-        listens, where there are several. Raises OSError.
+        listens, where there are several. False: they do not arrive, until ``on_loss`` is called.
         """
         if self._events is None:
-            return
+            return False
         with self._lock:
             if not self._listeners.set(folder, of, on_event, on_loss):
                 self._events.unwatch(folder)
             elif on_event is not None:
                 self._events.watch(folder, departures=True, changes=changes, lasting=True)
+            return folder not in self._events.unwatched
 
-    def follow(self, queue: str, on_event: Callable[[Event | None], None]) -> None:
+    def follow(self, queue: str, on_event: Callable[[Event | None], None]) -> bool:
         """Call ``on_event`` for each event of a queue's folder, too; with None where some may lack.
 
-        To be called again after that. Costs nothing while it holds. Raises OSError.
+        To be called again after that. Costs nothing while it holds. False: none will arrive.
         """
         if self._events is None or self._followers.get(queue) == on_event:
-            return
+            return self._events is not None
         with self._lock:
             on_event(None)
-            if self._events.watch(f"{QUEUES}/{queue}", departures=True):
+            if self._watch(queue):
                 self._followers[queue] = on_event
+            return not self.polls and f"{QUEUES}/{queue}" not in self._events.unwatched
 
     def refresh(self) -> int:
         """Apply the file events so far; how many. Costs a microsecond when there are none."""
@@ -322,12 +329,8 @@ class Ready:
             self._install(queue, entry, index, time.monotonic() - asked)
 
     def _watch(self, queue: str) -> bool:
-        if self._events is None:
-            return False
-        try:
-            return self._events.watch(f"{QUEUES}/{queue}", departures=True)
-        except OSError:
-            return False  # the user's limit of watches is reached: this queue is polled
+        events = None if self.polls else self._events
+        return events is not None and events.watch(f"{QUEUES}/{queue}", departures=True)
 
     def _install(self, queue: str, entry: Entry, index: ReadyIndex | None, cost: float) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import InvalidValue
 from . import documents
@@ -15,6 +15,9 @@ from .settings import DEFAULTS, SETTINGS, QueueSettings
 from .transitions import CONFIG
 from .tree import Tree
 
+# An object in the file that is no setting: one dialect keeps there what only it knows of a queue.
+Member: TypeAlias = Literal["sqs"]
+MEMBERS: tuple[Member, ...] = get_args(Member)
 _MAX_SETTINGS_BYTES = 64 * 1024
 
 
@@ -51,11 +54,8 @@ class SettingsStore:
         self._known[queue] = (version, settings)
         return settings
 
-    def member(self, queue: str, name: str) -> Mapping[str, Any]:
-        """An object in the file that is no setting, but kept there by one dialect; ``{}`` for none.
-
-        Raises OSError.
-        """
+    def member(self, queue: str, name: Member) -> Mapping[str, Any]:
+        """What a dialect keeps in the file; ``{}`` for nothing. Raises OSError."""
         found = self._tree.look(self.path(queue))
         if found is None:
             self._documents.pop(queue, None)

@@ -211,7 +211,8 @@ class Gate:
         if self.settings.max_in_flight is not None and len(waits) == 1:
             ready, next_ms = self._scene.ready, self._in_flight.next_ms(self._queue)
             ends = math.inf if next_ms is None else max(0.001, next_ms / 1000 - now)
-            waits.append(min(ends, ready.poll_interval) if ready.polls else ends)
+            polls = self._in_flight.polls(self._queue)
+            waits.append(min(ends, ready.poll_interval) if polls else ends)
         self._limited_until = time.monotonic() + max(waits)
 
 

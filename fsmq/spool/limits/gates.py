@@ -215,10 +215,8 @@ class Gates:
         self.shut[queue] = gate
         if self._watching is not ready:
             self._watching = ready
-            try:
-                ready.listen(CONFIG, self._on_event, self._on_loss, of=self)
-            except OSError:
-                pass  # no watches are left: who waits looks now and then, too
+            # Where no watches are left, who waits looks now and then, too.
+            ready.listen(CONFIG, self._on_event, self._on_loss, of=self)
             # What was changed before the watch began was no event.
             self._on_loss()
         # A claim takes in the events that woke it, also one that is not to take a message.

@@ -83,6 +83,11 @@ class Groups:
                     turn.claimed(id_of(claim))
                 yield claim
 
+    def polls(self, queue: str) -> bool:
+        """Whether a queue's folders are listed now and then, as no events of them arrive."""
+        one = self._queues.get(queue)
+        return one is not None and one.polls
+
     def learn(self, queue: str) -> None:
         """List a queue, in a thread that may do so. Raises OSError."""
         one = self._queue(queue, self._scene.settings.get(queue))
@@ -95,24 +100,26 @@ class Groups:
             one = self._queues.get(queue)
             if one is None or (one.ready, one.mode) != (ready, mode) or one.hears_at < now:
                 one = self._queues[queue] = _Queue(self._scene, queue, self._kernel, mode)
-        if not one.polls:
-            try:
-                self._hear(one)
-            except OSError:
-                one.poll()  # this user has no watches left
+        if not one.polls and not self._hear(one):
+            one.poll()
         return one
 
-    def _hear(self, one: _Queue) -> None:
+    def _hear(self, one: _Queue) -> bool:
+        """Whether all events of the queue arrive."""
         ready = one.ready
         # Not under our lock: events are handed over under another. What is older lists nothing.
         if one.is_new:
             one.is_new = False
             ready.refresh()
-        ready.follow(one.queue, one.on_event)
+        follows = ready.follow(one.queue, one.on_event)
         needs = 2 if one.mode is Mode.LIMITED else 1
         if self._watching is not ready or self._hears < needs:
-            ready.listen(self._folder, self._on_event, self._on_loss, changes=needs > 1, of=self)
+            if not ready.listen(
+                self._folder, self._on_event, self._on_loss, changes=needs > 1, of=self
+            ):
+                return False
             self._watching, self._hears = ready, needs
+        return follows
 
     def _on_event(self, event: Event) -> None:
         parts = split_entry(event.name)
@@ -121,6 +128,7 @@ class Groups:
             one.on_hidden(parts[1], arrived=event.kind is not Kind.LEFT)
 
     def _on_loss(self) -> None:
+        self._watching = None  # perhaps the folder cannot be watched any more
         for one in list(self._queues.values()):
             one.is_listed = False
 
@@ -147,8 +155,8 @@ class _Queue:
         self._meanwhile: list[tuple[str, str, bool]] | None = None
         self._polling = Throttle(_DISTRUST.share, scene.ready.poll_interval)
         self._due = 0.0
-        self.hears_at = float("inf")
         self.polls = scene.ready.polls
+        self.hears_at = time.monotonic() + _HEAR_AGAIN_S if self.polls else float("inf")
         # What stands in the lock's file after a claim of those whose claims this hears of.
         self._who = line_of(uuid4().hex if self.polls or kernel is None else kernel)
 

@@ -42,7 +42,8 @@ class _Claims:
         self.timers = Timers()
         self.unknown: set[str] = set()
         self.is_listed = False
-        self.due = 0.0  # the next listing, where no events arrive
+        self.polls = False  # whether no events arrive
+        self.due = 0.0  # the next listing, where they do not
         self.granted = 0  # claims ever made, when it was listed
 
 
@@ -79,7 +80,7 @@ class InFlight:
         claims = self._queues.get(queue)
         if claims is None or not claims.is_listed:
             claims = self._list(queue, granted)
-        elif self._ready.polls:
+        elif claims.polls:
             if time.monotonic() >= claims.due and listings.are_allowed():
                 claims = self._list(queue, granted)
         else:
@@ -88,7 +89,7 @@ class InFlight:
             self._look_up(queue, claims)
             while claims.timers.pop_due(now_ms) is not None:
                 pass
-            more = max(0, granted - claims.granted) if self._ready.polls else 0
+            more = max(0, granted - claims.granted) if claims.polls else 0
             return len(claims.timers) + more
 
     def next_ms(self, queue: str) -> int | None:
@@ -96,6 +97,11 @@ class InFlight:
         with self._lock:
             claims = self._queues.get(queue)
             return None if claims is None else claims.timers.next_ms()
+
+    def polls(self, queue: str) -> bool:
+        """Whether a queue's claims are counted by listings, now and then."""
+        claims = self._queues.get(queue)
+        return self._ready.polls if claims is None else claims.polls
 
     def forget(self, queue: str) -> None:
         """Count a queue no more."""
@@ -116,7 +122,10 @@ class InFlight:
             self._queues[queue] = claims
         # Watch first, list afterwards: what comes in between is seen twice, never missed.
         # (Without our lock: events are handed over under a lock of their own.)
-        self._ready.listen(self._folder, self._on_event, self._on_loss, changes=True, of=self)
+        hears = self._ready.listen(
+            self._folder, self._on_event, self._on_loss, changes=True, of=self
+        )
+        claims.polls = not hears
         prefix = queue + ":"
         names = [n for n in self._tree.names(self._folder) if n.startswith(prefix)]
         with self._lock:

@@ -16,14 +16,13 @@ from ..layout.dead_letter import USED_UP
 from ..layout.names import fits, split_entry
 from ..layout.settings import QueueSettings
 from ..layout.stamps import Stamps
-from ..layout.throttle import Throttle
 from ..layout.transitions import BURIED, DEFERRED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
 from ..layout.tree import Tree
 from ..verbs.backoff import back_off
 from ..verbs.expire import expire
 from ..verbs.latch import Latched, latch, pin
 from ..verbs.release import bury, is_used_up
-from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
+from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Listings, Task
 from .undeliverable import Undeliverable
 
 _BUSY_MS = 2
@@ -43,7 +42,7 @@ class FromDelay:
     def __init__(
         self,
         context: Context,
-        throttle: Throttle,
+        listings: Listings,
         undeliverable: Undeliverable,
         delay: float,
         on_fault: Callable[[str, Exception], None],
@@ -52,7 +51,7 @@ class FromDelay:
         self.moved = 0  # messages, until the caller sets it back
         self._context = context
         self._tree = context.tree
-        self._throttle = throttle
+        self._listings = listings
         self._undeliverable = undeliverable
         self._deadlines = Deadlines(context.tree, context.stamps, round(delay * 1000))
         self._on_fault = on_fault
@@ -97,7 +96,7 @@ class FromDelay:
         if self._apart:
             names = [n for n in names if n not in self._apart]
         self._schedule_all(names if full else [n for n in names if n not in self.timers])
-        pause = self._throttle.pause(time.monotonic() - now)
+        pause = self._listings.pause(time.monotonic() - now)
         if full:
             # Without events a renewal that shortens a timer is seen by full looks only.
             self._full_due = time.monotonic() + 4 * pause

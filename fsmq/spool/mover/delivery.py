@@ -17,7 +17,7 @@ from ..layout.transitions import DELAY, NEW, QUEUES
 from .delay import FromDelay
 from .expiry import Expiry
 from .new import FromNew
-from .task import Task, listing_throttle
+from .task import Listings, Task
 from .undeliverable import Undeliverable
 
 _MAX_WAIT_S = 1.0
@@ -61,10 +61,10 @@ class Delivery:
         self._undeliverable = Undeliverable(context.tree, on_problem)
         expiry = Expiry(context, expiry_interval, self._undeliverable.report)
         self._expiry = Task("expire", expiry.step, due=time.monotonic() + expiry_interval)
-        throttle = listing_throttle(events, poll_interval)
-        self._from_delay = FromDelay(context, throttle, self._undeliverable, delay, on_fault)
+        listings = Listings(lambda: self.hears, poll_interval)
+        self._from_delay = FromDelay(context, listings, self._undeliverable, delay, on_fault)
         self._from_new = FromNew(
-            context, throttle, self._undeliverable, self._on_defer, on_fault, rest
+            context, listings, self._undeliverable, self._on_defer, on_fault, rest
         )
         of_new = self._from_new.tasks if new else ()
         timed = self._from_delay.tasks if timers else ()
@@ -72,6 +72,11 @@ class Delivery:
         self._events = Events(context.tree) if events else None
         if self._events is not None:
             self._watch(self._events)
+
+    @property
+    def hears(self) -> bool:
+        """Whether events arrive of all its folders."""
+        return self._events is not None and not self._events.unwatched
 
     def fileno(self) -> int | None:
         """Readable when something happened; None where there are no events."""

@@ -19,7 +19,6 @@ from ..durability.send_lines import Recovery
 from ..durability.unfinished import Recovered
 from ..index.apart import Apart
 from ..layout.names import entry, facts, is_made, split_entry
-from ..layout.throttle import Throttle
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..layout.unclaimed import is_delayed
 from ..records.journal import Details
@@ -27,7 +26,7 @@ from ..records.peers import forget_zones
 from ..staging.abandoned import Abandoned
 from ..verbs.creation import finish_for_dead
 from ..verbs.latch import move_back
-from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Task
+from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Listings, Task
 from .undeliverable import Undeliverable
 
 
@@ -41,7 +40,7 @@ class FromNew:
     def __init__(
         self,
         context: Context,
-        throttle: Throttle,
+        listings: Listings,
         undeliverable: Undeliverable,
         on_defer: Callable[[str], None],
         on_fault: Callable[[str, Exception], None],
@@ -51,7 +50,7 @@ class FromNew:
         self.moved = 0  # messages, until the caller sets it back
         self._context = context
         self._tree = context.tree
-        self._throttle = throttle
+        self._listings = listings
         self._undeliverable = undeliverable
         self._on_defer = on_defer
         self._on_fault = on_fault
@@ -191,7 +190,7 @@ class FromNew:
                 self.backlog.append(name)
             else:
                 unripe = True
-        return RIPE_AFTER_S if unripe else self._throttle.pause(time.monotonic() - now)
+        return RIPE_AFTER_S if unripe else self._listings.pause(time.monotonic() - now)
 
     def _is_ripe(self, name: str) -> bool:
         if is_made(name.rpartition(":")[2]) or split_entry(name) is None:

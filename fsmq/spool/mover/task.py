@@ -52,6 +52,16 @@ class Task:
         return self.fault
 
 
-def listing_throttle(events: bool, poll_interval: float) -> Throttle:
-    """How often a folder is listed; ``poll_interval``: seconds, where ``events`` do not arrive."""
-    return _DISTRUST if events else Throttle(_POLL_SHARE, poll_interval)
+class Listings:
+    """How often folders are listed.
+
+    hears: whether events of them arrive. poll_interval: seconds, where they do not.
+    """
+
+    def __init__(self, hears: Callable[[], bool], poll_interval: float) -> None:
+        self._hears = hears
+        self._polling = Throttle(_POLL_SHARE, poll_interval)
+
+    def pause(self, cost_s: float) -> float:
+        """Seconds until the next listing, after one that took ``cost_s`` seconds."""
+        return (_DISTRUST if self._hears() else self._polling).pause(cost_s)

@@ -10,6 +10,7 @@ from fsmq.words import many, span
 
 from ..context import Context
 from ..layout.settings import SETTINGS, QueueSettings
+from ..layout.settings_store import MEMBERS
 from ..records import peers
 from ..records.alive import look
 from ..views.counts import Lag, Overview, measure_lag, survey
@@ -134,7 +135,7 @@ def _unreadable(context: Context) -> Iterator[Finding]:
         if problem is not None:
             text = f"the settings of {queue} cannot be parsed: {problem}"
             yield Finding("settings", Health.ERROR, text, f"mend {file}")
-        elif unknown := store.document(queue).keys() - SETTINGS.keys():
+        elif unknown := store.document(queue).keys() - SETTINGS.keys() - set(MEMBERS):
             text = (
                 f"settings of {queue} that this version does not know: {', '.join(sorted(unknown))}"
             )

@@ -257,22 +257,10 @@ class Trials:
         polling = "the folders are polled"
         if not HAS_EVENTS:
             raise Stop(Level.WARNING, f"this system has no inotify: {polling}")
-        try:
-            events = Events(self._tree)
-        except OSError as error:
-            raise Stop(
-                Level.WARNING,
-                f"no inotify ({error.strerror}): {polling}; raise fs.inotify.max_user_instances",
-            ) from error
-        try:
+        with closing(Events(self._tree)) as events:
             arrived = self._await_event(events)
-        except OSError as error:
-            raise Stop(
-                Level.WARNING,
-                f"no inotify ({error.strerror}): {polling}; raise fs.inotify.max_user_watches",
-            ) from error
-        finally:
-            events.close()
+            for limit in events.unwatched.values():
+                raise Stop(Level.WARNING, f"no inotify: {polling}; raise {limit}")
         if not arrived:
             raise Stop(Level.WARNING, f"a rename gave no event within 1 s: {polling}")
         if self._filesystem.network:

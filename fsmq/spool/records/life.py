@@ -12,13 +12,22 @@ import json
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 from ..errors import InvalidValue
 from ..layout.names import facts, split_entry
-from ..layout.transitions import BURIED, JOURNAL, MOVED, REAPED
+from ..layout.transitions import (
+    ACCEPTED,
+    BURIED,
+    EXPIRED,
+    JOURNAL,
+    MOVED,
+    PURGED,
+    REAPED,
+    REMOVED,
+)
 from ..layout.tree import STRAY, Tree
 from .journal_files import created_ms
 
@@ -99,6 +108,34 @@ class Life(NamedTuple):
 
     steps: list[LifeStep]
     next: str | None
+
+
+# Those by which a message of an id ends, and another one of the same id may begin.
+_ENDS = frozenset(step.event for step in (REMOVED, EXPIRED, PURGED, REAPED))
+# A batch is noted as a whole, and a mover may have delivered its first messages by then.
+_LATE_S = 60.0
+
+
+def in_order(steps: Iterable[LifeStep]) -> list[LifeStep]:
+    """Steps by their times; but a message was accepted before all else that happened to it.
+
+    What accepts it notes that behind the batch, and another program what it did meanwhile before.
+    """
+    ordered: list[LifeStep] = []
+    for step in sorted(steps, key=lambda step: step.at):
+        place = len(ordered)
+        if step.event == ACCEPTED.event:
+            while place and _comes_after(ordered[place - 1], step):
+                place -= 1
+        ordered.insert(place, step)
+    return ordered
+
+
+def _comes_after(step: LifeStep, accepted: LifeStep) -> bool:
+    """Whether a step that has an earlier time is of the message that was accepted."""
+    is_same = (step.queue, step.id) == (accepted.queue, accepted.id)
+    is_later = step.event not in _ENDS and step.event != ACCEPTED.event
+    return is_same and is_later and accepted.at - step.at < _LATE_S
 
 
 class _Segment(NamedTuple):
@@ -252,7 +289,7 @@ class LifeReader:
         steps = []
         while self._heap and self._heap[0][0] < at:
             steps.append(heapq.heappop(self._heap).step)
-        return steps
+        return in_order(steps)
 
 
 def _parse(after: str) -> tuple[int, Name]:
@@ -309,4 +346,4 @@ def read_life(
     """The life of a message, as far as it is found within ``budget_s`` seconds. Raises OSError."""
     reader = LifeReader(tree, queue, message_id, after)
     steps = [step for batch in reader.batches(budget_s) for step in batch]
-    return Life(sorted(steps, key=lambda step: step.at), reader.next)
+    return Life(in_order(steps), reader.next)

@@ -102,6 +102,12 @@ METRICS: Mapping[str, Metric] = {
         "Age of the oldest step that no closed segment of the journal has",
     ),
     "ui_streams": Metric("gauge", "ui_streams", "Pages of the dashboard that are open and live"),
+    "unwatched": Metric(
+        "gauge",
+        "unwatched_folders",
+        "Folders that are listed now and then, since a limit keeps them from being watched",
+        ("limit",),
+    ),
     "lag": Metric("gauge", "mover_lag_seconds", "How late the mover is", ("work",)),
 }
 
@@ -224,6 +230,12 @@ class Snapshot(NamedTuple):
                 known = histograms.get(key, [0] * len(cells))
                 histograms[key] = [a + b for a, b in zip(known, cells, strict=True)]
         return cls(dict(counts), gauges, histograms)
+
+
+def limits_reached(snapshots: Iterable[Snapshot]) -> list[str]:
+    """The limits that keep some process from watching folders."""
+    found = Snapshot.sum(snapshots).gauges.items()
+    return sorted(key[1] for key, folders in found if key[0] == "unwatched" and folders)
 
 
 def _table(kind: Kind, rows: object) -> dict[Key, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from typing import Literal, TypeAlias, get_args
 
 from ..errors import Unavailable, as_unavailable
 from ..layout import documents
@@ -13,9 +14,16 @@ from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 
 _BYTES = 32
+# Whose there are.
+Name: TypeAlias = Literal["ui"]
 
 
-def shared_secret(tree: Tree, name: str) -> bytes:
+def is_secret(name: str) -> bool:
+    """Whether a file of ``config/`` is a secret, by its name."""
+    return name[:1] == "." and name[1:] in get_args(Name)
+
+
+def shared_secret(tree: Tree, name: Name) -> bytes:
     """The 32 bytes in ``config/.<name>``, which are made if there are none.
 
     Whoever reads them can sign what this spool's programs believe: the file is private, as the

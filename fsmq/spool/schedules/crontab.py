@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, tzinfo
-from functools import lru_cache, partial
 
 from ..errors import InvalidValue
+from .cron_fields import Fields
+from .zone_clock import ZoneClock
 
 MAX_LINE = 200
 _ALIASES = {
@@ -20,10 +21,13 @@ _ALIASES = {
 }
 _EXPECTED = (
     "expected five fields (minute, hour, day of month, month, day of week), six with the second"
-    f" in front, or one of: {', '.join(_ALIASES)}"
+    f" in front, @every with a time such as 5m, or one of: {', '.join(_ALIASES)}"
 )
-# Of no moment within the 50 years that are searched, or beyond the calendar.
-_NEVER = (StopIteration, OverflowError, ValueError)
+_every = re.compile(r"@every ((?:[0-9]{1,9}[smhd])+)", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST_S = 366 * 86_400
+# Of no moment beyond the calendar.
+_NEVER = (OverflowError, ValueError)
 
 
 class Crontab:
@@ -31,40 +35,66 @@ class Crontab:
 
     Where clocks are set, it does what Debian's cron does: a moment that is skipped in spring comes
     when the gap ends, and one that is there twice in autumn comes once; lines whose minute or hour
-    begins with ``*`` go by the time that really passes.
+    begins with ``*`` go by the time that really passes. ``@every`` counts from 1970 on, so that
+    all who ask find the same moments.
     """
 
     def __init__(self, line: str, zone: str = "UTC") -> None:
         """Raises InvalidValue, of ``cron`` or ``timezone``."""
-        # Only here: most programs have no schedules, and it takes its time to load.
-        from cronsim import CronSim, CronSimError
-
-        self._line = " ".join(_ALIASES.get(line.strip().lower(), line).split())
-        self._zone = _zone(zone)
-        if not self._line or len(line) > MAX_LINE:
+        self._clock = ZoneClock(zone)
+        plain = " ".join(line.split())
+        if not plain or len(line) > MAX_LINE:
             raise InvalidValue("cron", _EXPECTED)
         try:
-            self._from = partial(CronSim, self._line)
-            self._from(datetime(2020, 1, 1, tzinfo=self._zone))
-        except (CronSimError, AssertionError, ValueError, TypeError, RecursionError) as error:
-            said = str(error).removeprefix("Bad ")
-            about = said if said == "Wrong number of fields" else f"the field {said} is not valid"
-            raise InvalidValue("cron", f"{line[:MAX_LINE]!r}: {about}; {_EXPECTED}") from None
+            self._every = _seconds(plain)
+            self._fields = Fields(
+                "* * * * *" if self._every else _ALIASES.get(plain.lower(), plain)
+            )
+        except ValueError as error:
+            raise InvalidValue("cron", f"{line[:MAX_LINE]!r}: {error}; {_EXPECTED}") from None
 
     def after(self, moment: float) -> Iterator[int]:
         """The moments behind one, in order; it ends where there is none for 50 years."""
         last = int(moment // 1)
+        if self._every:
+            found = self._by_steps(last)
+        else:
+            found = self._as_time_passes(last) if self._fields.passes else self._as_shown(last)
         try:
-            found = self._from(datetime.fromtimestamp(last, UTC).astimezone(self._zone))
-            for one in found:
-                at = int(one.timestamp())
-                # In the hour that is there twice it begins again with those of the first time, and
-                # all that a gap has skipped come at its end.
-                if at > last:
-                    last = at
-                    yield at
+            yield from found
         except _NEVER:
             return
+
+    def _by_steps(self, last: int) -> Iterator[int]:
+        while True:
+            last += self._every - last % self._every
+            self._clock.shows(last)  # raises where the calendar ends
+            yield last
+
+    def _as_shown(self, last: int) -> Iterator[int]:
+        """The moments at which the clock first shows what the fields name."""
+        shown = self._fields.following(self._clock.shows(last))
+        while shown is not None:
+            at = self._clock.moment(shown)
+            # All that a gap skips comes at its end, and what was shown before is not shown first.
+            if at > last:
+                last = at
+                yield at
+            shown = self._fields.following(shown)
+
+    def _as_time_passes(self, last: int) -> Iterator[int]:
+        """All moments at which the clock shows what the fields name."""
+        while True:
+            offset = self._clock.offset(last + 1)
+            shown = self._fields.following(self._clock.shows(last, offset))
+            if shown is None:
+                return
+            at = last + int((shown - self._clock.shows(last, offset)).total_seconds())
+            is_set = self._clock.set_between(last + 1, at, offset)
+            if is_set is None:
+                yield at
+            # From where it is set on, it shows something else.
+            last = at if is_set is None else is_set - 1
 
     def next(self, moment: float) -> int | None:
         """The first one behind a moment; None if there is none for 50 years."""
@@ -90,15 +120,13 @@ class Crontab:
                 return found
 
 
-@lru_cache(256)
-def _zone(name: str) -> tzinfo:
-    if name == "UTC":
-        return UTC
-    from zoneinfo import ZoneInfo
-
-    try:
-        return ZoneInfo(name)
-    except (LookupError, ValueError, OSError):
-        raise InvalidValue(
-            "timezone", f"{name[:100]!r} is unknown; expected a name such as Europe/Berlin, or UTC"
-        ) from None
+def _seconds(line: str) -> int:
+    """Of ``@every`` and a time; 0 for another line. Raises ValueError."""
+    found = _every.fullmatch(line.lower())
+    if found is None:
+        return 0
+    parts = re.findall(r"([0-9]+)([smhd])", found[1])
+    seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
+    if not 1 <= seconds <= _LONGEST_S:
+        raise ValueError("the time is from 1s to 366d")
+    return seconds

@@ -30,7 +30,8 @@ class ScheduleSettings:
     """When which message is put.
 
     cron: a crontab line: minute, hour, day of month, month, day of week; with a sixth field in
-        front, the second; or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
+        front, the second; or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``, or
+        ``@every`` with a time, such as ``@every 5m``.
     queue: where it is put; it need not exist yet.
     body: its bytes; a ``str`` is written in UTF-8.
     timezone: in which the line is meant, such as ``Europe/Berlin``.

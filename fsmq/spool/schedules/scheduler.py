@@ -188,12 +188,10 @@ class SchedulerThread:
         self._wake.close()
         self._waker.close()
 
-    def _watched(self, context: Context) -> Events | None:
-        try:
-            events = Events(context.tree)
-            events.watch(context.tree.folder(SCHEDULES), lasting=True)
-        except OSError:
-            return None  # the user has no instances left: a look now and then will do
+    def _watched(self, context: Context) -> Events:
+        events = Events(context.tree)
+        # Where the user has no watches left, a look now and then will do.
+        events.watch(context.tree.folder(SCHEDULES), lasting=True)
         return events
 
     def _run(self) -> None:
@@ -211,7 +209,7 @@ class SchedulerThread:
     def _wait(self, seconds: float) -> None:
         events = self._events
         wake = self._wake.fileno()
-        watched = [wake] if events is None else [wake, events.fileno()]
-        ready, _, _ = select.select(watched, [], [], seconds)
-        if events is not None and events.fileno() in ready and events.read():
+        fileno = None if events is None else events.fileno()
+        select.select([wake] if fileno is None else [wake, fileno], [], [], seconds)
+        if events is not None and events.read():
             self._scheduler.rescan()

@@ -162,10 +162,7 @@ def _watch(tree: Tree) -> Events | None:
         events = Events(tree)
     except OSError:
         return None
-    try:
-        if events.watch(tree.folder(DELAY)):
-            return events
-    except OSError:
-        pass  # this user has no watches left
+    if events.watch(tree.folder(DELAY)):
+        return events
     events.close()
     return None

@@ -17,6 +17,7 @@ from ..errors import NoSuchQueue, Unavailable, as_unavailable
 from ..index.events import Event, Kind
 from ..layout.names import split_entry
 from ..layout.transitions import DELAY, NEW
+from .counts import Counts, count
 
 # To keep the count costs some microseconds a message, so it ends when nobody asks for this time.
 _IDLE_S = 60.0
@@ -32,11 +33,13 @@ class Census:
         self._lock = threading.Lock()
         self._folders = {folder: _Folder() for folder in (NEW, DELAY)}
         self._asked = 0.0
+        self._unheard_until = 0.0  # a limit is reached: these folders cannot be watched
 
     @property
     def works(self) -> bool:
         """Whether events arrive; without them each count needs a listing."""
-        return not self._context.ready.polls
+        is_heard = time.monotonic() >= self._unheard_until
+        return is_heard and self._context.ready.hears_all
 
     def is_ready(self, queue: str) -> bool:
         """Whether the next question about a queue needs no listing."""
@@ -48,13 +51,15 @@ class Census:
 
     def size(self, queue: str) -> int:
         """How many messages a queue has in all states. Raises NoSuchQueue, Unavailable."""
-        self._catch_up(queue)
+        if not self._catch_up(queue):
+            return self._counts(queue).total
         ready = self._context.ready.count(queue)
         return ready + sum(folder.count(queue) for folder in self._folders.values())
 
     def claims(self, queue: str) -> int:
         """How many claims on a queue's messages hold. Raises NoSuchQueue, Unavailable."""
-        self._catch_up(queue)
+        if not self._catch_up(queue):
+            return self._counts(queue).in_flight
         with as_unavailable(f"cannot count claims of queue {queue!r}"):
             deadlines = self._folders[DELAY].deadlines(queue, self._claimed_until)
         now_ms = self._context.now_ms()
@@ -75,7 +80,13 @@ class Census:
         if self._is_listed and time.monotonic() - self._asked > _IDLE_S:
             self._forget()
 
-    def _catch_up(self, queue: str) -> None:
+    def _counts(self, queue: str) -> Counts:
+        context = self._context
+        with as_unavailable(f"cannot count queue {queue!r}"):
+            return count(context.tree, context.stamps, queue, context.now_ms())
+
+    def _catch_up(self, queue: str) -> bool:
+        """Take in all events so far; False if not all arrive."""
         self._asked = time.monotonic()
         ready = self._context.ready
         with as_unavailable(f"cannot count queue {queue!r}"):
@@ -83,24 +94,38 @@ class Census:
                 raise NoSuchQueue(queue)
             for _ in range(_TRIES):
                 ready.load(queue)
-                with self._lock:
-                    for name, folder in self._folders.items():
-                        if not folder.is_listed:
-                            self._list(name, folder)
+                if not self._listed():
+                    return False
                 # A rename is two events, of which one may still be on its way; and where events
                 # were dropped, everything has to be listed again.
                 if not ready.refresh() and self.is_ready(queue):
-                    return
+                    return True
             if not self.is_ready(queue):
                 raise Unavailable("events of files are dropped as often as messages are counted")
+            return True
 
-    def _list(self, name: str, folder: _Folder) -> None:
+    def _listed(self) -> bool:
+        """Whether all folders are listed, and heard of from then on."""
+        with self._lock:
+            if self._context.ready.hears_all and all(
+                folder.is_listed or self._list(name, folder)
+                for name, folder in self._folders.items()
+            ):
+                return True
+            self._forget()
+            return False
+
+    def _list(self, name: str, folder: _Folder) -> bool:
+        """Keep count of a folder from now on; False if it cannot be watched."""
         # Watch first, list afterwards: what comes in between is seen twice, never missed.
         folder.begin()
         changes = name == DELAY  # a renewal sets a time
         path = self._tree.folder(name)
-        self._context.ready.listen(path, folder.apply, self._forget, changes=changes)
+        if not self._context.ready.listen(path, folder.apply, self._forget, changes=changes):
+            self._unheard_until = time.monotonic() + _IDLE_S
+            return False
         folder.install(self._tree.names(path))
+        return True
 
     def _forget(self) -> None:
         for name, folder in self._folders.items():
