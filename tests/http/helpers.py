@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -159,6 +160,10 @@ class Wire:
             if local.endswith(theirs) and remote.endswith(ours):
                 return int(queues.split(":")[1], 16) == 0
         return False  # it is closed
+
+    def is_readable(self) -> bool:
+        """Whether the server has said something, or has ended the connection."""
+        return bool(select.select([self.socket], [], [], 0)[0])
 
     def answer(self, *, head: bool = False) -> Answer:
         """Read one answer, and nothing behind it."""

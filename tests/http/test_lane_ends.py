@@ -129,7 +129,7 @@ def test_what_is_claimed_for_one_who_hung_up_comes_back_at_once(inside: Inside) 
         inside.until_open(2)
         for wire in gone:
             wire.close()
-        eventually(lambda: len(inside.server._connections.open) == 1)
+        eventually(lambda: inside.talking() == 1)
         gate.set()
         inside.until_open(0)
         for _ in range(2):
@@ -147,7 +147,7 @@ def test_what_one_who_hung_up_has_posted_is_stored(inside: Inside) -> None:
         with Wire(inside.url) as wire:
             wire.request("POST", "/q/messages", {}, b"kept")
             inside.until_open(1)
-        eventually(lambda: not inside.server._connections.open)
+        eventually(lambda: not inside.talking())
         gate.set()
         inside.until_open(0)
     assert bodies_of(inside.root / "new") == [b"kept"]
