@@ -67,6 +67,10 @@ async def test_a_list_on_several_lines_is_one(client: aiohttp.ClientSession, que
         [("ce-my_ext", "x")],
         [("ce-" + "x" * 65, "x")],
         [("ce-id", "1"), ("ce-id", "2")],
+        [("ce-id", "%C3%28")],
+        [("ce-subject", "x%FF")],
+        [("ce-subject", '"%C0%A0"')],  # an overlong space
+        [("X-Message-Attribute-CE-id", "%ED%A0%80")],  # half of a pair
         [("ce-id", "1"), ("X-Message-Attribute-ce-id", "2")],
         [("traceparent", PARENT), ("traceparent", PARENT)],
     ],
@@ -245,6 +249,42 @@ async def test_a_binary_event_in_a_batch_and_the_other_way_round(
     fetched = await fetch(client, queue)
     assert (fetched.headers["ce-subject"], fetched.body) == ("Z%C3%BCrich", b"1")
     assert fetched.headers["Content-Type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        ('"Euro sign"', "Euro sign"),
+        (r'"a \"b\" \\ %22c%22"', 'a "b" \\ "c"'),
+        ("Euro%20%E2%82%AC%20%f0%9f%98%80", "Euro \u20ac \U0001f600"),
+        ("%2541", "%41"),  # one round
+        ("%41", "A"),
+        ("a %zz 100%", "a %zz 100%"),
+        ('"', '"'),
+        ('"a" b', '"a" b'),
+        ('""', ""),
+    ],
+)
+async def test_a_value_is_unquoted_and_decoded_once(
+    client: aiohttp.ClientSession, queue: str, sent: str, told: str
+) -> None:
+    """The HTTP binding, section 3.1.3.2. In the binary mode it comes back as it came."""
+    headers = {**EVENT, "ce-subject": sent, "tracestate": "a=%41", "X-Other": "1"}
+    for _ in range(2):
+        posted = await ask(client, "POST", f"/{queue}/messages", data=b"x", headers=headers)
+        assert posted.status == 201
+    assert (await fetch(client, queue)).headers["ce-subject"] == sent
+    [event] = await claim_events(client, queue)
+    assert (event["subject"], event["tracestate"]) == (told, "a=%41")
+
+
+async def test_what_was_not_sent_by_http_is_told_as_it_is(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    attributes = {"ce-subject": "x%FF"}
+    await ask(client, "POST", f"/{queue}/batch", json=[{"body": "", "attributes": attributes}])
+    [event] = await claim_events(client, queue)
+    assert event["subject"] == "x%FF"
 
 
 async def test_what_is_no_event_is_made_one(client: aiohttp.ClientSession, queue: str) -> None:
