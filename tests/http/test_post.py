@@ -127,12 +127,12 @@ async def test_attributes_that_no_header_block_can_hold(
     assert (answer.status, answer.json["type"]) == (400, "urn:fsmq:problem:invalid-value")
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "X-GZip", "deflate"])
 async def test_a_compressed_body_is_stored_as_it_was_before(
     client: aiohttp.ClientSession, queue: str, encoding: str
 ) -> None:
     body = b"many times the same " * 5000
-    packed = gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
+    packed = gzip.compress(body) if "gzip" in encoding.lower() else zlib.compress(body)
     headers = {"Content-Encoding": encoding}
     answer = await ask(client, "POST", f"/{queue}/messages", data=packed, headers=headers)
     assert answer.status == 201
