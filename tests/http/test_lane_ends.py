@@ -97,10 +97,10 @@ def test_a_fault_of_one_request_is_not_the_others(
     answers = iter(range(1000))
     stored = forms.stored
 
-    def one_fails(queue: str, message_id: str) -> tuple[dict[str, str], bytes]:
+    def one_fails(message_id: str) -> tuple[dict[str, str], bytes]:
         if next(answers) == 1:
             raise RuntimeError("of no request but one")
-        return stored(queue, message_id)
+        return stored(message_id)
 
     monkeypatch.setattr(forms, "stored", one_fails)
     with ExitStack() as stack:

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from tests.harness.suite import Suite
-from tests.http.helpers import Answer, Wire, ask, configure, counts, fetch, post, send
+from tests.http.helpers import Answer, Wire, ask, configure, counts, fetch, leads_to, post, send
 
 MAX_BYTES = 16 * 1024 * 1024
 
@@ -21,11 +21,12 @@ async def test_the_answer_says_the_id_and_where_the_message_is(
     client: aiohttp.ClientSession, queue: str
 ) -> None:
     for own in ("", "?id=a%3Db~1", "?id=order-4711"):
-        answer = await ask(client, "POST", f"/{queue}/messages{own}", data=b"x")
+        path = f"/{queue}/messages{own}"
+        answer = await ask(client, "POST", path, data=b"x")
         assert answer.status == 201
         assert answer.headers["Content-Type"] == "application/json"
         assert answer.json == {"id": answer.id}
-        found = await ask(client, "GET", answer.headers["Location"])
+        found = await ask(client, "GET", leads_to(path, answer))
         assert (found.status, found.id, found.body) == (200, answer.id, b"x")
 
 
