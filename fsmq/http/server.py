@@ -94,8 +94,6 @@ class Server:
         self._connections = ProblemServer(
             self.handle,
             service.admission.limits,
-            access_log=None,
-            logger=_quiet(),
             lingering_time=LINGER_S,
             auto_decompress=False,
         )
@@ -231,10 +229,3 @@ def _end_when_written(call: Call, response: StreamResponse) -> None:
         connection.on_written = call.end
     else:
         call.end()
-
-
-def _quiet() -> logging.Logger:
-    # What aiohttp logs as errors are requests that are no HTTP; a client can send those for ever.
-    quiet = logging.getLogger("fsmq.http.connection.connection")
-    quiet.setLevel(logging.CRITICAL)
-    return quiet

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from aiohttp.web import Response
 
 from fsmq.http.connection.lingering import MOST_CONNECTIONS
 from fsmq.http.guard.limits import Limits
@@ -245,3 +246,38 @@ def test_a_refusal_for_want_of_a_place_reaches_who_has_asked(root: Path) -> None
                 wire.send(POST * 100)
                 assert is_problem(wire.answer(), 503, "overloaded")
                 assert wire.is_closed()
+
+
+# -- logs ------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_cannot_be_written_is_logged(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault of ours, which the client sees as the end of the connection alone."""
+    with Inside(root) as inside, Wire(inside.url) as wire:
+
+        async def broken(request: object) -> Response:
+            return Response(headers={"X-Broken": "a\r\nb"})
+
+        monkeypatch.setattr(inside.server._connections, "_handler", broken)
+        wire.send(request("GET /", OTHER))
+        wire.rest()
+        assert [one.levelname for one in caplog.records] == ["ERROR"]
+
+
+def test_what_clients_do_is_no_error_of_ours(
+    inside: Inside, caplog: pytest.LogCaptureFixture
+) -> None:
+    for data in (*[data for data, _ in REFUSED.values()], *TAKING.values(), *STORING.values()):
+        for cut in (len(data) // 2, len(data) - 1, len(data)):
+            with Wire(inside.url) as wire:
+                wire.send(data[:cut])
+    expecting = request("POST /q/messages", "Expect: 100-continue", "Content-Length: 5")
+    for number in range(20):
+        with Wire(inside.url) as wire:
+            wire.send(expecting)
+            if number % 2:
+                wire.answer()
+    eventually(lambda: not inside.server._connections.open)
+    assert [one.getMessage() for one in caplog.records if one.levelname != "DEBUG"] == []

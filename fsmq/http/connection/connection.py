@@ -363,7 +363,7 @@ class Connection(web.RequestHandler):
         """Answer what never reached a handler, or what a handler could not have foreseen."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun: there is no place for another one")
-        if status >= 500:
+        if status >= 500 and not isinstance(exc, ConnectionError):  # which is the client's doing
             log.error("a request failed outside its handler", exc_info=exc)
         response = problem(error_for(status, exc, message))
         response.force_close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from .connection import Connection, Lane
 from .lingering import MOST_CONNECTIONS
 from .malformed import ends_in_doubt, head_size, too_long
 
+log = logging.getLogger(__name__)
 Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
 # How often connections are looked at that may have been too slow.
 _LOOK_EVERY_S = 1.0
@@ -40,6 +42,8 @@ class ProblemServer(web.Server):
             "max_line_size": limits.header_bytes,
             "max_field_size": limits.header_bytes,
             "max_headers": limits.headers,
+            "access_log": None,
+            "logger": log,
             **options,
         }
         self.open: dict[Connection, None] = {}  # the oldest first
