@@ -94,7 +94,6 @@ class Server:
         self._connections = ProblemServer(
             self.handle,
             service.admission.limits,
-            lingering_time=LINGER_S,
             auto_decompress=False,
         )
         service.connections = self._connections.counts

@@ -55,7 +55,6 @@ STORING = {
     "sqs, aiohttp": of_sqs("SendMessage", '{"QueueUrl": "q", "MessageBody": "x", "More": 1}'),
     "emodb": request("POST /queue/1/q/send", "Content-Type: application/json", body=b'"x"'),
     "acknowledged": request("DELETE /q/messages/m"),
-    "configured": request("PATCH /q", body=b'{"max_depth": 9}'),
 }
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web import BaseRequest, StreamResponse
@@ -15,7 +15,7 @@ from aiohttp.web import BaseRequest, StreamResponse
 from fsmq.spool.errors import FsmqError
 
 from ..problems import HttpError, Overloaded, SlowHead, problem
-from .lingering import Lingering
+from .lingering import Lingering, skip
 from .malformed import error_for, last_words, missing_of, too_long
 from .render import sign
 
@@ -304,15 +304,23 @@ class Connection(web.RequestHandler):
         if self._is_last and not self._messages:
             resp.force_close()
         try:
-            return await super().finish_response(request, resp, start_time)
+            finished = await super().finish_response(request, resp, start_time)
         finally:
             written, self.on_written = self.on_written, None
             if written is not None:
                 written()
-            if self.has_ended and not self._messages:
-                self.close()
-            elif not resp.keep_alive and (self._is_begun or self._is_last):
+        await self._end(request.content, is_kept=bool(resp.keep_alive))
+        return finished
+
+    async def _end(self, body: StreamReader, *, is_kept: bool) -> None:
+        """See to what stands behind a request that has been answered, or is still to come of it."""
+        if self.has_ended and not self._messages:
+            self.close()
+        elif is_kept:
+            if not body.is_eof() and not await skip(body):
                 self._linger()
+        elif self._is_begun or self._is_last:
+            self._linger()
 
     def _count_head(self, size: int) -> None:
         if not self._head_bytes:

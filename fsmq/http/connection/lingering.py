@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import asyncio
 
+from aiohttp import StreamReader
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
+
 LINGER_S = 2.0
 # A client that reads no answer before it has sent all of its body gets one for a body that is
 # twice as large as it may be.
@@ -45,3 +49,15 @@ class Lingering:
     def outlives_sending(self) -> bool:
         """That the client sends no more was waited for."""
         return False
+
+
+async def skip(body: StreamReader) -> bool:
+    """Read a body that nobody has wanted, so that the connection can be kept; whether it ended."""
+    left = _MOST_BYTES
+    try:
+        async with asyncio.timeout(LINGER_S):
+            while not body.is_eof() and left > 0:
+                left -= len(await body.readany())
+    except (TimeoutError, ConnectionError, RequestPayloadError, HttpProcessingError):
+        return False
+    return body.is_eof()

@@ -44,6 +44,7 @@ class ProblemServer(web.Server):
             "max_headers": limits.headers,
             "access_log": None,
             "logger": log,
+            "lingering_time": 0,  # connections linger on their own
             **options,
         }
         self.open: dict[Connection, None] = {}  # the oldest first
