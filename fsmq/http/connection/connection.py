@@ -317,7 +317,7 @@ class Connection(web.RequestHandler):
         if self.has_ended and not self._messages:
             self.close()
         elif is_kept:
-            if not body.is_eof() and not await skip(body):
+            if not body.is_eof() and not await skip(body, lambda: self.is_gone):
                 self._linger()
         elif self._is_begun or self._is_last:
             self._linger()

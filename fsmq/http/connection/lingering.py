@@ -9,6 +9,7 @@ so many bytes, and on so many connections at once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from aiohttp import StreamReader
 from aiohttp.http_exceptions import HttpProcessingError
@@ -51,12 +52,12 @@ class Lingering:
         return False
 
 
-async def skip(body: StreamReader) -> bool:
+async def skip(body: StreamReader, is_gone: Callable[[], bool]) -> bool:
     """Read a body that nobody has wanted, so that the connection can be kept; whether it ended."""
     left = _MOST_BYTES
     try:
         async with asyncio.timeout(LINGER_S):
-            while not body.is_eof() and left > 0:
+            while not body.is_eof() and left > 0 and not is_gone():
                 left -= len(await body.readany())
     except (TimeoutError, ConnectionError, RequestPayloadError, HttpProcessingError):
         return False
