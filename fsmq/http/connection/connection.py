@@ -78,6 +78,7 @@ class Connection(web.RequestHandler):
         "_now",
         "_payload",
         "_server",
+        "_unanswered",
         "_unsent",
         "_unsent_since",
         "_upgrade_left",
@@ -108,6 +109,7 @@ class Connection(web.RequestHandler):
         self.has_ended = False
         self._is_last = False  # whether what stands behind this request is not read
         self._upgrade_left = 0  # bytes of a request for another protocol that have not come
+        self._unanswered = 0  # requests that aiohttp has read
         self._unsent = 0  # bytes that wait for the client to take them
         self._unsent_since = 0.0
 
@@ -174,8 +176,7 @@ class Connection(web.RequestHandler):
         if self.occupant is not None:
             self.has_ended = self.occupant.outlives_sending()
         else:
-            is_idle = self._waiter is not None and not self._messages
-            self.has_ended = self._has_read and not is_idle
+            self.has_ended = self._unanswered > 0
         return self.has_ended
 
     def data_received(self, data: bytes) -> None:
@@ -247,6 +248,7 @@ class Connection(web.RequestHandler):
             if not in_body and data:
                 self._count_head(len(data))
             return
+        self._unanswered += len(self._messages) - before
         self._head_bytes = 0
         newest, self._payload = self._messages[-1]
         # aiohttp puts the error in line behind the request, and lets that one wait for its body,
@@ -309,6 +311,7 @@ class Connection(web.RequestHandler):
             written, self.on_written = self.on_written, None
             if written is not None:
                 written()
+        self._unanswered = max(0, self._unanswered - 1)
         await self._end(request.content, is_kept=bool(resp.keep_alive))
         return finished
 
