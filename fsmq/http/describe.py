@@ -319,5 +319,5 @@ QUEUE_NAME = text(
 )
 QUEUE = Parameter("queue", "the queue's name", QUEUE_NAME, "path")
 MESSAGE_ID = text(r"[A-Za-z0-9._@+=~,;!$&'()*%-]+", description="opaque, encoded for use in a path")
-LOCATION = {"Location": Header("its path", text(), always=True)}
+LOCATION = {"Location": Header("its path, from that of the request", text(), always=True)}
 BYTES = {ANY_BYTES: text(format="binary", description="the body as it was posted")}

@@ -15,14 +15,15 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 from fsmq.spool.records.journal import via
 
-from .connection.connection import Connection, ProblemServer
+from .connection.connection import Connection
+from .connection.lingering import LINGER_S
 from .connection.listener import Listener
 from .connection.pieces import Pieces
+from .connection.serving import ProblemServer
 from .dialect import Dialect
 from .dialects import DIALECTS
 from .guard.origin import Origins
 from .lane.lane import Lane
-from .lane.render import SOFTWARE
 from .monitor import Monitor
 from .native.dialect import NativeDialect
 from .native.heads import NativeHeads
@@ -46,8 +47,6 @@ from .sqs.names import SqsOptions
 from .ui.dialect import Ui, UiOptions
 
 log = logging.getLogger(__name__)
-# After an answer that refuses a body, so long is read on for the client to notice.
-_LINGER_S = 2.0
 # How long a silent connection may still send a request after the stop has begun.
 _MOMENT_S = 0.5
 # When the time for open requests is over, answers on their way may take so long.
@@ -94,9 +93,6 @@ class Server:
         self._connections = ProblemServer(
             self.handle,
             service.admission.limits,
-            access_log=None,
-            logger=_quiet(),
-            lingering_time=_LINGER_S,
             auto_decompress=False,
         )
         service.connections = self._connections.counts
@@ -123,7 +119,7 @@ class Server:
             # A handshake is a head, too: who takes long for it gets no further.
             handshake = self.service.admission.limits.header_timeout
             listener = Listener(
-                listening, self._connections, tls, handshake=handshake, shutdown=_LINGER_S
+                listening, self._connections, tls, handshake=handshake, shutdown=LINGER_S
             )
             listener.start(_BACKLOG)
             self._listening.append(listener)
@@ -172,11 +168,6 @@ class Server:
         if response.prepared:
             call.end()  # a stream, which has written all that it had to say
             return response
-        response.headers[hdrs.SERVER] = SOFTWARE
-        response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
-        if hdrs.EXPECT in request.headers and not request.content.is_eof():
-            # Nobody can tell whether a body follows now, or the next request.
-            response.force_close()
         if service.stopping:
             response.force_close()
         _end_when_written(call, response)
@@ -237,10 +228,3 @@ def _end_when_written(call: Call, response: StreamResponse) -> None:
         connection.on_written = call.end
     else:
         call.end()
-
-
-def _quiet() -> logging.Logger:
-    # What aiohttp logs as errors are requests that are no HTTP; a client can send those for ever.
-    quiet = logging.getLogger("fsmq.http.connection.connection")
-    quiet.setLevel(logging.CRITICAL)
-    return quiet

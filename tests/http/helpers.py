@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 from email.message import Message as Headers
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 from yarl import URL
@@ -41,6 +42,14 @@ class Answer:
     @property
     def id(self) -> str:
         return str(self.headers["X-Message-Id"])
+
+
+def leads_to(path: str, answer: Answer) -> str:
+    """Where ``Location`` leads from a path; below the path of a proxy, to the same place there."""
+    location = str(answer.headers["Location"])
+    found = urljoin(path, location)
+    assert urljoin(f"https://example.org/a/b{path}", location) == f"https://example.org/a/b{found}"
+    return found
 
 
 async def ask(client: aiohttp.ClientSession, method: str, path: str, /, **options: Any) -> Answer:
@@ -159,6 +168,10 @@ class Wire:
             if local.endswith(theirs) and remote.endswith(ours):
                 return int(queues.split(":")[1], 16) == 0
         return False  # it is closed
+
+    def is_readable(self) -> bool:
+        """Whether the server has said something, or has ended the connection."""
+        return bool(select.select([self.socket], [], [], 0)[0])
 
     def answer(self, *, head: bool = False) -> Answer:
         """Read one answer, and nothing behind it."""

@@ -195,15 +195,19 @@ class Inside:
             gate.set()
             return [wire.answer() for wire in wires]
 
+    def talking(self) -> int:
+        """How many connections are open whose clients may still send something."""
+        connections = self.server._connections
+        return self.call(lambda: sum(not one.has_ended for one in connections.open))
+
     def hang_up_while_syncing(self, request: bytes) -> None:
         """Send a request, and hang up before what it has claimed is synced."""
-        connections = self.server._connections.open
         with self.held_sync() as gate:
             with Wire(self.url) as gone:
                 gone.send(request)
                 self.until_open(1)
-                number = len(connections)
-            eventually(lambda: len(connections) == number - 1)
+                number = self.talking()
+            eventually(lambda: self.talking() == number - 1)
             gate.set()
             self.until_open(0)
 

@@ -11,7 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.http.helpers import ask, fetch
+from tests.harness.suite import eventually_on_loop
+from tests.http.helpers import ask, fetch, leads_to
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 UUID = "01977420-dc00-7abc-8def-0123456789ab"
@@ -67,6 +68,10 @@ async def test_a_list_on_several_lines_is_one(client: aiohttp.ClientSession, que
         [("ce-my_ext", "x")],
         [("ce-" + "x" * 65, "x")],
         [("ce-id", "1"), ("ce-id", "2")],
+        [("ce-id", "%C3%28")],
+        [("ce-subject", "x%FF")],
+        [("ce-subject", '"%C0%A0"')],  # an overlong space
+        [("X-Message-Attribute-CE-id", "%ED%A0%80")],  # half of a pair
         [("ce-id", "1"), ("X-Message-Attribute-ce-id", "2")],
         [("traceparent", PARENT), ("traceparent", PARENT)],
     ],
@@ -155,6 +160,7 @@ async def test_whatever_is_made_has_its_path(client: aiohttp.ClientSession, queu
     schedule = {"cron": "@daily", "queue": queue}
     for path, body in (
         (f"/{queue}.new", None),
+        (f"/{queue}:with@signs", None),
         (f"/_topics/{queue}.new", None),
         (f"/_topics/{queue}.new/queues/{queue}", None),
         (f"/_logs/{queue}.new", None),
@@ -163,12 +169,39 @@ async def test_whatever_is_made_has_its_path(client: aiohttp.ClientSession, queu
     ):
         more = {"json": body} if body else {}
         made = await ask(client, "PUT", path, **more)
-        assert (made.status, made.headers["Location"]) == (201, path)
+        assert (made.status, leads_to(path, made)) == (201, path)
         again = (
             await ask(client, "PUT", path, json=body) if body else await ask(client, "PUT", path)
         )
         assert again.status == 200
         assert "Location" not in again.headers
+
+
+async def test_what_gets_an_id_has_its_path(client: aiohttp.ClientSession, queue: str) -> None:
+    """Both ways that a request is read, under any of the names that it may be called by."""
+    for headers in ({}, {"X-Other": "1"}):
+        for path in (f"/{queue}/messages", f"/%{ord(queue[0]):x}{queue[1:]}/messages"):
+            posted = await ask(client, "POST", path, data=b"x", headers=headers)
+            assert leads_to(path, posted) == f"{path}/{posted.id}"
+    path = f"/{queue}/messages/{posted.id}"
+    await eventually_ready(client, path)
+    changed = await ask(client, "PATCH", f"{path}?priority=7")
+    assert leads_to(path, changed) == f"/{queue}/messages/{changed.id}" != path
+    run = f"/_schedules/{queue}.run"
+    await ask(client, "PUT", run, json={"cron": "@daily", "queue": queue})
+    ran = await ask(client, "POST", f"{run}/run")
+    assert leads_to(f"{run}/run", ran) == f"/{queue}/messages/{ran.json['id']}"
+    await ask(client, "PUT", f"/{queue}.to")
+    begun = await ask(client, "POST", f"/{queue}/move?to={queue}.to")
+    assert leads_to(f"/{queue}/move", begun) == f"/_moves/{begun.json['move']}"
+
+
+async def eventually_ready(client: aiohttp.ClientSession, path: str) -> None:
+    async def is_ready() -> bool:
+        shown = await ask(client, "GET", f"{path}?json=true")
+        return bool(shown.json["state"] == "ready")
+
+    assert await eventually_on_loop(is_ready)
 
 
 async def test_every_path_tells_its_methods(client: aiohttp.ClientSession, queue: str) -> None:
@@ -245,6 +278,42 @@ async def test_a_binary_event_in_a_batch_and_the_other_way_round(
     fetched = await fetch(client, queue)
     assert (fetched.headers["ce-subject"], fetched.body) == ("Z%C3%BCrich", b"1")
     assert fetched.headers["Content-Type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        ('"Euro sign"', "Euro sign"),
+        (r'"a \"b\" \\ %22c%22"', 'a "b" \\ "c"'),
+        ("Euro%20%E2%82%AC%20%f0%9f%98%80", "Euro \u20ac \U0001f600"),
+        ("%2541", "%41"),  # one round
+        ("%41", "A"),
+        ("a %zz 100%", "a %zz 100%"),
+        ('"', '"'),
+        ('"a" b', '"a" b'),
+        ('""', ""),
+    ],
+)
+async def test_a_value_is_unquoted_and_decoded_once(
+    client: aiohttp.ClientSession, queue: str, sent: str, told: str
+) -> None:
+    """The HTTP binding, section 3.1.3.2. In the binary mode it comes back as it came."""
+    headers = {**EVENT, "ce-subject": sent, "tracestate": "a=%41", "X-Other": "1"}
+    for _ in range(2):
+        posted = await ask(client, "POST", f"/{queue}/messages", data=b"x", headers=headers)
+        assert posted.status == 201
+    assert (await fetch(client, queue)).headers["ce-subject"] == sent
+    [event] = await claim_events(client, queue)
+    assert (event["subject"], event["tracestate"]) == (told, "a=%41")
+
+
+async def test_what_was_not_sent_by_http_is_told_as_it_is(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    attributes = {"ce-subject": "x%FF"}
+    await ask(client, "POST", f"/{queue}/batch", json=[{"body": "", "attributes": attributes}])
+    [event] = await claim_events(client, queue)
+    assert event["subject"] == "x%FF"
 
 
 async def test_what_is_no_event_is_made_one(client: aiohttp.ClientSession, queue: str) -> None:

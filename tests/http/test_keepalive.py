@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.suite import Suite
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
+from tests.http.pair import request
 
 
 def test_a_connection_is_kept(suite: Suite, queue: str) -> None:
@@ -125,6 +126,81 @@ def test_an_upgrade_to_http_2_loses_no_body(suite: Suite, queue: str) -> None:
     with Wire(suite.url) as wire:
         assert wire.ask("POST", f"/{queue}/messages", headers, b"whole").status == 201
         assert wire.ask("GET", f"/{queue}/messages?wait=20").body == b"whole"
+
+
+UPGRADES = [
+    ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"],
+    ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: AAAA"],
+    ["Connection: Upgrade, keep-alive", "Upgrade: foo"],
+]
+
+
+BEHIND = b"".join(request(f"GET /nothing-{n}/messages/m") for n in range(3))
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES, ids=lambda lines: str(lines[1]))
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
+@pytest.mark.parametrize("body", [b"", b"x", b"x" * 300_000], ids=len)
+def test_what_comes_behind_an_upgrade_is_answered_in_turn_or_not_at_all(
+    suite: Suite, queue: str, upgrade: list[str], chunked: bool, body: bytes
+) -> None:
+    """No answer may be taken for that of another request."""
+    line, framing, content = "GET /_health/live", [], b""
+    if body:
+        line, framing, content = f"POST /{queue}/messages", [f"Content-Length: {len(body)}"], body
+    if body and chunked:
+        framing = ["Transfer-Encoding: chunked"]
+        content = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    head = request(line, *upgrade, *framing)
+    whole = head + content
+    for parts in (
+        [whole + BEHIND],
+        [head, content + BEHIND],
+        [whole[:-3], whole[-3:] + BEHIND],
+        [whole[:20], whole[20:] + BEHIND],
+        [request(f"GET /{queue}") + whole + BEHIND],
+        [whole + BEHIND[:20], BEHIND[20:]],
+    ):
+        with Wire(suite.url) as wire:
+            for part in parts:
+                wire.send(part)
+                eventually(lambda: wire.is_read() or wire.is_readable())
+            if parts[0].startswith(b"GET /%b " % queue.encode()):
+                assert wire.answer().status == 200
+            told = wire.answer()
+            assert told.status in (200, 201)
+            if told.headers["Connection"] == "close":
+                assert wire.rest() == b""
+                continue
+            details = [wire.answer().json["detail"] for _ in range(3)]
+            assert [f"nothing-{n}" in detail for n, detail in enumerate(details)] == [True] * 3
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES, ids=lambda lines: str(lines[1]))
+@pytest.mark.parametrize("body", [b"", b"x", b"x" * 300_000], ids=len)
+def test_a_connection_is_kept_behind_an_upgrade(
+    suite: Suite, queue: str, upgrade: list[str], body: bytes
+) -> None:
+    """Java's client asks for HTTP/2 with each of its requests."""
+    head = request(f"POST /{queue}/messages", *upgrade, f"Content-Length: {len(body)}")
+    with Wire(suite.url) as wire:
+        for _ in range(3):
+            for parts in ([head + body], [head, body], [head, body[:9], body[9:]]):
+                for part in parts:
+                    wire.send(part)
+                    eventually(wire.is_read)
+                assert wire.answer().status == 201
+        assert wire.ask("GET", "/_health/live").status == 200
+
+
+def test_http_1_0_with_chunks_ends_the_connection(suite: Suite, queue: str) -> None:
+    with Wire(suite.url) as wire:
+        head = f"POST /{queue}/messages HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n"
+        wire.send(f"{head}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+        wire.send(SMUGGLED.replace(b"{queue}", queue.encode()))
+        assert wire.answer().status == 201
+        assert wire.rest() == b""
+    assert not [p for p in (suite.root / "new").iterdir() if "smuggled" in p.name]
 
 
 SMUGGLED = (

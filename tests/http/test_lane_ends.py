@@ -97,10 +97,10 @@ def test_a_fault_of_one_request_is_not_the_others(
     answers = iter(range(1000))
     stored = forms.stored
 
-    def one_fails(queue: str, message_id: str) -> tuple[dict[str, str], bytes]:
+    def one_fails(message_id: str) -> tuple[dict[str, str], bytes]:
         if next(answers) == 1:
             raise RuntimeError("of no request but one")
-        return stored(queue, message_id)
+        return stored(message_id)
 
     monkeypatch.setattr(forms, "stored", one_fails)
     with ExitStack() as stack:
@@ -129,7 +129,7 @@ def test_what_is_claimed_for_one_who_hung_up_comes_back_at_once(inside: Inside) 
         inside.until_open(2)
         for wire in gone:
             wire.close()
-        eventually(lambda: len(inside.server._connections.open) == 1)
+        eventually(lambda: inside.talking() == 1)
         gate.set()
         inside.until_open(0)
         for _ in range(2):
@@ -147,7 +147,7 @@ def test_what_one_who_hung_up_has_posted_is_stored(inside: Inside) -> None:
         with Wire(inside.url) as wire:
             wire.request("POST", "/q/messages", {}, b"kept")
             inside.until_open(1)
-        eventually(lambda: not inside.server._connections.open)
+        eventually(lambda: not inside.talking())
         gate.set()
         inside.until_open(0)
     assert bodies_of(inside.root / "new") == [b"kept"]

@@ -133,7 +133,7 @@ def test_who_has_hung_up_keeps_nothing(pair: Pair, log: str) -> None:
     with Wire(pair.quick.url) as wire:
         wire.send(request(f"GET {messages(log)}"))
         eventually(lambda: pair.quick.service.logs._claiming._lines)
-    eventually(lambda: not pair.quick.server._connections.connections)
+    eventually(lambda: not pair.quick.talking())
     os.close(lock)
     eventually(lambda: not pair.quick.service.logs._claiming._lines)
     eventually(lambda: channel.state().in_flight == 0)

@@ -138,3 +138,23 @@ def test_a_pipeline_behind_a_wait(guarded: tuple[Inside, dict[str, str], Path]) 
         server.queue("q", ready=[b"first"], are_kept=False)
         assert wire.answer().body == b"first"
         assert [wire.answer().status for _ in range(500)] == [201] * 500
+
+
+@pytest.mark.parametrize("lane", [True, False], ids=["lane", "aiohttp"])
+@pytest.mark.parametrize("query", ["", "?count=10", "?wait=0.01"])
+def test_a_claim_waits_for_nothing_that_is_stored_later(root: Path, lane: bool, query: str) -> None:
+    """No mover delivers, and before one message is given up as late the next one is stored."""
+    with (
+        Inside(root, lane=lane) as server,
+        Wire(server.url) as asking,
+        Wire(server.url) as storing,
+    ):
+        server.queue("q")
+        server.load("q")
+        assert storing.ask("POST", "/q/messages", {}, b"x").status == 201
+        started = time.monotonic()
+        asking.request("GET", f"/q/messages{query}")
+        while not asking.is_readable() and time.monotonic() < started + 5:
+            assert storing.ask("POST", "/q/messages", {}, b"x").status == 201
+        assert asking.answer().status in (200, 204)
+        assert time.monotonic() - started < 2

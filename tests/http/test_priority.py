@@ -5,7 +5,7 @@ from __future__ import annotations
 import aiohttp
 
 from fsmq.spool.layout.uuids import uuid7
-from tests.http.helpers import ask
+from tests.http.helpers import ask, leads_to
 
 
 async def put(client: aiohttp.ClientSession, queue: str, query: str) -> str:
@@ -21,7 +21,7 @@ async def test_the_answer_has_the_new_id(client: aiohttp.ClientSession, queue: s
     new = old.replace("p05.", "p07.")
     assert answer.json == {"id": new}
     assert answer.headers["X-Message-Id"] == new
-    assert answer.headers["Location"] == f"/{queue}/messages/{new}"
+    assert leads_to(f"/{queue}/messages/{old}", answer) == f"/{queue}/messages/{new}"
     shown = await ask(client, "GET", f"/{queue}/messages/{new}")
     assert (shown.status, shown.body, shown.headers["X-Message-Priority"]) == (200, b"x", "7")
     for method, path in (("GET", ""), ("PATCH", "?priority=7"), ("DELETE", "")):

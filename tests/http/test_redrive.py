@@ -11,7 +11,7 @@ import pytest
 from fsmq import Client, InvalidValue
 from fsmq.client.errors import AccessDenied
 from tests.harness.suite import Suite, eventually
-from tests.http.helpers import ask
+from tests.http.helpers import ask, leads_to
 from tests.http.keyfile import add_key
 
 
@@ -42,7 +42,7 @@ async def test_dead_letters_go_back_in_the_background(
     async with aiohttp.ClientSession(suite.url) as session:
         answer = await ask(session, "POST", f"/{dead}/redrive")
         assert answer.status == 202
-        where = answer.headers["Location"]
+        where = leads_to(f"/{dead}/redrive", answer)
         assert where == f"/_moves/{answer.json['move']}"
         found = client.find_move(answer.json["move"])
         assert found is not None

@@ -4,33 +4,39 @@
 
 Requests are made from the OpenAPI document that the server serves: names, parameters, headers and
 bodies are filled with what is legal and with what breaks things; half of all connections end with
-a request of which bytes were changed, dropped, doubled or mixed with another's. Prints what came of
-it, and fails if there was a 500, a hang, an error in a log, a file touched outside the root,
-a tree that fsck objects to, or memory or descriptors of mq that grow. One request in twenty
-goes over TLS.
+a request of which bytes were changed, dropped, doubled or mixed with another's. Some bodies are
+large, some requests come with a stranger's key or with none, and one connection in five is ended
+by its client: within what it sends, behind it, within the answer. Prints what came of it, and
+fails if there was a 500, a hang, an error in a log, a file touched outside the root, a tree that
+fsck objects to, or memory or descriptors of mq that grow. One request in twenty goes over TLS.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import json
+import os
 import random
 import re
+import socket
 import ssl
+import struct
 import sys
 import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fsmq.spool.fsck import check
 from tests.harness import certificates
 from tests.harness.suite import Suite, eventually
+from tests.http.keyfile import add_key, bearer
 
 # Short times, so that half a request costs the fuzzer little; nothing else is unusual.
 OPTIONS = ("--header-timeout=0.5", "--read-timeout=0.5", "--idle-timeout=1", "--sync=none")
@@ -40,6 +46,17 @@ _HANG_S = 30.0
 _MOST_MIB = 48.0
 _MOST_DESCRIPTORS = 16  # above those of the start, when all connections are closed
 _SECURE_SHARE = 0.05  # of the requests, that go over TLS
+# By how a client ends its connection, how often.
+_ENDS = {
+    "reads all": 80,
+    "hangs up within": 5,
+    "hangs up behind": 4,
+    "hangs up within the answer": 3,
+    "resets": 4,
+    "sends no more": 4,
+}
+_LARGE_SHARE = 0.004  # of the requests, whose bodies are large
+_STRANGE_SHARE = 0.15  # of the requests, which come from elsewhere
 _STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
 
 NAMES = [
@@ -193,11 +210,34 @@ WRONG_FRAMINGS = [
 ]
 
 
-class Generator:
-    """Makes requests of the operations that the server describes."""
+_MIB = 1024 * 1024
+LARGE: list[Callable[[], bytes]] = [
+    lambda: b"x" * 3 * _MIB,
+    lambda: b"[" + b"{}," * _MIB + b"{}]",
+    lambda: b"%41" * _MIB,
+    lambda: b'[{"body": "' + b"\\u0001" * (_MIB // 2) + b'"}]',
+    lambda: gzip.compress(b"x" * 8 * _MIB),
+    lambda: b"a=b&" * (_MIB // 2),
+]
+ACTIONS = [
+    *("SendMessage", "ReceiveMessage", "DeleteMessage", "SendMessageBatch", "CreateQueue"),
+    *("GetQueueAttributes", "SetQueueAttributes", "StartMessageMoveTask", "ListQueues", "Nothing"),
+]
+MEMBERS = ["QueueUrl", "MessageBody", "QueueName", "Entries", "Attributes", "SourceArn", "Id"]
 
-    def __init__(self, document: dict[str, Any], seed: int) -> None:
+
+class Generator:
+    """Makes requests of the operations that the server describes.
+
+    key, others: the key that may do everything, and those of strangers.
+    """
+
+    def __init__(
+        self, document: dict[str, Any], seed: int, key: str = "", others: Sequence[str] = ()
+    ) -> None:
         self.random = random.Random(seed)
+        self._key = key
+        self._others = others
         self._operations = [
             (method.upper(), path, [p["name"] for p in operation.get("parameters", [])])
             for path, methods in document["paths"].items()
@@ -218,6 +258,8 @@ class Generator:
     def request(self, *, wrong: bool = False) -> bytes:
         """A request whose framing is right (unless ``wrong``), and whose rest may be anything."""
         draw = self.random
+        if self._key and draw.random() < 0.08:
+            return self._of_sqs()
         method, pattern, known = draw.choice(self._operations)
         if draw.random() < 0.03:
             method = draw.choice(
@@ -236,6 +278,8 @@ class Generator:
         host = "localhost" if draw.random() < 0.995 else "evil.example"
         chosen = draw.sample(HEADERS, draw.choice([0, 0, 0, 1, 1, 2, 4]))
         once = {line.partition(":")[0]: line for line in chosen}  # twice is no HTTP, as a rule
+        if self._key:
+            once.setdefault("Authorization", f"Authorization: Bearer {self._who()}")
         lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *once.values()]
         # Who asks first and does not wait for the answer gives up the connection.
         lines = [line for line in lines if wrong or not line.startswith(("Expect", "Upgrade"))]
@@ -246,6 +290,26 @@ class Generator:
             lines.append(framing.replace("{n}", str(len(body))))
             if "chunked" in framing.lower():
                 body = self._chunked(body)
+        return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
+
+    def _who(self) -> str:
+        is_strange = self.random.random() < _STRANGE_SHARE
+        return self.random.choice(self._others) if is_strange else self._key
+
+    def _of_sqs(self) -> bytes:
+        draw = self.random
+        action = draw.choice(ACTIONS)
+        given = {name: draw.choice([*NAMES, *VALUES, "jobs"]) for name in draw.sample(MEMBERS, 3)}
+        scope = f"{self._who()}/20260101/us-east-1/{draw.choice(['sqs', 'sns'])}/aws4_request"
+        signed = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=\xe4"
+        lines = ["POST / HTTP/1.1", "Host: localhost", f"Authorization: {signed}"]
+        if draw.random() < 0.5:
+            body = json.dumps(given).encode() if draw.random() < 0.8 else self._body()
+            lines.append(f"X-Amz-Target: AmazonSQS.{action}")
+        else:
+            body = urlencode({"Action": action, **given}).encode()
+            lines.append("Content-Type: application/x-www-form-urlencoded")
+        lines.append(f"Content-Length: {len(body)}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
 
     def mutated(self, request: bytes) -> bytes:
@@ -288,6 +352,8 @@ class Generator:
 
     def _body(self) -> bytes:
         draw = self.random
+        if self._key and draw.random() < _LARGE_SHARE / 0.4:  # so many requests have a body
+            return draw.choice(LARGE)()
         if draw.random() < 0.8:
             return draw.choice(BODIES)
         return draw.randbytes(draw.choice([1, 10, 300]))
@@ -307,10 +373,14 @@ class Generator:
 class Fuzzer:
     """Sends requests until so many have been answered; a broken one ends its connection."""
 
-    def __init__(self, suite: Suite, seed: int, trusted: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, suite: Suite, seed: int, trusted: ssl.SSLContext | None, keys: Sequence[str]
+    ) -> None:
         self.answered = 0
-        with urllib.request.urlopen(f"{suite.url}/_openapi.json", context=trusted) as answer:
-            self._generator = Generator(json.load(answer), seed)
+        asked = urllib.request.Request(f"{suite.url}/_openapi.json", headers=bearer(keys[0]))
+        with urllib.request.urlopen(asked, context=trusted) as answer:
+            self._generator = Generator(json.load(answer), seed, keys[0], keys[1:])
+        self._draw = random.Random(seed)
         self._trusted = trusted
         self._port = suite.port
         self.sent = 0
@@ -340,30 +410,51 @@ class Fuzzer:
                 self.faults.append(f"500 among the answers to {data!r}"[:20_000])
 
     async def _exchange(self, data: bytes) -> bytes:
+        """Send something, and end as a client may; what was read."""
+        [end] = self._draw.choices(list(_ENDS), list(_ENDS.values()))
+        if end in ("hangs up within", "resets"):
+            data = data[: self._draw.randrange(len(data) + 1)]
         try:
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", self._port, ssl=self._trusted
             )
         except ConnectionError:
             return b""  # a handshake that takes longer than a head may is cut off, as the head is
-        parts = []
-
-        async def write() -> None:
-            try:
-                writer.write(data)
-                await writer.drain()
-            except OSError:
-                pass  # it was told to go
-
-        writing = asyncio.ensure_future(write())
+        writing = asyncio.ensure_future(_write(writer, data, is_all=end == "sends no more"))
         try:
-            while part := await reader.read(65536):
-                parts.append(part)
-        except OSError:
-            pass
-        writing.cancel()
-        writer.close()
-        return b"".join(parts)
+            if end in ("hangs up within", "hangs up behind", "resets"):
+                await writing
+                return b""
+            most = 1 if end == "hangs up within the answer" else sys.maxsize
+            return await _read(reader, most)
+        finally:
+            writing.cancel()
+            own: socket.socket | None = writer.get_extra_info("socket")
+            if end == "resets" and own is not None:
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
+            writer.close()
+
+
+async def _write(writer: asyncio.StreamWriter, data: bytes, *, is_all: bool) -> None:
+    try:
+        writer.write(data)
+        await writer.drain()
+        if is_all and writer.can_write_eof():
+            writer.write_eof()
+    except OSError:
+        pass  # it was told to go
+
+
+async def _read(reader: asyncio.StreamReader, most: int) -> bytes:
+    """What comes, until so many parts have come, or the end."""
+    parts: list[bytes] = []
+    try:
+        while len(parts) < most and (part := await reader.read(65536)):
+            parts.append(part)
+    except OSError:
+        pass
+    return b"".join(parts)
 
 
 def fuzz(
@@ -381,12 +472,22 @@ def fuzz(
         certificate, key = certificates.make(folder, "live")
         options = (*options, f"--tls-cert={certificate}", f"--tls-key={key}")
         trusted = ssl.create_default_context(cafile=certificate)
+    file = folder / "keys.toml"
+    # A stranger has rights on what is not there; and a key that nobody has, and none.
+    keys = [
+        *(
+            add_key(file, name, *_rights(pattern))
+            for name, pattern in (("all", "*"), ("one", "z*"))
+        ),
+        *("fsmq_" + "x" * 52, ""),
+    ]
+    options = (*options, f"--keys={file}")
     others = _neighbours(folder)
     with Suite(root, mq_options=options) as suite:
         for queue in ("jobs", "a"):
             (root / "queues" / queue).mkdir()
         at_first = _descriptors(suite)
-        fuzzer = Fuzzer(suite, seed, trusted)
+        fuzzer = Fuzzer(suite, seed, trusted, keys)
         asyncio.run(fuzzer.run(min(requests, 2000)))  # what is built once is built now
         before, started = _memory(suite), time.monotonic()
         asyncio.run(fuzzer.run(requests // 2))
@@ -420,12 +521,22 @@ def fuzz(
     return faults
 
 
+def _rights(pattern: str) -> list[str]:
+    return [
+        f"--{right}={prefix}{pattern}"
+        for right in ("send", "receive", "look", "admin")
+        for prefix in ("", "topics/", "logs/", "logs/*/")
+    ]
+
+
 def _no_answer(suite: Suite, trusted: ssl.SSLContext | None) -> list[str]:
     """What is wrong if the server does not answer any more."""
     try:
-        urllib.request.urlopen(f"{suite.url}/", timeout=_HANG_S, context=trusted).close()
+        urllib.request.urlopen(
+            f"{suite.url}/_health/live", timeout=_HANG_S, context=trusted
+        ).close()
     except OSError as error:
-        return [f"after all of them GET / is not answered: {error}"]
+        return [f"after all of them GET /_health/live is not answered: {error}"]
     return []
 
 
@@ -444,7 +555,16 @@ def _neighbours(folder: Path) -> dict[str, tuple[float, bytes]]:
 
 
 def _descriptors(suite: Suite) -> int:
-    return len(list(Path(f"/proc/{suite['mq'].pid}/fd").iterdir()))
+    """How many mq has open, but for those of logs, of which it keeps some open."""
+    opened = Path(f"/proc/{suite['mq'].pid}/fd").iterdir()
+    return sum("/logs/" not in _place(one) for one in opened)
+
+
+def _place(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:
+        return ""
 
 
 def _memory(suite: Suite) -> float:

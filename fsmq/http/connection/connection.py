@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web import BaseRequest, StreamResponse
 
 from fsmq.spool.errors import FsmqError
 
-from ..guard.limits import Limits
 from ..problems import HttpError, Overloaded, SlowHead, problem
-from .malformed import bare, error_for, head_size, too_long
+from .lingering import Lingering, skip
+from .malformed import error_for, last_words, missing_of, too_long
+from .render import sign
+
+if TYPE_CHECKING:
+    from .serving import ProblemServer
 
 log = logging.getLogger(__name__)
-Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
 # What is not public in aiohttp and yet used here, by what it is used for; nothing else of that kind
 # is used in fsmq. A test tells when a later aiohttp lacks one of these.
 BORROWED: Mapping[str, str] = {
@@ -28,8 +32,6 @@ BORROWED: Mapping[str, str] = {
     "_next_keepalive_close_time": "to keep a connection whose requests the lane answers",
     "_waiter": "to know a connection that is idle, which may have to give its place up",
 }
-# How often connections are looked at that may have been too slow.
-_LOOK_EVERY_S = 1.0
 # On the clock of the loop.
 _NEVER = 1e12
 
@@ -46,91 +48,15 @@ class Occupant(Protocol):
     def look_after(self) -> None:
         """See to it that nothing takes too long; called now and then."""
 
+    def outlives_sending(self) -> bool:
+        """Whether it goes on where the client sends no more, which may have hung up."""
+
 
 class Lane(Protocol):
     """What may take a request before aiohttp sees it: `fsmq.http.lane`."""
 
     def take(self, connection: Connection, data: bytes) -> bool:
         """Become the occupant of a connection for the request in ``data``; False to leave it."""
-
-
-class ProblemServer(web.Server):
-    """A server whose connections tell every error as a problem, and keep the limits.
-
-    lane: what takes the requests that it knows; None leaves all to aiohttp.
-    """
-
-    def __init__(self, handler: Handler, limits: Limits, **options: Any) -> None:
-        super().__init__(self._answer)
-        self.limits = limits
-        self._handler = handler
-        self.lane: Lane | None = None
-        self._options = {
-            "keepalive_timeout": limits.idle_timeout,
-            # One line may be all of the head: a request that names many ids is one long line.
-            "max_line_size": limits.header_bytes,
-            "max_field_size": limits.header_bytes,
-            "max_headers": limits.headers,
-            **options,
-        }
-        self.open: dict[Connection, None] = {}  # the oldest first
-        self._none_open = asyncio.Event()
-
-    def __call__(self) -> Connection:
-        return Connection(self, loop=asyncio.get_running_loop(), **self._options)
-
-    async def _answer(self, request: BaseRequest) -> StreamResponse:
-        # A connection counts what has no end yet; a head that came in one piece is seen only here.
-        limit = self.limits.header_bytes
-        if head_size(request) <= limit:
-            return await self._handler(request)
-        response = problem(too_long(limit))
-        response.force_close()
-        return response
-
-    def take_in(self, connection: Connection) -> bool:
-        """Count a connection in, if there is a place or someone idle gives one up."""
-        if not self._make_room():
-            return False
-        self.open[connection] = None
-        return True
-
-    def forget(self, connection: Connection) -> None:
-        """Count a connection out."""
-        self.open.pop(connection, None)
-        if not self.open:
-            self._none_open.set()
-
-    def counts(self) -> dict[str, int]:
-        """How many connections are open, and how many of them are not idle."""
-        in_use = sum(not connection.is_idle for connection in self.open)
-        return {"open": len(self.open), "in_use": in_use}
-
-    async def until_none_open(self) -> None:
-        """Wait for the end of the last connection."""
-        while self.open:
-            self._none_open.clear()
-            await self._none_open.wait()
-
-    def _make_room(self) -> bool:
-        if len(self.open) < self.limits.connections:
-            return True
-        for connection in self.open:
-            if connection.is_idle:
-                self.forget(connection)
-                connection.give_way()
-                return True
-        return False
-
-    async def look_after_all(self) -> None:
-        """End the connections whose clients are too slow, for ever."""
-        loop = asyncio.get_running_loop()
-        pause = min(_LOOK_EVERY_S, self.limits.header_timeout / 4, self.limits.write_timeout / 4)
-        while True:
-            await asyncio.sleep(pause)
-            now = loop.time()
-            for connection in list(self.open):
-                connection.look_after(now)
 
 
 class Connection(web.RequestHandler):
@@ -140,20 +66,25 @@ class Connection(web.RequestHandler):
     occupant: what has it, as long as that is not aiohttp.
     on_hang_up: what the request that is being answered wants done when the client goes.
     on_written: what is to be done when the answer is written, or cannot be.
+    has_ended: the client sends no more, and may have hung up.
     """
 
     __slots__ = (
         "_has_read",
         "_head_bytes",
         "_head_since",
+        "_is_last",
         "_limits",
         "_now",
         "_payload",
         "_server",
+        "_unanswered",
         "_unsent",
         "_unsent_since",
+        "_upgrade_left",
         "_wire",
         "beginning",
+        "has_ended",
         "occupant",
         "on_hang_up",
         "on_written",
@@ -175,6 +106,10 @@ class Connection(web.RequestHandler):
         self._has_read = False  # whether aiohttp has had anything of it
         self._head_bytes = 0  # of a head that has not come to its end
         self._head_since = 0.0
+        self.has_ended = False
+        self._is_last = False  # whether what stands behind this request is not read
+        self._upgrade_left = 0  # bytes of a request for another protocol that have not come
+        self._unanswered = 0  # requests that aiohttp has read
         self._unsent = 0  # bytes that wait for the client to take them
         self._unsent_since = 0.0
 
@@ -186,6 +121,11 @@ class Connection(web.RequestHandler):
         if self._wire is not None and self._wire.is_closing():
             return True
         return self.occupant is None and self._waiter is not None and not self._is_begun
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has hung up, as far as one can tell."""
+        return self.has_ended or self._wire is None or self._wire.is_closing()
 
     @property
     def _is_begun(self) -> bool:
@@ -210,8 +150,7 @@ class Connection(web.RequestHandler):
         if self in self._server.open:
             super().connection_made(transport)
         else:
-            self.force_close()  # aiohttp has never heard of it
-            limit = self._limits.connections
+            limit = self._limits.connections  # aiohttp never hears of it
             self._answer_last(Overloaded(f"{limit} connections are open and busy"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -223,6 +162,22 @@ class Connection(web.RequestHandler):
             self.occupant.gone()
         if self.on_hang_up is not None:
             self.on_hang_up()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio asks for it
+        """Whether the connection stays, for answers to a client that sends no more.
+
+        It may as well have hung up: nobody can tell. What waits takes it for that.
+        """
+        wire = self._wire
+        if wire is None or wire.get_extra_info("sslcontext") is not None:
+            return False  # TLS ends both ways at once
+        if self.on_hang_up is not None or not self._payload.is_eof():
+            return False
+        if self.occupant is not None:
+            self.has_ended = self.occupant.outlives_sending()
+        else:
+            self.has_ended = self._unanswered > 0
+        return self.has_ended
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, for whoever has the connection."""
@@ -268,32 +223,55 @@ class Connection(web.RequestHandler):
     def go_on(self, behind: bytes, *, closing: bool) -> None:
         """The occupant has answered. behind: what has come since. closing: that was the last."""
         self._next_keepalive_close_time = self._now() + self._limits.idle_timeout
-        if closing:
+        if closing and behind:
+            self._linger()
+        elif closing:
             self.force_close()
         elif behind:
             self.resume()
             self.data_received(behind)
+        if self.has_ended and not self.is_answering:
+            self.force_close()
 
     def read(self, data: bytes) -> None:
         """Let aiohttp read; a body that turns out to be broken ends the request that reads it."""
-        if self._force_close:
-            return
-        self._has_read = True
-        before = len(self._messages)
         body = self._payload
         in_body = not body.is_eof()
+        if self._force_close or (self._is_last and not in_body):
+            return
+        self._has_read = True
+        is_begun, before = self._is_begun, len(self._messages)
         super().data_received(data)
+        if self._upgrade_left:
+            self._await_upgrade(self._upgrade_left - len(data))
         if len(self._messages) == before:
             if not in_body and data:
                 self._count_head(len(data))
             return
+        self._unanswered += len(self._messages) - before
         self._head_bytes = 0
         newest, self._payload = self._messages[-1]
         # aiohttp puts the error in line behind the request, and lets that one wait for its body,
         # whether it has begun to answer it or not.
-        error = getattr(newest, "exc", None)
-        if error is not None and not body.is_eof():
-            body.set_exception(error)
+        if not isinstance(newest, RawRequestMessage):
+            self._is_last = True
+            if not body.is_eof():
+                body.set_exception(newest.exc)
+        elif newest.upgrade:
+            is_alone = not is_begun and len(self._messages) == 1
+            self._await_upgrade(missing_of(newest, data) if is_alone else -1)
+
+    def _await_upgrade(self, missing: int) -> None:
+        """So many bytes are missing of a request for another protocol; negative: too many came.
+
+        aiohttp throws away what comes in one piece with the end of such a request. Without that
+        the connection is kept: some clients ask with each request.
+        """
+        self._upgrade_left = max(0, missing)
+        if missing < 0:
+            self._is_last = True
+            if not self.is_answering:
+                self.force_close()
 
     def look_after(self, now: float) -> None:
         """End it if the client takes too long: for a head, for an answer, or between the two."""
@@ -323,12 +301,29 @@ class Connection(web.RequestHandler):
         self, request: BaseRequest, resp: StreamResponse, start_time: float | None
     ) -> tuple[StreamResponse, bool]:
         """Write an answer."""
+        if not resp.prepared:
+            sign(resp.headers)
+        if self._is_last and not self._messages:
+            resp.force_close()
         try:
-            return await super().finish_response(request, resp, start_time)
+            finished = await super().finish_response(request, resp, start_time)
         finally:
             written, self.on_written = self.on_written, None
             if written is not None:
                 written()
+        self._unanswered = max(0, self._unanswered - 1)
+        await self._end(request.content, is_kept=bool(resp.keep_alive))
+        return finished
+
+    async def _end(self, body: StreamReader, *, is_kept: bool) -> None:
+        """See to what stands behind a request that has been answered, or is still to come of it."""
+        if self.has_ended and not self._messages:
+            self.close()
+        elif is_kept:
+            if not body.is_eof() and not await skip(body, lambda: self.is_gone):
+                self._linger()
+        elif self._is_begun or self._is_last:
+            self._linger()
 
     def _count_head(self, size: int) -> None:
         if not self._head_bytes:
@@ -343,10 +338,9 @@ class Connection(web.RequestHandler):
         if self.is_answering:
             # Its answer must be the next thing here; what comes behind it, nobody waits for yet.
             self.close()
-            self._head_bytes = 0
         else:
             self._answer_last(error)
-            self.force_close()
+        self._head_bytes = 0
 
     @property
     def is_answering(self) -> bool:
@@ -356,8 +350,19 @@ class Connection(web.RequestHandler):
 
     def _answer_last(self, error: FsmqError) -> None:
         assert self._wire is not None
-        self._wire.write(bare(problem(error)))
-        self._wire.close()
+        self._wire.write(last_words(error))
+        self._linger()
+
+    def _linger(self) -> None:
+        """End it when the client has seen its last answer."""
+        wire = self._wire
+        if wire is None or wire.is_closing():
+            return
+        self._force_close = True  # and aiohttp leaves the end to us
+        if self._server.let_linger(self):
+            self.occupant = Lingering(wire)
+        else:
+            wire.close()
 
     def handle_error(
         self,
@@ -369,7 +374,7 @@ class Connection(web.RequestHandler):
         """Answer what never reached a handler, or what a handler could not have foreseen."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun: there is no place for another one")
-        if status >= 500:
+        if status >= 500 and not isinstance(exc, ConnectionError):  # which is the client's doing
             log.error("a request failed outside its handler", exc_info=exc)
         response = problem(error_for(status, exc, message))
         response.force_close()

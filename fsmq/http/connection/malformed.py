@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from aiohttp import http_exceptions
-from aiohttp.web import BaseRequest, Response
+from aiohttp import HttpVersion11, hdrs, http_exceptions
+from aiohttp.http import RawRequestMessage
+from aiohttp.web import BaseRequest
 
-from ..problems import HttpError, InternalError, MalformedRequest, UnreadableBody
+from fsmq.spool.errors import FsmqError
+
+from ..problems import HttpError, InternalError, MalformedRequest, UnreadableBody, problem
+from .render import render
+
+_HEAD_END = b"\r\n\r\n"
 
 
 def head_size(request: BaseRequest) -> int:
@@ -20,18 +26,30 @@ def too_long(limit: int) -> MalformedRequest:
     return MalformedRequest(f"the head has more than {limit} bytes")
 
 
-def bare(answer: Response) -> bytes:
-    """An answer as bytes, for where no request is that aiohttp could answer."""
-    body = answer.body
-    assert isinstance(body, bytes)
-    head = [
-        f"HTTP/1.1 {answer.status} {answer.reason}",
-        *(f"{name}: {value}" for name, value in answer.headers.items()),
-        f"Content-Length: {len(body)}",
-        "Cache-Control: no-store",
-        "Connection: close",
-    ]
-    return "\r\n".join([*head, "", ""]).encode("latin-1") + body
+def ends_in_doubt(request: BaseRequest) -> bool:
+    """Whether nobody can tell where a request that was answered ends, and the next one begins."""
+    if hdrs.EXPECT in request.headers and not request.content.is_eof():
+        return True  # a body follows now, or none
+    # RFC 9112, section 6.1: whoever has handed it on may have read it in another way.
+    return request.version < HttpVersion11 and hdrs.TRANSFER_ENCODING in request.headers
+
+
+def missing_of(message: RawRequestMessage, data: bytes) -> int:
+    """How many bytes are missing of a request with which ``data`` begins.
+
+    Negative where there is something behind it, or may be.
+    """
+    head = data.find(_HEAD_END)
+    if message.chunked or head < 0:
+        return -1
+    return head + len(_HEAD_END) + int(message.headers.get(hdrs.CONTENT_LENGTH, 0)) - len(data)
+
+
+def last_words(error: FsmqError) -> bytes:
+    """The answer to an error as bytes, for where no request is that aiohttp could answer."""
+    answer = problem(error)
+    assert isinstance(answer.body, bytes)
+    return render(answer.status, answer.headers, answer.body, closing=True)
 
 
 def error_for(status: int, exc: BaseException | None, message: str | None) -> HttpError:

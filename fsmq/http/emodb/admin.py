@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import socket
 from dataclasses import replace
@@ -18,8 +17,8 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 
-from ..connection.connection import ProblemServer
 from ..connection.listener import Listener
+from ..connection.serving import ProblemServer
 from ..routing.call import split_target
 from ..service.service import Service
 
@@ -35,7 +34,7 @@ class Admin:
         limits = service.admission.limits
         # Whoever asks here does so seldom; the files are for those who have work.
         limits = replace(limits, connections=min(limits.connections, _CONNECTIONS))
-        self._connections = ProblemServer(self._answer, limits, access_log=None, logger=_quiet())
+        self._connections = ProblemServer(self._answer, limits)
         self._runner = web.ServerRunner(self._connections, shutdown_timeout=1.0)
         self._listener: Listener | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -77,9 +76,3 @@ class Admin:
         except OSError as error:
             return {"spool": {"healthy": False, "message": error.strerror or "is not there"}}
         return {"spool": {"healthy": True}}
-
-
-def _quiet() -> logging.Logger:
-    quiet = logging.getLogger("fsmq.http.emodb.admin")
-    quiet.setLevel(logging.CRITICAL)
-    return quiet

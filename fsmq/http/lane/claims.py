@@ -23,12 +23,10 @@ from fsmq.spool.verbs.receive import claim_in
 
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR
 from ..guard.admission import Admission
+from ..service.deliveries import LOOK_S, Delivery
 from ..service.service import Service
 from .groups import by_queue, each, fail_all
 from .request import Request
-
-# How often is looked whether a message that was just stored has been delivered.
-_LOOK_S = 0.002
 
 
 class QuickClaims(ABC):
@@ -102,22 +100,33 @@ class QuickClaims(ABC):
 
     def _those_served(self, queue: str, requests: list[Request]) -> list[Request]:
         """Those for which it is time; the others expect messages that are about to be delivered."""
-        ready, coming = self._spool.context.ready.count(queue), self._spool.context.coming
-        gates = self._spool.context.gates
-        if gates.shut and gates.is_shut(queue):
-            return requests  # what comes is not for them
+        ready = self._spool.context.ready.count(queue)
         for at, request in enumerate(requests):
             ready -= self.count_of(request)
             if ready < 0:
-                if coming is None or coming.last(queue) is None:
-                    break
-                self._expect(queue, requests[at:])
-                return requests[:at]
+                return requests[:at] + self._those_short(queue, requests[at:])
         return requests
+
+    def _those_short(self, queue: str, requests: list[Request]) -> list[Request]:
+        """Those for which there are too few, and which expect no more; the others wait."""
+        served: list[Request] = []
+        expecting: list[Request] = []
+        now: Delivery | None = None  # those that come together have it in common
+        due: dict[Delivery, bool] = {}
+        for request in requests:
+            delivery = request.delivery
+            if delivery is None:
+                delivery = request.delivery = now = now or self._service.receiver.delivery(queue)
+            if delivery not in due:
+                due[delivery] = delivery.is_due
+            (expecting if due[delivery] else served).append(request)
+        if expecting:
+            self._expect(queue, expecting)
+        return served
 
     def _expect(self, queue: str, requests: list[Request]) -> None:
         if queue not in self._expecting:
-            asyncio.get_running_loop().call_later(_LOOK_S, self._look_again, queue)
+            asyncio.get_running_loop().call_later(LOOK_S, self._look_again, queue)
         self._expecting.setdefault(queue, []).extend(requests)
 
     def _look_again(self, queue: str) -> None:
@@ -184,11 +193,11 @@ class QuickClaims(ABC):
 
     def _give_one(self, fills: list[float], request: Request, claimed: list[Message]) -> None:
         queue = request.queue
-        if request.is_gone:
+        if request.may_be_gone:
             for message in claimed:
                 self._release(message)
             self._wait_no_more(request)
-            self.give(request, [])
+            request.hang_up()
             return
         if not claimed and not self._spool.context.ready.is_loaded(queue):
             self.claim([request])  # its folder was made, or replaced, just now

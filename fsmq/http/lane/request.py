@@ -15,13 +15,14 @@ from fsmq.spool.errors import FsmqError
 
 from ..connection.connection import Connection
 from ..connection.pieces import Pieces
+from ..connection.render import head, render
 from ..describe import Operation
 from ..guard.access import Identity
 from ..guard.keys import Right
 from ..problems import InternalError, problem
+from ..service.deliveries import Delivery
 from .groups import MOST_AT_ONCE
 from .heads import Fields, Line
-from .render import head, render
 
 if TYPE_CHECKING:
     from .lane import Lane
@@ -55,6 +56,7 @@ class Request:
     verb, queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies
     that are counted for it. is_gone: the client has hung up; on_gone: what its verb wants done
     then. given: what its dialect has read of its line, or its verb of it. started: when it came.
+    delivery: what a claim expects, which has come up short.
     """
 
     __slots__ = (
@@ -66,6 +68,7 @@ class Request:
         "_size",
         "account",
         "connection",
+        "delivery",
         "fields",
         "given",
         "held",
@@ -95,6 +98,7 @@ class Request:
         self.held = self.fields.length or 0
         self.is_gone = False
         self.on_gone: Callable[[], None] | None = None
+        self.delivery: Delivery | None = None
         self.identity = identity
         self._lane = lane
         self.started = time.perf_counter()
@@ -134,6 +138,15 @@ class Request:
             self._lane.end(self)
         if self.on_gone is not None:
             self.on_gone()
+
+    def outlives_sending(self) -> bool:
+        """Whether it goes on where the client sends no more, which may have hung up."""
+        return not self._missing and self.on_gone is None
+
+    @property
+    def may_be_gone(self) -> bool:
+        """Whether what it is given may reach nobody."""
+        return self.is_gone or self.connection.has_ended
 
     @property
     def is_open(self) -> bool:
@@ -186,6 +199,12 @@ class Request:
             if self._behind:
                 self.connection.resume()
             self.connection.read(b"".join(self._parts) + self._behind)
+
+    def hang_up(self) -> None:
+        """Answer nothing to a client that has hung up, as far as one can tell."""
+        if self.is_open:
+            self._lane.end(self)
+            self.connection.force_close()
 
     def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Answer it, if that is still to be done."""

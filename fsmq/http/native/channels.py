@@ -170,7 +170,7 @@ class Channels(Handlers):
         opened = self._spool.log(log).channel(channel)
         created = await self._service.logs.run(partial(opened.create, start, **settings))
         answer = {"log": log, "channel": channel, "created": created}
-        return made(created, answer, f"/_logs/{log}/channels/{channel}")
+        return made(created, answer, channel)
 
     CONFIGURE = Operation(
         id="configure_channel",

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from aiohttp.web import Response
 
@@ -23,7 +23,7 @@ from ...wire import moment, quote_id
 from ..connection.pieces import PIECE_BYTES
 from ..describe import array, record, text
 from ..routing import bodies
-from ..routing.headers import EVENT, EVENTS, TRACE
+from ..routing.headers import EVENT, EVENTS, TRACE, event_value
 from ..routing.json_reader import JsonText, LongText
 from .batch_bodies import elements_in
 
@@ -165,7 +165,7 @@ def _event(message: Message) -> dict[str, Any]:
 
 def _attributes(message: Message) -> dict[str, Any]:
     found = {
-        name.removeprefix(EVENT): unquote(value)
+        name.removeprefix(EVENT): value if name in TRACE else _decoded(value)
         for name, value in message.attributes.items()
         if name in TRACE or name.startswith(EVENT)
     }
@@ -180,6 +180,14 @@ def _attributes(message: Message) -> dict[str, Any]:
     if message.content_type is not None:
         found["datacontenttype"] = message.content_type
     return {**defaults, **found, **_ours(message)}
+
+
+def _decoded(value: str) -> str:
+    """The value of an attribute as it stands in JSON."""
+    try:
+        return event_value(value)
+    except ValueError:
+        return value  # it did not come by HTTP, which refuses it
 
 
 def _ours(message: Message) -> dict[str, Any]:

@@ -268,12 +268,15 @@ def idempotency_key(headers: CIMultiDictProxy[str], given: str | None) -> str | 
     return key
 
 
-def stored(queue: str, message_id: str) -> tuple[dict[str, str], bytes]:
-    """The headers and the body of the answer to a POST."""
+def stored(message_id: str, folder: str = "messages/") -> tuple[dict[str, str], bytes]:
+    """The headers and the body of the answer to what gives a message its id.
+
+    folder: of messages, from the path that was asked for; else that of a POST of one.
+    """
     name = quote_id(message_id)  # whose characters stand for themselves in JSON, too
     headers = {
         "Content-Type": JSON,
-        "Location": f"/{queue}/messages/{name}",
+        "Location": folder + name,
         "X-Message-Id": name,
     }
     return headers, f'{{"id": "{name}"}}\n'.encode()

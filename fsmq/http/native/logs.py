@@ -162,7 +162,7 @@ class Logs(Handlers):
         settings = changes_in(body) if body else {}
         create = partial(self._spool.open_logs.create, log, settings)
         created = await self._service.logs.run(create)
-        return made(created, {"log": log, "created": created}, f"/_logs/{log}")
+        return made(created, {"log": log, "created": created}, log)
 
     CONFIGURE = Operation(
         id="configure_log",

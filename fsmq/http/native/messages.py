@@ -102,7 +102,7 @@ class Messages(Handlers):
                 {JSON: record({"id": MESSAGE_ID})},
                 {
                     "X-Message-Id": Header("its id", MESSAGE_ID, always=True),
-                    "Location": Header("the path of the message", text(), always=True),
+                    "Location": Header("its path, from that of the request", text(), always=True),
                 },
             ),
             **guarded(
@@ -128,7 +128,7 @@ class Messages(Handlers):
             if key is None:
                 raise
             message_id = await self._of_before(call, queue, message, error)
-        told, answer = stored(queue, message_id)
+        told, answer = stored(message_id)
         return Response(status=201, body=answer, headers=told)
 
     async def _of_before(
@@ -234,7 +234,7 @@ class Messages(Handlers):
                 {JSON: record({"id": MESSAGE_ID})},
                 {
                     "X-Message-Id": Header("its id now", MESSAGE_ID, always=True),
-                    "Location": Header("the path of the message", text(), always=True),
+                    "Location": Header("its path, from that of the request", text(), always=True),
                 },
             ),
             204: Answer(
@@ -257,7 +257,7 @@ class Messages(Handlers):
         priority = given[NEW_PRIORITY]
         if priority is not None and claim is None and _is_alone(given):
             changes = self._spool.unsynced.set_priority(queue, message_id, priority)
-            headers, answer = stored(queue, await self._service.complete(changes))
+            headers, answer = stored(await self._service.complete(changes), "")
             return Response(status=200, body=answer, headers=headers)
         changing = begin_change(self._spool.unsynced, queue, message_id, given, claim)
         return Response(status=204, headers=changed(await self._service.complete(changing)))

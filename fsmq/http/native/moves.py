@@ -124,7 +124,7 @@ _MOVE = Component(
 _BEGUN = Answer(
     "The move begins at once",
     {JSON: record({"move": _REF})},
-    {"Location": Header("the URL of its progress", text(), always=True)},
+    {"Location": Header("the path of its progress, from that of the request", text(), always=True)},
 )
 _REFERENCE = Parameter("ref", "the reference", text(), "path")
 
@@ -304,5 +304,5 @@ class Moves(Handlers):
 
 def _begun(move: Move) -> StreamResponse:
     answer = json_answer(202, {"move": move.ref})
-    answer.headers["Location"] = f"/_moves/{move.ref}"
+    answer.headers["Location"] = f"../_moves/{move.ref}"  # from /{queue}/move
     return answer

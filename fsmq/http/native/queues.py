@@ -198,7 +198,7 @@ class Queues(Handlers):
             fifo=given[FIFO] is not None,
         )
         created = await self._service.in_thread(create)
-        return made(created, {"queue": queue, "created": created}, f"/{queue}")
+        return made(created, {"queue": queue, "created": created}, queue)
 
     CONFIGURE = Operation(
         id="configure_queue",

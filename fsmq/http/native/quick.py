@@ -107,7 +107,7 @@ def _message(request: Request) -> NewMessage:
 
 
 def _stored(request: Request, message_id: str) -> None:
-    request.answer(201, *forms.stored(request.queue, message_id))
+    request.answer(201, *forms.stored(message_id))
 
 
 def _changed(request: Request, renewal: Renewal | None) -> None:

@@ -67,9 +67,9 @@ class QuickLogs:
             request.hand_over()
             return
         headers = headers_of_claimed(message)
-        if request.is_gone:
+        if request.may_be_gone:
             self._logs.release(_channel(request), [message])
-            request.answer(204, {}, b"")
+            request.hang_up()
         elif size > LARGE_BYTES:
             request.respond(raw(message, headers))
         else:

@@ -192,7 +192,7 @@ class Schedules(Handlers):
         given = {one.name: getattr(content, one.name) for one in fields(ScheduleSettings)}
         created = await self._service.in_thread(lambda: schedule.define(**given))
         state = await self._service.in_thread(schedule.state)
-        return made(created, as_json(state), f"/_schedules/{schedule.name}")
+        return made(created, as_json(state), schedule.name)
 
     CONFIGURE = Operation(
         id="configure_schedule",
@@ -271,7 +271,7 @@ class Schedules(Handlers):
             201: Answer(
                 "It is on stable media",
                 {JSON: record({"id": MESSAGE_ID})},
-                {"Location": Header("the URL of the message", text(), always=True)},
+                {"Location": Header("its path, from that of the request", text(), always=True)},
             ),
             **guarded(NoSuchSchedule, NoSuchQueue, QueueFull, Unavailable),
         },
@@ -283,7 +283,8 @@ class Schedules(Handlers):
         state = await self._administered(call, schedule)
         message_id = await self._service.listing(schedule.put_now)
         answer = json_answer(201, {"id": quote_id(message_id)})
-        answer.headers["Location"] = f"/{ruled_by(state)}/messages/{quote_id(message_id)}"
+        path = f"{ruled_by(state)}/messages/{quote_id(message_id)}"
+        answer.headers["Location"] = f"../../{path}"  # from /_schedules/{schedule}/run
         return answer
 
     def _named(self, call: Call) -> Schedule:

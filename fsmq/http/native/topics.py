@@ -184,7 +184,7 @@ class Topics(Handlers):
         call.read()
         await call.discard_body(self._service.read_timeout)
         created = await self._service.in_thread(self._spool.create_topic, topic)
-        return made(created, {"topic": topic, "created": created}, f"/_topics/{topic}")
+        return made(created, {"topic": topic, "created": created}, topic)
 
     DELETE = Operation(
         id="delete_topic",
@@ -243,7 +243,7 @@ class Topics(Handlers):
         filter = Filter.parse(body)
         added = await self._service.in_thread(self._spool.subscribe, topic, queue, filter)
         answer = {"topic": topic, **as_json({queue: filter})[0], "created": added}
-        return made(added, answer, f"/_topics/{topic}/queues/{queue}")
+        return made(added, answer, queue)
 
     UNSUBSCRIBE = Operation(
         id="unsubscribe",

@@ -74,15 +74,19 @@ class Call:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client has hung up."""
-        transport = self.request.transport
-        return transport is None or transport.is_closing()
+        """Whether the client has hung up, as far as one can tell."""
+        connection = self.request.protocol
+        return isinstance(connection, Connection) and connection.is_gone
 
     def on_hang_up(self, callback: Callable[[], None] | None) -> None:
         """Have ``callback`` called when the client hangs up; None takes that back."""
         connection = self.request.protocol
         if isinstance(connection, Connection):
             connection.on_hang_up = callback
+
+    def hang_up(self) -> None:
+        """Answer nothing to a client that has hung up, as far as one can tell."""
+        self.request.protocol.force_close()
 
     # -- access ----------------------------------------------------------------------------------
 

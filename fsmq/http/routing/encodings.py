@@ -17,6 +17,8 @@ _GZIP, _ZLIB, _DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 _PART_BYTES = 1024 * 1024
 _METHOD = 0x0F  # the bits of a zlib stream's first byte that say "deflate"
 _METHOD_DEFLATE = 0x08
+# RFC 9110, section 8.4.1.3: an older name means the same.
+_OTHER_NAMES = {"x-gzip": "gzip"}
 
 
 class Decoder:
@@ -71,7 +73,8 @@ def decoder(encodings: Sequence[str], limit: int) -> Decoder | None:
     Raises:
         UnsupportedEncoding
     """
-    encoding = ", ".join(encodings).strip().lower()
+    named = ", ".join(encodings).strip().lower()
+    encoding = _OTHER_NAMES.get(named, named)
     if encoding in ("", "identity"):
         return None
     if encoding not in ENCODINGS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 from aiohttp import hdrs
 from multidict import MultiMapping
@@ -18,6 +19,8 @@ TRACE = frozenset(("traceparent", "tracestate"))
 EVENT = "ce-"
 EVENTS = "application/cloudevents-batch+json"
 _event = re.compile(r"ce-[a-z0-9]{1,64}")
+_quoted = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_escaped = re.compile(r"\\(.)")
 _ATTRIBUTE = ATTRIBUTE.lower()
 CLAIM = "X-Message-Claim"
 # What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
@@ -41,6 +44,8 @@ def kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]
             if lower != "tracestate":
                 raise InvalidValue("attributes", f"{name[:200]!r} is given twice")
             value = f"{attributes[name]},{value}"  # a list, which may be on several lines
+        if name.lower().startswith(EVENT):
+            _check_event_value(name, value)
         seen.add(name.lower())
         attributes[name] = value
     return (None if content_type.lower() in _NO_TYPE else content_type), attributes
@@ -53,6 +58,27 @@ def own_headers(attributes: Mapping[str, str]) -> dict[str, str]:
         for name, value in attributes.items()
         if name in TRACE or (name[:3] == EVENT and _event.fullmatch(name) is not None)
     }
+
+
+def event_value(value: str) -> str:
+    """What the value of a header of CloudEvents stands for (HTTP binding, section 3.1.3.2).
+
+    Quotes around it are taken off, and then what is percent-encoded is decoded, each once.
+
+    Raises:
+        ValueError: what is percent-encoded is no UTF-8.
+    """
+    quoted = _quoted.fullmatch(value)
+    text = value if quoted is None else _escaped.sub(r"\1", quoted[1])
+    return unquote(text, errors="strict")
+
+
+def _check_event_value(name: str, value: str) -> None:
+    try:
+        event_value(value)
+    except ValueError:
+        problem = f"what is percent-encoded in {name[:100]!r} is not UTF-8"
+        raise InvalidValue("attributes", problem) from None
 
 
 def _checked(name: str) -> str:

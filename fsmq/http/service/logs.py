@@ -165,6 +165,7 @@ class OpenLogs:
         messages = messages[:fitting]
         if call.is_gone:
             self._return(of, _Got(messages, None))
+            call.hang_up()
             return []
         return messages
 

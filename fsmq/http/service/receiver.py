@@ -24,10 +24,9 @@ from ..guard.admission import Admission
 from ..guard.sight import seen_message
 from ..routing.call import Call
 from ..running.runner import Runner
+from .deliveries import LOOK_S, Delivery
 from .waiters import Waiters
 
-# How often is looked whether a message that was just stored has been delivered.
-_LOOK_S = 0.002
 # Claims once each time that it is called.
 Claim: TypeAlias = Callable[[], Steps[Pending[list[Message]]]]
 
@@ -131,7 +130,7 @@ class Receiver:
                     self.note_fill(queue, len(messages) / count)
                     return await self._unless_gone(call, messages)
                 left = end - time.monotonic()
-                if left <= 0 or self._stopping:
+                if left <= 0 or self._stopping or call.is_gone:
                     self.note_fill(queue, 0)
                     return []
                 pause = self.pause_of(queue, left)
@@ -186,24 +185,21 @@ class Receiver:
             return  # a claim will tell it to its client
 
     async def _delivery(self, queues: Sequence[str], count: int) -> None:
-        """Wait for what this process has stored, and a mover is about to deliver: 50 ms at most.
-
-        Else who has just been told that a message is stored would not find it.
-        """
-        ready, gates = self._spool.context.ready, self._spool.context.gates
+        """Wait for what is about to be delivered."""
+        ready = self._spool.context.ready
         for queue in queues:
-            if gates.shut and gates.is_shut(queue):
-                continue  # what comes is not for it
             # The count first: it asks no disk, and where messages wait nobody comes up short.
-            if ready.count(queue) >= count or (put := self._coming.last(queue)) is None:
+            if ready.count(queue) >= count or not (delivery := self.delivery(queue)).is_due:
                 continue
             await self.load(queue)
-            while (
-                ready.count(queue) < count
-                and self._coming.is_new(queue, put)
-                and not self._stopping
-            ):
-                await asyncio.sleep(_LOOK_S)
+            while ready.count(queue) < count and delivery.is_due and not self._stopping:
+                await asyncio.sleep(LOOK_S)
+
+    def delivery(self, queue: str) -> Delivery:
+        """What is about to be delivered to a queue now, for a request that comes up short there."""
+        gates = self._spool.context.gates
+        is_shut = bool(gates.shut) and gates.is_shut(queue)
+        return Delivery(self._coming, queue, is_shut=is_shut)
 
     async def _claim(self, call: Call, queues: Sequence[str], claim: Claim) -> list[Message]:
         again = False
@@ -234,6 +230,7 @@ class Receiver:
                 await self._runner.complete(self._spool.unsynced.release_unseen(message))
             except FsmqError:
                 continue  # its timer brings it back
+        call.hang_up()
         return []
 
     def rescan(self) -> None:

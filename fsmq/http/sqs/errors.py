@@ -57,9 +57,10 @@ KINDS: Mapping[str, Kind] = {
     **_same(
         400,
         *("ReceiptHandleIsInvalid", "InvalidMessageContents", "InvalidAttributeName"),
-        *("InvalidAttributeValue", "RequestThrottled"),
+        "InvalidAttributeValue",
     ),
-    "OverLimit": Kind("OverLimit", 403),
+    # With another status than 403 boto3 would not send it again, as it is configured at first.
+    **_same(403, "OverLimit", "RequestThrottled"),
     "ResourceNotFoundException": Kind("ResourceNotFoundException", 404),
     "InvalidParameterValueException": Kind("InvalidParameterValue"),
     "MissingRequiredParameterException": Kind("MissingParameter"),
@@ -152,13 +153,12 @@ def translated(error: FsmqError) -> SqsError:
             "InvalidParameterValueException",
             f"Value for parameter {error.field} is invalid. Reason: {error.problem}.",
         )
-    if isinstance(error, QueueFull):
-        return SqsError("OverLimit", str(error))
     if isinstance(error, Unauthorized):
         return _unauthorized(error)
     if isinstance(error, Forbidden | CrossSite | UnknownHost):
         return SqsError("AccessDeniedException", str(error))
-    if isinstance(error, TooManyRequests):
+    if isinstance(error, TooManyRequests | QueueFull):
+        # SDKs wait, and send it again.
         return SqsError("RequestThrottled", str(error), retry_after=error.retry_after)
     if isinstance(error, Unavailable):
         return SqsError("ServiceUnavailable", str(error), retry_after=error.retry_after)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fsmq.spool.layout.claim_names import PATTERN
+from fsmq.spool.layout.names import is_queue
 
 from .errors import SqsError, invalid, no_such_queue
 
@@ -50,8 +51,8 @@ class SqsOptions:
 
 
 def is_visible(queue: str) -> bool:
-    """Whether clients of SQS can name a queue."""
-    return _NAME.fullmatch(queue) is not None
+    """Whether clients of SQS can name a queue, and it is a name here, too."""
+    return _NAME.fullmatch(queue) is not None and is_queue(queue)
 
 
 def check_new_name(name: str, fifo: bool) -> str:

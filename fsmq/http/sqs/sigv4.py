@@ -36,6 +36,7 @@ _MUST_BE_SIGNED = ("host", "x-amz-target")
 _PART = re.compile(r"\s*([A-Za-z]{1,32})\s*=\s*([^,\s]{1,4096})\s*")
 _MOMENT = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _MOMENT_FORM = "%Y%m%dT%H%M%SZ"
+_HEX = re.compile(r"[0-9a-f]{64}")
 _SECONDS = re.compile(r"[0-9]{1,7}")
 _SKEW, _EARLY = timedelta(minutes=15), timedelta(minutes=5)
 _MAX_EXPIRES_S = 7 * 86_400
@@ -114,7 +115,9 @@ def check_moment(signed: Signed, now: datetime) -> None:
 def check_signature(signed: Signed, secret: str, request: Request, body: bytes) -> None:
     """Make sure that who sends a request has the secret. Raises SqsError."""
     expected = signature_of(signed, secret, request, body)
-    if not hmac.compare_digest(expected.encode(), signed.signature.encode()):
+    # A header may hold any byte, and what is no ASCII cannot be compared: it is no signature.
+    is_one = _HEX.fullmatch(signed.signature) is not None
+    if not is_one or not hmac.compare_digest(expected, signed.signature):
         raise _wrong(
             "The request signature we calculated does not match the signature you provided. Check"
             " your AWS Secret Access Key and signing method. Consult the service documentation for"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import ClassVar, Literal, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from aiohttp import hdrs
 from aiohttp.web import BaseRequest, Response, StreamResponse
@@ -218,6 +219,7 @@ class Ui(Dialect):
 def _own(address: str) -> str:
     """What follows ``/_ui/`` in an address of these pages; empty for any other."""
     rest = address.removeprefix("/_ui/")
-    # A browser takes "\\" for "/", and ".." leads out of here.
-    strange = "\\" in rest or ".." in rest.partition("?")[0].split("/") or rest[:1] == "/"
+    # A browser takes "\\" for "/", and ".." leads out of here, percent-encoded or not.
+    segments = map(unquote, re.split(r"[?#]", rest)[0].split("/"))
+    strange = "\\" in rest or ".." in segments or rest[:1] == "/"
     return "" if rest == address or strange or not rest.isprintable() else rest

@@ -24,6 +24,7 @@ from aiohttp_sse import EventSourceResponse
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.throttle import Throttle
 
+from ..connection.render import sign
 from ..problems import TooManyRequests
 from .rendering import HEADERS
 from .visit import Visit
@@ -184,7 +185,7 @@ class Streams:
         with self._counted(visit), self._looking(visit, render) as (viewer, live):
             await live.first()
             response = EventSourceResponse(headers=HEADERS, ping_interval=_PING_S)
-            response.headers[hdrs.CACHE_CONTROL] = "no-store"
+            sign(response.headers)
             await response.prepare(visit.call.request)
             with suppress(ConnectionError, TimeoutError):
                 async with response:

@@ -29,12 +29,8 @@ class Coming:
         self._last[queue] = message_id, time.monotonic() + _WITHIN_S
 
     def last(self, queue: str) -> tuple[str, float] | None:
-        """The last put of a queue, if it may be new still: for :meth:`is_new`."""
-        known = self._last.get(queue)
-        if known is None or self.is_new(queue, known):
-            return known
-        self._last.pop(queue, None)
-        return None
+        """The last put of a queue that is known, for :meth:`is_new`."""
+        return self._last.get(queue)
 
     def is_new(self, queue: str, put: tuple[str, float]) -> bool:
         """Whether a put may be waited for: it was a moment ago, and is not delivered."""

@@ -14,7 +14,7 @@ from fsmq.spool.moves import work
 from fsmq.spool.moves.runner import MoveRunner
 from tests.harness.suite import Suite, eventually_on_loop
 from tests.http.emodb.helpers import EXCEPTION, Emo, payloads
-from tests.http.helpers import ask
+from tests.http.helpers import ask, leads_to
 
 
 async def move(source: Emo, target: Emo) -> str:
@@ -108,7 +108,7 @@ async def test_the_native_dialect_moves_too(plain: Emo) -> None:
     assert (await ask(plain.client, "PUT", f"/{target.name}")).status == 201
     answer = await ask(plain.client, "POST", path)
     assert answer.status == 202
-    reference = answer.headers["Location"]
+    reference = leads_to(path, answer)
     assert reference == f"/_moves/{answer.json['move']}"
 
     async def ended() -> Any:

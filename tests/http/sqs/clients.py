@@ -42,9 +42,14 @@ _MAPS = {
 
 
 def client(
-    url: str, protocol: str = JSON, key: str = "any", secret: str = "any", service: str = "sqs"
+    url: str,
+    protocol: str = JSON,
+    key: str = "any",
+    secret: str = "any",
+    service: str = "sqs",
+    **retries: Any,
 ) -> Any:
-    """A client of boto3 that speaks one of the protocols."""
+    """A client of boto3 that speaks one of the protocols. retries: it makes none without them."""
     session = Session()
     if protocol == QUERY:
         session.register_component("data_loader", _Older(Loader()))
@@ -54,7 +59,7 @@ def client(
         region_name="us-east-1",
         aws_access_key_id=key,
         aws_secret_access_key=secret,
-        config=boto3.session.Config(retries={"total_max_attempts": 1}),
+        config=boto3.session.Config(retries=retries or {"total_max_attempts": 1}),
     )
 
 

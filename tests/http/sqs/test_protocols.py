@@ -52,6 +52,11 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
         "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
     ),
     (
+        *("CreateQueue", {"QueueName": "_topics"}),  # which is no name of a queue here
+        *("InvalidParameterValueException", "InvalidParameterValue", 400),
+        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+    ),
+    (
         *("CreateQueue", {"QueueName": "plain", "Attributes": {"FifoQueue": "true"}}),
         *("InvalidParameterValueException", "InvalidParameterValue", 400),
         "The name of a FIFO queue can only include alphanumeric characters, hyphens, or"

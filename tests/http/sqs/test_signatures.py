@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from multidict import CIMultiDict
@@ -15,6 +17,7 @@ from multidict import CIMultiDict
 from fsmq.http.sqs import sigv4
 from fsmq.http.sqs.sigv4 import Request, Signed
 from tests.harness.suite import Suite
+from tests.http.helpers import Wire
 from tests.http.keyfile import add_key
 from tests.http.sqs.clients import (
     JSON,
@@ -35,6 +38,7 @@ from botocore.credentials import Credentials  # isort: skip
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 ACTION = "?Action=ListQueues&Version=2012-11-05"
+_PART = re.compile(r"(Credential|SignedHeaders)=([^,]+)")
 
 
 class Signing:
@@ -107,17 +111,17 @@ def test_who_has_no_secret_gets_nothing(signed: Signing, protocol: str) -> None:
         assert code_of(answer) == code
 
 
+def authorization(access_key: str) -> dict[str, str]:
+    """Headers with a signature of nothing."""
+    moment = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    scope = f"{access_key}/{moment[:8]}/us-east-1/sqs/aws4_request"
+    names = "host;x-amz-date;x-amz-target"
+    parts = f"Credential={scope}, SignedHeaders={names}, Signature={'0' * 64}"
+    return {"Authorization": f"AWS4-HMAC-SHA256 {parts}", "X-Amz-Date": moment}
+
+
 def test_refusals_in_bytes(signed: Signing) -> None:
     url = signed.suite.url
-    today = f"{datetime.now(UTC):%Y%m%d}"
-    moment = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-
-    def authorization(access_key: str) -> dict[str, str]:
-        scope = f"{access_key}/{today}/us-east-1/sqs/aws4_request"
-        names = "host;x-amz-date;x-amz-target"
-        parts = f"Credential={scope}, SignedHeaders={names}, Signature={'0' * 64}"
-        return {"Authorization": f"AWS4-HMAC-SHA256 {parts}", "X-Amz-Date": moment}
-
     for headers, name, code, status, words in (
         (
             *({}, "MissingAuthenticationTokenException", "MissingAuthenticationToken", 403),
@@ -146,6 +150,22 @@ def test_refusals_in_bytes(signed: Signing) -> None:
         in_json = ask_json(url, "ListQueues", {}, **headers)
         old = ask_query(url, "ListQueues", {}, **headers)
         check_refusal("ListQueues", in_json, old, name, code, status, words)
+
+
+@pytest.mark.parametrize("wrong", [b"\xe4" * 64, b"\xff", b"x", b"A" * 64, "ä".encode() * 32])
+def test_a_signature_may_be_any_bytes(signed: Signing, wrong: bytes) -> None:
+    given = authorization(signed.root[0])
+    given["Authorization"] = given["Authorization"].replace("0" * 64, wrong.decode("latin-1"))
+    with Wire(signed.suite.url) as wire:
+        target = {"X-Amz-Target": "AmazonSQS.ListQueues"}
+        told = wire.ask("POST", "/", {**given, **target}, b"{}")
+        assert (told.status, code_of(told)) == (403, "SignatureDoesNotMatch")
+        query = f"X-Amz-Signature={quote(wrong)}&X-Amz-Algorithm=AWS4-HMAC-SHA256"
+        for name, value in _PART.findall(given["Authorization"])[:2]:
+            query += f"&X-Amz-{name}={quote(value)}"
+        query += f"&X-Amz-Date={given['X-Amz-Date']}&Action=ListQueues&Version=2012-11-05"
+        told = wire.ask("GET", f"/?{query}")
+        assert (told.status, code_of(told)) == (403, "SignatureDoesNotMatch")
 
 
 def code_of(answer: Answer) -> str:

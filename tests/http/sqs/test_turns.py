@@ -7,8 +7,10 @@ import json
 import urllib.request
 from typing import Any
 
+import pytest
+
 from tests.harness.suite import Suite
-from tests.http.sqs.clients import client
+from tests.http.sqs.clients import JSON, QUERY, client
 
 _SENDERS = 40
 
@@ -66,6 +68,33 @@ async def test_a_queue_that_is_nearly_full_takes_some_of_them(suite: Suite) -> N
     refused = [told for status, told in answers if status == 403]
     stored = [told["MessageId"] for status, told in answers if status == 200]
     assert len(stored) + len(refused) == _SENDERS
-    assert {told["__type"] for told in refused} == {"com.amazonaws.sqs#OverLimit"}
+    assert {told["__type"] for told in refused} == {"com.amazonaws.sqs#RequestThrottled"}
     assert 1 <= len(stored) < _SENDERS
     assert set(received(sqs, url, len(stored))) == set(stored)
+
+
+@pytest.mark.parametrize("protocol", [JSON, QUERY])
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+def test_a_batch_that_a_full_queue_refuses_is_sent_again(
+    suite: Suite, protocol: str, mode: str
+) -> None:
+    """By the client, without its user: consumers make room meanwhile. It is stored once."""
+    name = f"full-{protocol}-{mode}"
+    sqs = client(suite.url, protocol, mode=mode, total_max_attempts=8)
+    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    change = urllib.request.Request(f"{suite.url}/{name}", b'{"max_depth": 10}', method="PATCH")
+    urllib.request.urlopen(change).close()
+    batch = [{"Id": str(number), "MessageBody": f"message {number}"} for number in range(10)]
+    sqs.send_message_batch(QueueUrl=url, Entries=batch[:4])
+    made = []
+
+    def make_room(**told: Any) -> None:
+        if not made and told["response"][0].status_code >= 400:
+            made.append(received(client(suite.url), url, 4))
+
+    sqs.meta.events.register_first("needs-retry.sqs.SendMessageBatch", make_room)
+    answer = sqs.send_message_batch(QueueUrl=url, Entries=batch)
+    assert len(answer["Successful"]) == 10
+    assert len(made) == 1
+    stored = received(sqs, url, 10)
+    assert sorted(stored.values()) == [f"message {number}" for number in range(10)]

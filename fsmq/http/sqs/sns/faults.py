@@ -24,7 +24,6 @@ _RENAMED: Mapping[str, str] = {
     "InternalFailure": "InternalError",
     "InvalidParameterValue": "InvalidParameter",
     "MissingParameter": "InvalidParameter",
-    "OverLimit": "Throttled",
     "RequestThrottled": "Throttled",
 }
 

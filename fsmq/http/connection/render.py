@@ -1,9 +1,9 @@
-"""Answers as bytes."""
+"""Answers as bytes, and what all of them say."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from email.utils import formatdate
 from http import HTTPStatus
 
@@ -15,6 +15,12 @@ _SAME = f"Server: {SOFTWARE}\r\nCache-Control: no-store\r\n"
 _NO_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 _date = 0, ""
+
+
+def sign(headers: MutableMapping[str, str]) -> None:
+    """Add what every answer says: who gives it, and that nobody keeps it, unless it says more."""
+    headers["Server"] = SOFTWARE
+    headers.setdefault("Cache-Control", "no-store")
 
 
 def render(status: int, headers: Mapping[str, str], body: bytes, *, closing: bool) -> bytes:

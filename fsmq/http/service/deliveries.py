@@ -1,0 +1,35 @@
+"""Waiting for messages that this process has just stored, and that a mover is about to deliver.
+
+Else who has just been told that a message is stored would not find it. Both ways to claim, the
+lane's and the other, wait by this rule.
+"""
+
+from __future__ import annotations
+
+from fsmq.spool.index.coming import Coming
+
+# How often is looked whether a message that was just stored has been delivered.
+LOOK_S = 0.002
+
+
+class Delivery:
+    """What had been stored for a queue when a request first came up short there.
+
+    The request waits for that, for 50 ms at most, and for nothing that is stored later: else where
+    one message comes after the other it would never be answered.
+    """
+
+    __slots__ = ("_coming", "_put", "_queue")
+
+    def __init__(self, coming: Coming, queue: str, *, is_shut: bool) -> None:
+        self._coming = coming
+        self._queue = queue
+        # What comes into a queue that is shut is for nobody yet.
+        self._put = None if is_shut else coming.last(queue)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it may still be waited for. It asks the disk."""
+        if self._put is not None and not self._coming.is_new(self._queue, self._put):
+            self._put = None
+        return self._put is not None
