@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.stories.batches import BATCHES
 from tests.stories.fifo import FIFO
 from tests.stories.ids import GIVEN_IDS
 from tests.stories.logs import LOGS, LOGS_OF_HOSTS
@@ -9,5 +10,5 @@ from tests.stories.plain import PLAIN
 from tests.stories.schedules import SCHEDULES
 from tests.stories.settings import SETTINGS
 
-_ALL = (PLAIN, GIVEN_IDS, FIFO, LOGS, LOGS_OF_HOSTS, SCHEDULES, SETTINGS)
+_ALL = (PLAIN, GIVEN_IDS, FIFO, LOGS, LOGS_OF_HOSTS, SCHEDULES, SETTINGS, BATCHES)
 STORIES = {story.name: story for story in _ALL}

@@ -50,6 +50,7 @@ IN_FULL = [
     ("settings", Play("max_depth of jobs", "stop", ("paused of jobs",))),
     ("settings", Play("max_deliveries of mailer", "stop", ("paused of mailer",))),
     ("settings", Play("create fifo", "stop", ("delete, create",))),
+    ("consumers and jobs", Play("live on", "fail", then=("live on",))),
 ]
 
 

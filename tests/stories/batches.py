@@ -1,0 +1,198 @@
+"""Batches of a consumer, beside workers of the same queue; and jobs that are staged for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import combinations
+from typing import Any, TypeVar
+
+from fsmq.spool import NewMessage, Spool
+from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.consumers.manifest import Batch
+from fsmq.spool.errors import Unavailable
+from fsmq.spool.staging.commit import commit as commit_job
+from fsmq.spool.staging.part import Job, Part
+from tests.stories import plain
+from tests.stories.plain import DEAD, HOLD_S, JOBS, MORE, Stands
+from tests.stories.story import UNKNOWN, Asking, Story, Verb
+
+T = TypeVar("T")
+CONSUMER, STREAM, DONE = "spark", "s", "done"  # the last one: in the place of a queue, a job
+
+
+class Reading:
+    """A program works as the consumer, and tries once more what was refused to it."""
+
+    def __init__(self, spool: Spool, name: str = CONSUMER) -> None:
+        self.consumer = Consumer(spool, name, visibility=HOLD_S)
+
+    def batch(self) -> Batch | None:
+        with suppress(Unavailable):
+            return self._batch()
+        return self._batch()
+
+    def _batch(self) -> Batch | None:
+        for batch in self.consumer.batches(STREAM, 0):
+            return self.consumer.renew_batch(batch)
+        return self.consumer.claim(STREAM, 0, [JOBS], 1)
+
+    def commit(self, upto: int) -> int:
+        with suppress(Unavailable):
+            return self.consumer.commit(STREAM, upto)
+        return self.consumer.commit(STREAM, upto)
+
+
+def bodies_of(spool: Spool, batch: Batch) -> tuple[str, ...]:
+    """What a batch has, as far as it is not gone."""
+    found = [spool.queue(JOBS).find(claim.id) for claim in batch.claims.get(JOBS, [])]
+    return tuple(message.body.decode() for message in found if message is not None)
+
+
+Done = tuple[tuple[str, ...], int]
+_living: dict[int, Reading] = {}  # by spool, in a program
+
+
+def do_batch(spool: Spool) -> Done:
+    """Take a batch, and commit it; what was in it, and how many of these were removed."""
+    reading = Reading(spool)
+    with reading.consumer:
+        return _do(spool, reading)
+
+
+def live_on(spool: Spool, name: str) -> Done:
+    """The same as a consumer of one's own, as which the program goes on to work."""
+    if id(spool) not in _living:
+        _living[id(spool)] = Reading(spool, name)
+    return _do(spool, _living[id(spool)])
+
+
+def _do(spool: Spool, reading: Reading) -> Done:
+    batch = reading.batch()
+    if batch is None:
+        return (), 0
+    found = bodies_of(spool, batch)
+    return found, reading.commit(batch.number)
+
+
+def means_do(stands: Stands, answer: Any, *name: str) -> Iterator[Stands]:
+    """What was in a batch is gone when it is committed: by that, or by others after its claim."""
+    if answer is UNKNOWN:
+        yield stands
+        for queue, body in stands:
+            if queue == JOBS:
+                yield stands - {(JOBS, body)}
+    elif len(there := stands & {(JOBS, body) for body in answer[0]}) >= answer[1]:
+        yield stands - there  # the first try may have removed more than the second one tells
+
+
+def take_batch(spool: Spool) -> tuple[str, ...]:
+    """Take one, and be ended before it is done."""
+    reading = Reading(spool)
+    with reading.consumer:
+        batch = reading.batch()
+        return () if batch is None else bodies_of(spool, batch)
+
+
+def means_take(stands: Stands, answer: Any) -> Iterator[Stands]:
+    """What is taken stands."""
+    if answer is UNKNOWN or all((JOBS, body) in stands for body in answer):
+        yield stands
+
+
+def run_job(spool: Spool, number: int) -> bool:
+    """Put two messages as a job; whether they were put now."""
+    job = Job("load", number)
+    part = Part(spool.context, spool.syncer.sync, job)
+    try:
+        for body in _bodies(number):
+            part.write(JOBS, NewMessage(body.encode()))
+        written = part.finish()
+    except BaseException:
+        part.abandon()
+        raise
+    return not commit_job(spool, job, [written]).again
+
+
+def means_run(stands: Stands, answer: Any, number: int) -> Iterator[Stands]:
+    is_done = (DONE, str(number)) in stands
+    if answer is not True and (answer is UNKNOWN or is_done):
+        yield stands
+    if answer is not False and not is_done:
+        come = {(JOBS, body) for body in _bodies(number)}
+        yield stands | come | {(DONE, str(number))}
+
+
+def _bodies(number: int) -> tuple[str, ...]:
+    return f"row{number}a", f"row{number}b"
+
+
+def means_drain(stands: Stands, answer: Any) -> Iterator[Stands]:
+    messages = frozenset(one for one in stands if one[0] in (JOBS, MORE, DEAD))
+    for _ in plain.means_drain(messages, answer):
+        yield stands
+
+
+def redrive(spool: Spool) -> int:
+    return spool.queue(DEAD).redrive().moved
+
+
+def means_redrive(stands: Stands, answer: Any) -> Iterator[Stands]:
+    dead = [body for queue, body in stands if queue == DEAD]
+    for number in range(len(dead) + 1):
+        for some in combinations(dead, number):
+            if answer is UNKNOWN or number <= answer:
+                yield stands - {(DEAD, b) for b in some} | {(JOBS, b) for b in some}
+
+
+def _consume(program: Asking) -> None:
+    if (found := program.ask("take", JOBS)) is not None:
+        program.ask("acknowledge", JOBS, found[2], *found[:2])
+
+
+def _bury_and_redrive(program: Asking) -> None:
+    """The count of a message begins anew."""
+    if (found := program.ask("take", JOBS)) is not None:
+        program.ask("bury", found[2], *found[:2])
+    program.ask("redrive")
+
+
+def lay(spool: Spool) -> None:
+    jobs = spool.queue(JOBS, create=True)
+    spool.create_queue(MORE)
+    jobs.configure(max_deliveries=50, dead_letter_queue=DEAD)
+    spool.create_queue(DEAD)
+    jobs.put_many(["first", "second"])
+    with Spool(spool.tree.root, sync="fsync", watch="poll") as anew:
+        anew.deliver()  # what was just put is in its listing
+
+
+BATCHES = Story(
+    name="consumers and jobs",
+    first=frozenset({(JOBS, "first"), (JOBS, "second")}),
+    verbs={
+        "do batch": Verb(do_batch, means_do),
+        "live on": Verb(live_on, means_do),
+        "take batch": Verb(take_batch, means_take),
+        "run job": Verb(run_job, means_run),
+        "take": Verb(plain.take, plain.means_take),
+        "acknowledge": Verb(plain.acknowledge, plain.means_acknowledge),
+        "bury": Verb(plain.bury, plain.means_bury),
+        "redrive": Verb(redrive, means_redrive),
+        "drain": Verb(plain.drain, means_drain),
+    },
+    deeds={
+        "do batch": lambda p: p.ask("do batch"),
+        "live on": lambda p: p.ask("live on", f"of-{p.name}"),
+        "take batch": lambda p: p.ask("take batch"),
+        "take and do": lambda p: (p.ask("take batch"), p.ask("do batch")),
+        "run job": lambda p: p.ask("run job", 1),
+        "consume": _consume,
+        "bury and redrive": _bury_and_redrive,
+    },
+    acts=("do batch", "live on", "take batch", "take and do", "run job"),
+    others=("live on", "consume", "bury and redrive", "run job"),
+    behind=("consume",),
+    lay=lay,
+    look=lambda program: program.ask("drain"),
+)
