@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import web
-from aiohttp.streams import EMPTY_PAYLOAD
-from aiohttp.web import BaseRequest, StreamResponse
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web import BaseRequest, RequestPayloadError, StreamResponse
 
 from fsmq.spool.errors import FsmqError
 
-from ..guard.limits import Limits
 from ..problems import HttpError, Overloaded, SlowHead, problem
-from .malformed import bare, error_for, head_size, too_long
+from .ahead import Ahead, has_hung_up
+from .leftovers import forget_frames
+from .malformed import bare, error_for, no_room, too_long
+from .occupants import Occupant
+from .parts import Parts
+from .taking import Taking
+
+if TYPE_CHECKING:
+    from .serving import ProblemServer
 
 log = logging.getLogger(__name__)
-Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
 # What is not public in aiohttp and yet used here, by what it is used for; nothing else of that kind
 # is used in fsmq. A test tells when a later aiohttp lacks one of these.
 BORROWED: Mapping[str, str] = {
@@ -28,115 +34,16 @@ BORROWED: Mapping[str, str] = {
     "_next_keepalive_close_time": "to keep a connection whose requests the lane answers",
     "_waiter": "to know a connection that is idle, which may have to give its place up",
 }
-# How often connections are looked at that may have been too slow.
-_LOOK_EVERY_S = 1.0
 # On the clock of the loop.
 _NEVER = 1e12
-
-
-class Occupant(Protocol):
-    """What a connection's bytes and its end go to, in the place of aiohttp."""
-
-    def more(self, data: bytes) -> None:
-        """Bytes have come."""
-
-    def gone(self) -> None:
-        """The client has hung up."""
-
-    def look_after(self) -> None:
-        """See to it that nothing takes too long; called now and then."""
-
-
-class Lane(Protocol):
-    """What may take a request before aiohttp sees it: `fsmq.http.lane`."""
-
-    def take(self, connection: Connection, data: bytes) -> bool:
-        """Become the occupant of a connection for the request in ``data``; False to leave it."""
-
-
-class ProblemServer(web.Server):
-    """A server whose connections tell every error as a problem, and keep the limits.
-
-    lane: what takes the requests that it knows; None leaves all to aiohttp.
-    """
-
-    def __init__(self, handler: Handler, limits: Limits, **options: Any) -> None:
-        super().__init__(self._answer)
-        self.limits = limits
-        self._handler = handler
-        self.lane: Lane | None = None
-        self._options = {
-            "keepalive_timeout": limits.idle_timeout,
-            # One line may be all of the head: a request that names many ids is one long line.
-            "max_line_size": limits.header_bytes,
-            "max_field_size": limits.header_bytes,
-            "max_headers": limits.headers,
-            **options,
-        }
-        self.open: dict[Connection, None] = {}  # the oldest first
-        self._none_open = asyncio.Event()
-
-    def __call__(self) -> Connection:
-        return Connection(self, loop=asyncio.get_running_loop(), **self._options)
-
-    async def _answer(self, request: BaseRequest) -> StreamResponse:
-        # A connection counts what has no end yet; a head that came in one piece is seen only here.
-        limit = self.limits.header_bytes
-        if head_size(request) <= limit:
-            return await self._handler(request)
-        response = problem(too_long(limit))
-        response.force_close()
-        return response
-
-    def take_in(self, connection: Connection) -> bool:
-        """Count a connection in, if there is a place or someone idle gives one up."""
-        if not self._make_room():
-            return False
-        self.open[connection] = None
-        return True
-
-    def forget(self, connection: Connection) -> None:
-        """Count a connection out."""
-        self.open.pop(connection, None)
-        if not self.open:
-            self._none_open.set()
-
-    def counts(self) -> dict[str, int]:
-        """How many connections are open, and how many of them are not idle."""
-        in_use = sum(not connection.is_idle for connection in self.open)
-        return {"open": len(self.open), "in_use": in_use}
-
-    async def until_none_open(self) -> None:
-        """Wait for the end of the last connection."""
-        while self.open:
-            self._none_open.clear()
-            await self._none_open.wait()
-
-    def _make_room(self) -> bool:
-        if len(self.open) < self.limits.connections:
-            return True
-        for connection in self.open:
-            if connection.is_idle:
-                self.forget(connection)
-                connection.give_way()
-                return True
-        return False
-
-    async def look_after_all(self) -> None:
-        """End the connections whose clients are too slow, for ever."""
-        loop = asyncio.get_running_loop()
-        pause = min(_LOOK_EVERY_S, self.limits.header_timeout / 4, self.limits.write_timeout / 4)
-        while True:
-            await asyncio.sleep(pause)
-            now = loop.time()
-            for connection in list(self.open):
-                connection.look_after(now)
+# So long aiohttp may read before others have their turn.
+_TURN_S = 0.002
 
 
 class Connection(web.RequestHandler):
     """One connection.
 
-    beginning: its TLS handshake, as long as that is under way.
+    ahead: what was sent ahead on it. beginning: its TLS handshake, as long as that is under way.
     occupant: what has it, as long as that is not aiohttp.
     on_hang_up: what the request that is being answered wants done when the client goes.
     on_written: what is to be done when the answer is written, or cannot be.
@@ -146,13 +53,17 @@ class Connection(web.RequestHandler):
         "_has_read",
         "_head_bytes",
         "_head_since",
+        "_is_ending",
+        "_is_full",
         "_limits",
         "_now",
+        "_parts",
         "_payload",
         "_server",
-        "_unsent",
-        "_unsent_since",
+        "_taking",
+        "_unanswered",
         "_wire",
+        "ahead",
         "beginning",
         "occupant",
         "on_hang_up",
@@ -175,8 +86,12 @@ class Connection(web.RequestHandler):
         self._has_read = False  # whether aiohttp has had anything of it
         self._head_bytes = 0  # of a head that has not come to its end
         self._head_since = 0.0
-        self._unsent = 0  # bytes that wait for the client to take them
-        self._unsent_since = 0.0
+        self._parts = Parts()
+        self._is_full = False  # whether so much of a body waits that more has to wait elsewhere
+        self._unanswered = 0  # requests that aiohttp has read
+        self.ahead = Ahead(server.ahead)
+        self._is_ending = False  # whether the next answer is the last one
+        self._taking = Taking()
 
     @property
     def is_idle(self) -> bool:
@@ -190,7 +105,9 @@ class Connection(web.RequestHandler):
     @property
     def _is_begun(self) -> bool:
         """Whether a part of a request has come that aiohttp has not answered."""
-        return bool(self._messages or self._head_bytes or not self._payload.is_eof())
+        return bool(
+            self._messages or self._head_bytes or self.ahead.behind or not self._payload.is_eof()
+        )
 
     def give_way(self) -> None:
         """End at once, for another to have the place."""
@@ -215,19 +132,28 @@ class Connection(web.RequestHandler):
             self._answer_last(Overloaded(f"{limit} connections are open and busy"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell the request, if it has asked for that."""
+        """Tell the request, if it has asked for that, and keep nothing for it."""
+        if self.writing_paused:
+            # Who waits finds out at the next write. aiohttp would tell it by an error, which keeps
+            # all that its traceback leads to, and itself.
+            self.resume_writing()
         super().connection_lost(exc)
         self._server.forget(self)
         self._wire = None
+        self._messages.clear()
+        self._payload = EMPTY_PAYLOAD  # it leads back to here
+        self.ahead.forget()
         if self.occupant is not None:
             self.occupant.gone()
-        if self.on_hang_up is not None:
-            self.on_hang_up()
+        on_hang_up, self.on_hang_up = self.on_hang_up, None
+        if on_hang_up is not None:
+            on_hang_up()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, for whoever has the connection."""
         if self.occupant is not None:
-            self.occupant.more(data)
+            if behind := self.occupant.more(data):
+                self._keep(behind)
             return
         lane, wire = self._server.lane, self._wire
         if (
@@ -248,6 +174,7 @@ class Connection(web.RequestHandler):
     def write(self, data: bytes) -> None:
         """Send bytes to a client that has not hung up."""
         if self._wire is not None:
+            self.will_write(len(data))
             self._wire.write(data)
 
     @property
@@ -255,50 +182,126 @@ class Connection(web.RequestHandler):
         """How many bytes wait for the client to take them."""
         return 0 if self._wire is None else self._wire.get_write_buffer_size()
 
-    def pause(self) -> None:
-        """Let what comes wait in the kernel until `go_on`."""
-        if self._wire is not None:
-            self._wire.pause_reading()
+    @property
+    def is_last_answer(self) -> bool:
+        """Whether no answer follows the next one, since of what is behind it none can be made."""
+        return self._is_ending or self.ahead.is_late(self._now(), self._limits.header_timeout)
 
-    def resume(self) -> None:
-        """Take note of what comes again."""
-        if self._wire is not None:
-            self._wire.resume_reading()
-
-    def go_on(self, behind: bytes, *, closing: bool) -> None:
-        """The occupant has answered. behind: what has come since. closing: that was the last."""
+    def go_on(self, *, closing: bool) -> None:
+        """The occupant has answered. closing: that was the last."""
         self._next_keepalive_close_time = self._now() + self._limits.idle_timeout
         if closing:
             self.force_close()
-        elif behind:
-            self.resume()
-            self.data_received(behind)
+        elif self.ahead.behind:
+            self._let_come(True)
+            self.data_received(self.ahead.take())
+
+    def leave_to_aiohttp(self, data: bytes) -> None:
+        """Let aiohttp answer what the occupant has had."""
+        if self.ahead.behind:
+            self._let_come(True)
+            data += self.ahead.take()
+        self.read(data)
+
+    # -- for aiohttp -------------------------------------------------------------------------------
+
+    @property
+    def _is_occupied(self) -> bool:
+        """Whether what comes now is for later: a request that has come whole is to be answered."""
+        if self._is_full or self._is_ending:
+            return True
+        return self._unanswered > 1 or (self._unanswered == 1 and self._payload.is_eof())
 
     def read(self, data: bytes) -> None:
+        """Let aiohttp read, to the end of a request; what is behind it is kept."""
+        if self.ahead.behind:
+            data = self.ahead.take() + data
+        at, until = 0, 0.0
+        while not (self._force_close or self._is_occupied):
+            end = self._parts.end_of_next(data, at)
+            self._feed(data[at:end])
+            at = end
+            if at == len(data):
+                return
+            now = self._now()
+            until = until or now + _TURN_S
+            if now >= until:
+                asyncio.get_running_loop().call_soon(self.data_received, b"")
+                break
+        if at < len(data) and not self._force_close:
+            self._keep(data[at:])
+
+    def _feed(self, data: bytes) -> None:
         """Let aiohttp read; a body that turns out to be broken ends the request that reads it."""
-        if self._force_close:
-            return
         self._has_read = True
         before = len(self._messages)
         body = self._payload
-        in_body = not body.is_eof()
+        in_body, size = not body.is_eof(), body.total_bytes
         super().data_received(data)
-        if len(self._messages) == before:
-            if not in_body and data:
+        came = len(self._messages) - before
+        if not came:
+            if not in_body:
                 self._count_head(len(data))
+            else:
+                self._note_body(body, len(data), body.total_bytes - size)
             return
-        self._head_bytes = 0
+        self._unanswered += came
+        self.ahead.head, self._head_bytes = self._head_bytes + len(data), 0
+        self.ahead.count()
         newest, self._payload = self._messages[-1]
         # aiohttp puts the error in line behind the request, and lets that one wait for its body,
         # whether it has begun to answer it or not.
         error = getattr(newest, "exc", None)
-        if error is not None and not body.is_eof():
+        if error is None:
+            self._parts.note_head(newest, self._payload)
+        elif not body.is_eof():
             body.set_exception(error)
+
+    def _note_body(self, body: StreamReader, size: int, came: int) -> None:
+        self._parts.note_body(size, came)
+        limit = self._limits.header_bytes
+        if self._parts.barren > limit and not body.is_eof():
+            self._is_ending = True
+            body.set_exception(RequestPayloadError(f"more than {limit} bytes of it say nothing"))
+
+    def _keep(self, data: bytes) -> None:
+        """Keep what is for later; a little here, the rest in the kernel."""
+        if self._is_ending:
+            return
+        self.ahead.keep(data, self._now())
+        in_body = self.occupant is None and not self._payload.is_eof()
+        if self.ahead.is_too_much and not in_body:
+            self._is_ending = True
+            self.ahead.forget()
+        if self._is_ending or self.ahead.is_long:
+            self._let_come(False)
+
+    def _let_come(self, more: bool) -> None:
+        """Let more come, or leave it in the kernel."""
+        if self._wire is not None:
+            (self._wire.resume_reading if more else self._wire.pause_reading)()
+
+    def pause_reading(self) -> None:
+        """Read no more of a body until its reader has caught up."""
+        self._is_full = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read more of a body; not at once, as its reader is at work now."""
+        self._is_full = False
+        super().resume_reading(resume_parser=False)
+        if self.ahead.is_long:
+            self._let_come(False)
+        if resume_parser:
+            asyncio.get_running_loop().call_soon(self.data_received, b"")
 
     def look_after(self, now: float) -> None:
         """End it if the client takes too long: for a head, for an answer, or between the two."""
         wire = self._wire
         if wire is None:
+            return
+        if self._taking.is_too_slow(wire.get_write_buffer_size(), now, self._limits.write_timeout):
+            wire.abort()
             return
         if self.is_idle and now >= self._next_keepalive_close_time:
             self.force_close()
@@ -308,35 +311,48 @@ class Connection(web.RequestHandler):
         if self._head_bytes and now - self._head_since > self._limits.header_timeout:
             seconds = self._limits.header_timeout
             self._refuse(SlowHead(f"the request did not arrive within {seconds:g} seconds"))
-        unsent = wire.get_write_buffer_size()
-        if not unsent or not self._unsent or unsent < self._unsent:
-            self._unsent_since = now
-        elif now - self._unsent_since > self._limits.write_timeout:
-            wire.abort()
-        self._unsent = unsent
+        if not wire.is_reading() and not wire.is_closing() and has_hung_up(wire):
+            wire.close()  # as the transport does when it reads the end
 
-    def has_taken(self) -> None:
-        """Take note that the client has taken a part of the answer: the next may be as large."""
-        self._unsent = 0
+    def will_write(self, size: int) -> None:
+        """Take note of a part of an answer: what the client takes of it counts."""
+        self._taking.wrote(size)
 
     async def finish_response(
         self, request: BaseRequest, resp: StreamResponse, start_time: float | None
     ) -> tuple[StreamResponse, bool]:
-        """Write an answer."""
+        """Write an answer, and go on with what was sent behind the request."""
         try:
-            return await super().finish_response(request, resp, start_time)
+            response, is_reset = await super().finish_response(request, resp, start_time)
         finally:
             written, self.on_written = self.on_written, None
             if written is not None:
                 written()
+        self._unanswered -= 1
+        self.ahead.head = 0
+        self.ahead.count()
+        if not self._payload.is_eof():
+            pass  # what is behind is its body, which aiohttp reads on for a while
+        elif is_reset or not response.keep_alive:
+            self.ahead.forget()
+        elif self.is_last_answer:
+            self.close()
+        elif self.ahead.behind:
+            self._let_come(True)
+            self.read(b"")
+        return response, is_reset
 
     def _count_head(self, size: int) -> None:
         if not self._head_bytes:
             self._head_since = self._now()
         self._head_bytes += size
+        self.ahead.head = self._head_bytes
+        self.ahead.count()
         limit = self._limits.header_bytes
         if self._head_bytes > limit:
             self._refuse(too_long(limit))
+        elif self.ahead.is_too_much:
+            self._refuse(no_room())
 
     def _refuse(self, error: HttpError) -> None:
         """End a connection on which there is half a head."""
@@ -358,6 +374,11 @@ class Connection(web.RequestHandler):
         assert self._wire is not None
         self._wire.write(bare(problem(error)))
         self._wire.close()
+
+    def log_exception(self, *args: Any, **more: Any) -> None:
+        """Tell of an error that nobody expects: what is left of a broken body is read once more."""
+        super().log_exception(*args, **more)
+        forget_frames(more.get("exc_info"))
 
     def handle_error(
         self,

@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 
-from .connection import ProblemServer
+from .serving import ProblemServer
 
 log = logging.getLogger(__name__)
 # After an accept without a descriptor for it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import http_exceptions
 from aiohttp.web import BaseRequest, Response
 
-from ..problems import HttpError, InternalError, MalformedRequest, UnreadableBody
+from ..problems import HttpError, InternalError, MalformedRequest, Overloaded, UnreadableBody
 
 
 def head_size(request: BaseRequest) -> int:
@@ -18,6 +18,10 @@ def head_size(request: BaseRequest) -> int:
 
 def too_long(limit: int) -> MalformedRequest:
     return MalformedRequest(f"the head has more than {limit} bytes")
+
+
+def no_room() -> Overloaded:
+    return Overloaded("what others have sent ahead uses all the memory for that")
 
 
 def bare(answer: Response) -> bytes:

@@ -18,8 +18,8 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 
-from ..connection.connection import ProblemServer
 from ..connection.listener import Listener
+from ..connection.serving import ProblemServer
 from ..routing.call import split_target
 from ..service.service import Service
 

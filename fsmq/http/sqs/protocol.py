@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 from aiohttp import hdrs
@@ -17,6 +16,7 @@ from aiohttp.web import Response
 from fsmq.spool.layout.uuids import uuid7
 
 from ..problems import UnreadableBody
+from ..routing.form_reader import pairs
 from . import shapes
 from .errors import SqsError
 
@@ -102,8 +102,8 @@ def read_query(given: dict[str, Any], path_queue: str | None, method: str) -> As
     return Asked(action, shape.of_query("", given))
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
-    return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    return pairs(text, _MAX_PARAMETERS, errors="strict")
 
 
 # -- answers ---------------------------------------------------------------------------------------

@@ -1,0 +1,111 @@
+"""The connections of a server: how many there may be, and who looks after them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from aiohttp import web
+from aiohttp.web import BaseRequest, StreamResponse
+
+from fsmq.spool.errors import FsmqError
+
+from ..guard.limits import Limits
+from ..problems import problem
+from .ahead import AheadOfAll
+from .connection import Connection
+from .malformed import head_size, no_room, too_long
+from .occupants import Lane
+
+Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
+# How often connections are looked at that may have been too slow.
+_LOOK_EVERY_S = 1.0
+# So much of a body that nobody reads aiohttp may keep.
+_UNREAD_BYTES = 64 * 1024
+
+
+class ProblemServer(web.Server):
+    """A server whose connections tell every error as a problem, and keep the limits.
+
+    lane: what takes the requests that it knows; None leaves all to aiohttp.
+    """
+
+    def __init__(self, handler: Handler, limits: Limits, **options: Any) -> None:
+        super().__init__(self._answer)
+        self.limits = limits
+        self._handler = handler
+        self.lane: Lane | None = None
+        self._options = {
+            "keepalive_timeout": limits.idle_timeout,
+            # One line may be all of the head: a request that names many ids is one long line.
+            "max_line_size": limits.header_bytes,
+            "max_field_size": limits.header_bytes,
+            "max_headers": limits.headers,
+            "read_bufsize": _UNREAD_BYTES,
+            **options,
+        }
+        self.open: dict[Connection, None] = {}  # the oldest first
+        self.ahead = AheadOfAll()
+        self._none_open = asyncio.Event()
+
+    def __call__(self) -> Connection:
+        return Connection(self, loop=asyncio.get_running_loop(), **self._options)
+
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
+        # A connection counts what has no end yet; a head that came in one piece is seen only here.
+        limit = self.limits.header_bytes
+        connection = request.protocol
+        if head_size(request) > limit:
+            error: FsmqError = too_long(limit)
+        elif isinstance(connection, Connection) and connection.ahead.is_too_much:
+            error = no_room()
+        else:
+            return await self._handler(request)
+        response = problem(error)
+        response.force_close()
+        return response
+
+    def take_in(self, connection: Connection) -> bool:
+        """Count a connection in, if there is a place or someone idle gives one up."""
+        if not self._make_room():
+            return False
+        self.open[connection] = None
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """Count a connection out."""
+        self.open.pop(connection, None)
+        if not self.open:
+            self._none_open.set()
+
+    def counts(self) -> dict[str, int]:
+        """How many connections are open, and how many of them are not idle."""
+        in_use = sum(not connection.is_idle for connection in self.open)
+        return {"open": len(self.open), "in_use": in_use}
+
+    async def until_none_open(self) -> None:
+        """Wait for the end of the last connection."""
+        while self.open:
+            self._none_open.clear()
+            await self._none_open.wait()
+
+    def _make_room(self) -> bool:
+        if len(self.open) < self.limits.connections:
+            return True
+        for connection in self.open:
+            if connection.is_idle:
+                self.forget(connection)
+                connection.give_way()
+                return True
+        return False
+
+    async def look_after_all(self) -> None:
+        """End the connections whose clients are too slow, for ever."""
+        loop = asyncio.get_running_loop()
+        pause = min(_LOOK_EVERY_S, self.limits.header_timeout / 4, self.limits.write_timeout / 4)
+        while True:
+            await asyncio.sleep(pause)
+            now = loop.time()
+            for connection in list(self.open):
+                connection.look_after(now)
