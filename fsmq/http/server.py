@@ -17,7 +17,7 @@ from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 from fsmq.spool.records.journal import via
 
 from .connection.connection import Connection
-from .connection.leftovers import Leftovers, forget_frames
+from .connection.leftovers import forget_frames
 from .connection.listener import Listener
 from .connection.pieces import Pieces
 from .connection.serving import ProblemServer
@@ -93,7 +93,6 @@ class Server:
         self.monitor.add_routes(self._native.router)
         self._origins = Origins(host_names)
         self._open = OpenRequests()
-        self._leftovers = Leftovers()
         self._keeper: asyncio.Task[None] | None = None
         self._listening: list[Listener] = []
         self._connections = ProblemServer(
@@ -244,7 +243,7 @@ class Server:
     def _end(self, call: Call, response: StreamResponse) -> None:
         """Count a request as answered, or as one whose answer nobody has taken."""
         if response.status >= 400 or call.is_gone:
-            self._leftovers.add(call.held)
+            self._connections.leftovers.add(call.held)
         call.end()
 
     def _dialect(self, request: BaseRequest, path: str, query: str) -> Dialect:

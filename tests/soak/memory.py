@@ -72,16 +72,20 @@ class Weighed:
         memory, descriptors = self.memory, self.descriptors
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(lambda _: end(self.server, asked), range(rounds)))
-        try:
-            eventually(self.is_at_rest)
-        except AssertionError:
-            return [f"it counts as held: {self.figures()}"]
-        told = []
-        if self.memory > memory * SHARE + MORE:
-            told.append(f"memory grew from {memory / MIB:.0f} to {self.memory / MIB:.0f} MiB")
-        if self.descriptors > descriptors + _DESCRIPTORS:
-            told.append(f"descriptors grew from {descriptors} to {self.descriptors}")
-        return told
+        told = {
+            "it counts as held what is not": self.is_at_rest,
+            "descriptors": lambda: self.descriptors <= descriptors + _DESCRIPTORS,
+            "memory": lambda: self.memory <= memory * SHARE + MORE,
+        }
+        left = []
+        for what, holds in told.items():
+            try:
+                eventually(holds)
+            except AssertionError:
+                left.append(what)
+        now = f"{self.descriptors} descriptors, {self.memory / MIB:.0f} MiB, {self.figures()}"
+        before = f"before {descriptors} and {memory / MIB:.0f} MiB"
+        return [f"{', '.join(left)}: {now}; {before}"] if left else []
 
 
 @contextmanager

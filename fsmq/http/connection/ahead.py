@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import select
 
+from .leftovers import Leftovers
+
 END_OF_HEAD = b"\r\n\r\n"
 # So much of each connection is not counted: as much as most requests have in all.
 FREE_BYTES = 8 * 1024
@@ -21,9 +23,16 @@ _LONG_BYTES = 64 * 1024
 class AheadOfAll:
     """How much is counted, on all connections of a server."""
 
-    def __init__(self, room: int = ROOM_BYTES) -> None:
+    def __init__(self, leftovers: Leftovers, room: int = ROOM_BYTES) -> None:
         self.room = room
         self.size = 0
+        self._leftovers = leftovers
+
+    def change(self, by: int) -> None:
+        """Count so much more, or less."""
+        self.size += by
+        if by < 0:
+            self._leftovers.add(-by)
 
 
 class Ahead:
@@ -65,7 +74,7 @@ class Ahead:
         size = self.head + len(self.behind)
         counted = size - FREE_BYTES if size > FREE_BYTES else 0
         if counted != self._counted:
-            self._all.size += counted - self._counted
+            self._all.change(counted - self._counted)
             self._counted = counted
 
     @property

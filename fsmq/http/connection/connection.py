@@ -214,8 +214,12 @@ class Connection(web.RequestHandler):
 
     def read(self, data: bytes) -> None:
         """Let aiohttp read, to the end of a request; what is behind it is kept."""
-        if self.ahead.behind:
-            data = self.ahead.take() + data
+        was_long = self.ahead.is_long
+        self._read(self.ahead.take() + data if self.ahead.behind else data)
+        if was_long and not (self.ahead.is_long or self._is_full):
+            self._let_come(True)
+
+    def _read(self, data: bytes) -> None:
         at, until = 0, 0.0
         while not (self._force_close or self._is_occupied):
             end = self._parts.end_of_next(data, at)
@@ -331,14 +335,13 @@ class Connection(web.RequestHandler):
         self._unanswered -= 1
         self.ahead.head = 0
         self.ahead.count()
-        if not self._payload.is_eof():
+        if not request.content.is_eof():
             pass  # what is behind is its body, which aiohttp reads on for a while
         elif is_reset or not response.keep_alive:
             self.ahead.forget()
         elif self.is_last_answer:
             self.close()
         elif self.ahead.behind:
-            self._let_come(True)
             self.read(b"")
         return response, is_reset
 

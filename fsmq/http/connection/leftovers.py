@@ -7,14 +7,17 @@ frees them, which comes late: see :func:`fsmq.daemons.process.start.settle_memor
 
 from __future__ import annotations
 
+import ctypes
 import gc
 
-# When what ended badly has held so much, the collector is called: there may be a cycle that nobody
-# has thought of.
+# When what ended badly has held so much, the collector is called, as there may be a cycle that
+# nobody has thought of; and the C library is told to give back what is free, however small its
+# pieces are.
 _MOST_BYTES = 64 * 1024 * 1024
 # The collector looks at all objects of this generation, and of younger ones. What lives for long is
 # in none of them, however much there is of it.
 _GENERATION = 1
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
 
 
 class Leftovers:
@@ -29,6 +32,8 @@ class Leftovers:
         if self._size >= _MOST_BYTES:
             self._size = 0
             gc.collect(_GENERATION)
+            if _trim is not None:
+                _trim(0)
 
 
 def forget_frames(error: BaseException | None) -> None:

@@ -15,6 +15,7 @@ from ..guard.limits import Limits
 from ..problems import problem
 from .ahead import AheadOfAll
 from .connection import Connection
+from .leftovers import Leftovers
 from .malformed import head_size, no_room, too_long
 from .occupants import Lane
 
@@ -46,7 +47,8 @@ class ProblemServer(web.Server):
             **options,
         }
         self.open: dict[Connection, None] = {}  # the oldest first
-        self.ahead = AheadOfAll()
+        self.leftovers = Leftovers()
+        self.ahead = AheadOfAll(self.leftovers)
         self._none_open = asyncio.Event()
 
     def __call__(self) -> Connection:

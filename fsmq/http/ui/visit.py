@@ -20,6 +20,7 @@ from ..guard.access import Identity
 from ..guard.keys import Right
 from ..problems import Forbidden, UnreadableBody
 from ..routing.call import Call
+from ..routing.form_reader import work_of
 from ..service.service import Service
 from .forms import PLAIN, WITH_FILES, Fields, plain, with_files
 from .rendering import Rendering
@@ -272,7 +273,7 @@ class Visit:
             limit = FORM_BYTES + (self.spool.context.max_message_bytes if files else 0)
             body = await self.call.body(limit, self.service.read_timeout)
             read = partial(with_files, body, given) if files else partial(plain, body)
-            self._fields = await self.service.beside(len(body), read)
+            self._fields = await self.service.beside(work_of(body), read)
         return self._fields
 
     def number(self, name: str, default: int, most: int) -> int:
