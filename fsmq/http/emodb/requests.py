@@ -13,6 +13,7 @@ T = TypeVar("T")
 MAX_TTL_S = 3600
 DEFAULT_TTL_S = 30
 DEFAULT_LIMIT, MAX_POLL = 10, 1000
+_MOST_PARAMETERS = 1000
 INT_BITS, LONG_BITS = 32, 64
 
 _token = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -71,13 +72,18 @@ def _quality_of(part: str) -> float:
         return 1.0
 
 
+def _some_of(raw_query: str) -> str:
+    """The first parameters of a query: the others are as unknown as those that have no name."""
+    return "&".join(raw_query.split("&", _MOST_PARAMETERS)[:_MOST_PARAMETERS])
+
+
 class Query:
     """Parameters of the query: unknown ones are ignored, of repeated ones the first counts."""
 
     def __init__(self, raw_query: str) -> None:
         self._values: dict[str, str] = {}
         self._repeated: set[str] = set()
-        for name, value in parse_qsl(raw_query, keep_blank_values=True, errors="replace"):
+        for name, value in parse_qsl(_some_of(raw_query), keep_blank_values=True, errors="replace"):
             if name in self._values:
                 self._repeated.add(name)
             self._values.setdefault(name, value)

@@ -21,7 +21,7 @@ from fsmq.spool.records import peers
 from fsmq.spool.verbs.by_id import IdHeld, check_free
 from fsmq.spool.verbs.put import MAX_BATCH
 
-from ...wire import MAX_BATCH_BYTES, as_json, unquote_id
+from ...wire import MAX_BATCH_BYTES, MAX_BY_ID_BYTES, as_json, unquote_id
 from ..answers import json_answer
 from ..describe import (
     JSON,
@@ -136,7 +136,11 @@ class ById(Handlers):
         " `visibility` belongs to claim and renew, where 0 releases; `delay` and `attributes` to"
         " postpone; `names` says of some ids which message ack means, by its name in the queue.",
         parameters=(QUEUE,),
-        body=Body("what is done, with which ids", {JSON: _REQUEST}, required=True),
+        body=Body(
+            f"what is done, with which ids, at most {MAX_BY_ID_BYTES} bytes",
+            {JSON: _REQUEST},
+            required=True,
+        ),
         answers={
             200: json_object(
                 "For each id whether it was done; of find and claim the message, or null",
@@ -149,8 +153,7 @@ class ById(Handlers):
     async def act(self, call: Call) -> StreamResponse:
         queue = call.queue("look")
         call.read()
-        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
-        asked = _request(body)
+        asked = _request(await call.json_body(MAX_BY_ID_BYTES, self._service.read_timeout))
         if asked["do"] != "find":
             call.queue("receive")
         verb = partial(_act, self._spool.indexed(queue), asked)

@@ -19,6 +19,7 @@ from ..guard.origin import Origins
 from ..lane.lane import Reader
 from ..problems import NotFound
 from ..routing.call import Call
+from ..routing.form_reader import work_of
 from ..routing.router import Endpoint
 from ..service.service import Service
 from . import protocol
@@ -160,7 +161,7 @@ class Sqs(Dialect):
             if proof is not None:
                 await service.beside(len(body), proof.check, body)
             asked = await service.beside(
-                len(body), _read_form, now, call.raw_query, body, path_queue, request.method
+                work_of(body), _read_form, now, call.raw_query, body, path_queue, request.method
             )
         call.operation = self._operations[now.is_sns, asked.action]
         origin = self._options.url or _origin(request)

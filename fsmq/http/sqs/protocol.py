@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 from aiohttp import hdrs
@@ -17,6 +16,8 @@ from aiohttp.web import Response
 from fsmq.spool.layout.uuids import uuid7
 
 from ..problems import UnreadableBody
+from ..routing.form_reader import pairs
+from ..routing.json_reader import read_all
 from . import shapes
 from .errors import SqsError
 
@@ -64,7 +65,7 @@ def read_members(action: str, body: bytes, path_queue: str | None) -> dict[str, 
     """The members of a request of the JSON protocol. Raises SqsError, UnreadableBody."""
     try:
         if body[:1] == b"{" and body[1:2] != b"\0":
-            given = json.loads(body.decode("utf-8", "surrogatepass"))  # as it would find out
+            given = read_all(body, "surrogatepass")  # as json would find out
         else:
             given = json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError):
@@ -102,8 +103,8 @@ def read_query(given: dict[str, Any], path_queue: str | None, method: str) -> As
     return Asked(action, shape.of_query("", given))
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
-    return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    return pairs(text, _MAX_PARAMETERS, errors="strict")
 
 
 # -- answers ---------------------------------------------------------------------------------------

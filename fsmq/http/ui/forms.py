@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import parse_qsl
 
 from ..problems import UnreadableBody
+from ..routing.form_reader import pairs
 
 PLAIN, WITH_FILES = "application/x-www-form-urlencoded", "multipart/form-data"
 _MOST_FIELDS = 5000
@@ -36,13 +36,11 @@ class Fields(NamedTuple):
 def plain(body: bytes) -> Fields:
     """The fields of a form without files."""
     fields: dict[str, list[str]] = {}
-    text = body.decode("utf-8", "replace")
     try:
-        found = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        for name, value in pairs(body.decode("utf-8", "replace"), _MOST_FIELDS):
+            fields.setdefault(name, []).append(value)
     except ValueError:
         raise UnreadableBody(f"the form has more than {_MOST_FIELDS} fields") from None
-    for name, value in found:
-        fields.setdefault(name, []).append(value)
     return Fields(fields, {})
 
 

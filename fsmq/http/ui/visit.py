@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any
@@ -20,6 +20,7 @@ from ..guard.access import Identity
 from ..guard.keys import Right
 from ..problems import Forbidden, UnreadableBody
 from ..routing.call import Call
+from ..routing.form_reader import work_of
 from ..service.service import Service
 from .forms import PLAIN, WITH_FILES, Fields, plain, with_files
 from .rendering import Rendering
@@ -271,10 +272,8 @@ class Visit:
             files = kind == WITH_FILES
             limit = FORM_BYTES + (self.spool.context.max_message_bytes if files else 0)
             body = await self.call.body(limit, self.service.read_timeout)
-            if files:
-                self._fields = await self.service.beside(len(body), with_files, body, given)
-            else:
-                self._fields = plain(body)
+            read = partial(with_files, body, given) if files else partial(plain, body)
+            self._fields = await self.service.beside(work_of(body), read)
         return self._fields
 
     def number(self, name: str, default: int, most: int) -> int:
