@@ -307,3 +307,22 @@ def test_what_clients_do_is_no_error_of_ours(
                 wire.answer()
     eventually(lambda: not inside.server._connections.open)
     assert [one.getMessage() for one in caplog.records if one.levelname != "DEBUG"] == []
+
+
+@pytest.mark.parametrize("path", ["/q/messages", "/q/batch", "/none/messages", "/queue/1/q/send"])
+def test_who_has_gone_before_the_request_is_begun(
+    inside: Inside, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    with Wire(inside.url) as wire:
+        assert wire.ask("GET", "/q", {"X-Other": "1"}).status == 200
+        head = request(f"POST {path}", OTHER, "Content-Length: 50")
+
+        def come_and_go() -> None:
+            [connection] = inside.server._connections.open
+            connection.data_received(head + b"x")
+            inside.loop.call_soon(connection.force_close)
+
+        inside.call(come_and_go)
+        assert wire.rest() == b""
+    eventually(lambda: inside.holds_nothing() and not inside.server._connections.open)
+    assert [one.getMessage() for one in caplog.records if one.levelname != "DEBUG"] == []

@@ -102,6 +102,12 @@ class Connection(OnWire):
         if nothing_unsent:
             wire.abort()  # over TLS, to close is to wait for the client's goodbye
 
+    def force_close(self) -> None:
+        """End at once; who reads a body is told, also where its request has not begun yet."""
+        super().force_close()
+        if not self._payload.is_eof():
+            self._payload.set_exception(ConnectionResetError("the connection is closed"))
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve, if it has got a place."""
         self._wire = cast(asyncio.Transport, transport)  # uvloop's is no subclass
