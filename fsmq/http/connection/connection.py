@@ -250,8 +250,8 @@ class Connection(web.RequestHandler):
                 self._note_body(body, len(data), body.total_bytes - size)
             return
         self._unanswered += came
-        self.ahead.head, self._head_bytes = self._head_bytes + len(data), 0
-        self.ahead.count()
+        self.ahead.has_head(self._head_bytes + len(data))
+        self._head_bytes = 0
         newest, self._payload = self._messages[-1]
         # aiohttp puts the error in line behind the request, and lets that one wait for its body,
         # whether it has begun to answer it or not.
@@ -333,8 +333,7 @@ class Connection(web.RequestHandler):
             if written is not None:
                 written()
         self._unanswered -= 1
-        self.ahead.head = 0
-        self.ahead.count()
+        self.ahead.has_head(0)
         if not request.content.is_eof():
             pass  # what is behind is its body, which aiohttp reads on for a while
         elif is_reset or not response.keep_alive:
@@ -349,8 +348,7 @@ class Connection(web.RequestHandler):
         if not self._head_bytes:
             self._head_since = self._now()
         self._head_bytes += size
-        self.ahead.head = self._head_bytes
-        self.ahead.count()
+        self.ahead.has_head(self._head_bytes)
         limit = self._limits.header_bytes
         if self._head_bytes > limit:
             self._refuse(too_long(limit))
