@@ -11,7 +11,7 @@ import pytest
 from fsmq.http.guard.limits import Limits
 from tests.harness.suite import eventually
 from tests.http import bad_ends
-from tests.http.bad_ends import MIB, Asked, Server
+from tests.http.bad_ends import Asked, Server
 from tests.http.inside import Inside
 from tests.http.routes import document
 from tests.soak.memory import weighed
@@ -28,11 +28,8 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     limits = Limits(header_timeout=1.0, write_timeout=1.0)
     dialects = ("emodb", "dynamiq", "sqs")
     with Inside(root, dialects=dialects, limits=limits, read_timeout=1.0, ui=True) as server:
-        server.queue("q", ready=[b"\x01" * 8 * MIB] * 4)
-        server.queue("e", ready=[b'"' + b"x" * 8 * MIB + b'"'] * 4)
-        server.queue("empty")
+        bad_ends.fill(root)
         server.load("empty")
-        (root / "topics" / "t").mkdir(exist_ok=True)
         gc.collect()
         gc.disable()
         yield server

@@ -29,7 +29,6 @@ from tests.harness.suite import Suite, eventually
 from tests.http import bad_ends
 from tests.http.bad_ends import MIB, Asked, Server
 from tests.http.keyfile import add_key
-from tests.http.stock import Stored
 
 # The bar: so much more than before is none of a leak.
 SHARE, MORE = 1.2, 20 * MIB
@@ -113,17 +112,8 @@ def weighed(folder: Path, *, with_keys: bool = False, with_tls: bool = False) ->
     suite["mq"].module = "tests.soak.weighed"
     suite["mq"].options.insert(0, f"--weights={weights}")
     with suite:
-        _fill(suite.root)
+        bad_ends.fill(suite.root)
         yield Weighed(suite, weights, Server(suite.port, key, context))
-
-
-def _fill(root: Path) -> None:
-    for queue, body in (("q", b"\x01" * 8 * MIB), ("e", b'"' + b"x" * 8 * MIB + b'"')):
-        (root / "queues" / queue).mkdir()
-        for _ in range(4):
-            Stored(body).place(root / "queues" / queue)
-    (root / "queues" / "empty").mkdir()
-    (root / "topics" / "t").mkdir()
 
 
 def pairs(served: Mapping[str, Any]) -> Iterator[tuple[Callable[[Server, Asked], None], Asked]]:

@@ -13,7 +13,7 @@ import gc
 # When what ended badly has held so much, the collector is called, as there may be a cycle that
 # nobody has thought of; and the C library is told to give back what is free, however small its
 # pieces are.
-_MOST_BYTES = 64 * 1024 * 1024
+_MOST_BYTES = 16 * 1024 * 1024
 # The collector looks at all objects of this generation, and of younger ones. What lives for long is
 # in none of them, however much there is of it.
 _GENERATION = 1
