@@ -111,3 +111,4 @@ class ProblemServer(web.Server):
             now = loop.time()
             for connection in list(self.open):
                 connection.look_after(now)
+            self.leftovers.look_after()
