@@ -11,7 +11,7 @@ import ctypes
 import gc
 
 # When what ended badly has held so much, the collector is called, as there may be a cycle that
-# nobody has thought of; and the C library is told to give back what is free, however small its
+# nobody has thought of; and the C library is told to return what is free, however small its
 # pieces are.
 _MOST_BYTES = 16 * 1024 * 1024
 # So much is worth it when there is nothing else to do.
@@ -32,14 +32,14 @@ class Leftovers:
         """Take note of a request that has ended badly; it held so many bytes."""
         self._size += size
         if self._size >= _MOST_BYTES:
-            self._sweep()
+            self._collect()
 
     def look_after(self) -> None:
         """Called now and then: the last of what was held goes a moment after it was counted."""
         if self._size >= _LEAST_BYTES:
-            self._sweep()
+            self._collect()
 
-    def _sweep(self) -> None:
+    def _collect(self) -> None:
         self._size = 0
         gc.collect(_GENERATION)
         if _trim is not None:
