@@ -112,7 +112,7 @@ docs: setup ## build the documentation site, and all of it in one document for p
 	$(BIN)/python -m website --pdf
 
 .PHONY: soak
-soak: setup java ## all that is long: power cuts, kills, crash states, interleavings, stories, requests (five hours)
+soak: setup java ## all that is long: power cuts, kills, crash states, interleavings, stories, requests (six hours)
 	$(BIN)/python -m tests.soak.power
 	$(BIN)/python -m tests.soak.interleavings
 	$(BIN)/python -m tests.soak.stories
@@ -164,7 +164,7 @@ soak-fuzz: setup ## fuzz mq with a million requests (some 20 minutes)
 	$(BIN)/python -m tests.soak.fuzz --requests 1000000
 
 .PHONY: soak-memory
-soak-memory: setup ## end requests badly, again and again, and weigh mq (half an hour)
+soak-memory: setup ## end requests badly, again and again, and weigh mq (an hour)
 	$(BIN)/python -m tests.soak.memory
 	$(BIN)/python -m tests.soak.memory --keys --tls --rounds 20
 

@@ -6,7 +6,6 @@ Used by tests/http/test_bad_ends.py, and by tests/soak/memory.py for long.
 from __future__ import annotations
 
 import gzip
-import json
 import random
 import socket
 import ssl
@@ -14,7 +13,12 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from fsmq.spool.log.log import LogEntry
+from fsmq.spool.spool import Spool
+from tests.http.stock import Stored
 
 MIB = 1024 * 1024
 # More than aiohttp and the kernel keep of what nobody reads; little enough to be sent often.
@@ -334,6 +338,16 @@ OF_ANSWERS: tuple[Callable[[Server, Asked], None], ...] = (
 )
 
 
-def message(text: str) -> bytes:
-    """A message of EmoDB's kind."""
-    return json.dumps(text).encode()
+def fill(root: Path) -> None:
+    """Give a spool all that those requests ask for."""
+    for queue, body in (("q", b"\x01" * 8 * MIB), ("e", b'"' + b"x" * 8 * MIB + b'"')):
+        (root / "queues" / queue).mkdir()
+        for _ in range(4):
+            Stored(body).place(root / "queues" / queue)
+    (root / "queues" / "empty").mkdir()
+    (root / "topics" / "t").mkdir()
+    with Spool(root, delivers=False) as spool:
+        log = spool.log("l")
+        log.create()
+        log.publish_many([LogEntry(b"\x01" * 8 * MIB)] * 2)
+        log.channel("c").create(from_="first")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from fsmq.http.guard.limits import Limits
 from tests.harness.suite import eventually
 from tests.http import bad_ends
-from tests.http.bad_ends import MIB, Asked, Server
+from tests.http.bad_ends import Asked, Server
 from tests.http.inside import Inside
 from tests.http.routes import document
+from tests.soak.memory import weighed
 
 KIB = 1024
 # Less is no body.
@@ -26,11 +28,8 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     limits = Limits(header_timeout=1.0, write_timeout=1.0)
     dialects = ("emodb", "dynamiq", "sqs")
     with Inside(root, dialects=dialects, limits=limits, read_timeout=1.0, ui=True) as server:
-        server.queue("q", ready=[b"\x01" * 8 * MIB] * 4)
-        server.queue("e", ready=[b'"' + b"x" * 8 * MIB + b'"'] * 4)
-        server.queue("empty")
+        bad_ends.fill(root)
         server.load("empty")
-        (root / "topics" / "t").mkdir(exist_ok=True)
         gc.collect()
         gc.disable()
         yield server
@@ -71,3 +70,18 @@ def test_no_body_of_an_answer_is_kept(inside: Inside, end: Callable[[Server, Ask
         if sizes := kept(inside):
             left[str(asked)] = sizes
     assert not left
+
+
+@pytest.mark.parametrize("guarded", [False, True], ids=["open", "with keys and TLS"])
+def test_a_real_mq_is_as_light_as_before(tmp_path: Path, guarded: bool) -> None:
+    """A small part of `tests/soak/memory.py`."""
+    send = Asked("POST", "/q/messages", {"Content-Type": "application/octet-stream"})
+    ends = [
+        (bad_ends.hang_up, send),
+        (bad_ends.hang_up_in_a_chunk, send),
+        (bad_ends.hang_up_behind_one_that_waits, send),
+        *((end, asked) for end in bad_ends.OF_ANSWERS[:2] for asked in bad_ends.WITH_ANSWERS[:2]),
+    ]
+    with weighed(tmp_path, with_keys=guarded, with_tls=guarded) as one:
+        left = {f"{end.__name__}: {asked}": one.after(20, end, asked) for end, asked in ends}
+    assert not {name: found for name, found in left.items() if found}

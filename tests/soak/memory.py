@@ -4,8 +4,8 @@
 
 Each way to end a request badly (`tests/http/bad_ends.py`) is tried with each request that takes a
 body, or gives one. Behind so many rounds the memory of mq may be a little more than before, and all
-that it counts as held has to be nothing. With ``--keys`` the server has keys, and half of the
-requests one; with ``--tls`` it speaks TLS; ``--no-lane`` leaves all to aiohttp.
+that it counts as held has to be nothing. With ``--keys`` the server has keys; with
+``--tls`` it speaks TLS.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.harness import certificates
 from tests.harness.suite import Suite, eventually
 from tests.http import bad_ends
 from tests.http.bad_ends import MIB, Asked, Server
 from tests.http.keyfile import add_key
-from tests.http.routes import document
-from tests.http.stock import Stored
 
 # The bar: so much more than before is none of a leak.
 SHARE, MORE = 1.2, 20 * MIB
@@ -57,6 +57,13 @@ class Weighed:
     @property
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.suite['mq'].pid}/fd"))
+
+    def served(self) -> Any:
+        """What it says about itself."""
+        with self.server.connected() as wire:
+            wire.sendall(self.server.head(Asked("GET", "/_openapi.json", {}), "Connection: close"))
+            answer = b"".join(iter(partial(wire.recv, MIB), b""))
+        return json.loads(answer.partition(b"\r\n\r\n")[2])
 
     def figures(self) -> dict[str, int]:
         found: dict[str, int] = json.loads(self._weights.read_text())
@@ -89,9 +96,7 @@ class Weighed:
 
 
 @contextmanager
-def weighed(
-    folder: Path, *, with_keys: bool = False, with_tls: bool = False, with_lane: bool = True
-) -> Iterator[Weighed]:
+def weighed(folder: Path, *, with_keys: bool = False, with_tls: bool = False) -> Iterator[Weighed]:
     """An mq with large messages in its queues, alone: nobody delivers what comes."""
     options, key, context = list(OPTIONS), None, None
     if with_keys:
@@ -107,22 +112,13 @@ def weighed(
     suite["mq"].module = "tests.soak.weighed"
     suite["mq"].options.insert(0, f"--weights={weights}")
     with suite:
-        _fill(suite.root)
+        bad_ends.fill(suite.root)
         yield Weighed(suite, weights, Server(suite.port, key, context))
 
 
-def _fill(root: Path) -> None:
-    for queue, body in (("q", b"\x01" * 8 * MIB), ("e", b'"' + b"x" * 8 * MIB + b'"')):
-        (root / "queues" / queue).mkdir()
-        for _ in range(4):
-            Stored(body).place(root / "queues" / queue)
-    (root / "queues" / "empty").mkdir()
-    (root / "topics" / "t").mkdir()
-
-
-def pairs(served: object) -> Iterator[tuple[Callable[[Server, Asked], None], Asked]]:
+def pairs(served: Mapping[str, Any]) -> Iterator[tuple[Callable[[Server, Asked], None], Asked]]:
     """Each way with each request that can end so."""
-    for asked in bad_ends.with_bodies(served):  # type: ignore[arg-type]
+    for asked in bad_ends.with_bodies(served):
         for end in bad_ends.WITH_BODIES:
             yield end, asked
     for asked in bad_ends.WITH_ANSWERS:
@@ -144,13 +140,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         weighed(Path(folder), with_keys=given.keys, with_tls=given.tls) as one,
     ):
         first = one.memory
-        for end, asked in pairs(document(one.suite.url)):
+        for end, asked in pairs(one.served()):
             name = f"{end.__name__}: {asked}"
             if given.only in name:
                 number += 1
-                for problem in one.after(given.rounds, end, asked):
-                    bad += 1
-                    print(f"{name}: {problem}", flush=True)
+                found = one.after(given.rounds, end, asked)
+                bad += bool(found)
+                print(f"{one.memory / MIB:4.0f} MiB, {name}", *found, sep="; ", flush=True)
         grown = f"{first / MIB:.0f} to {one.memory / MIB:.0f} MiB"
     seconds = time.monotonic() - started
     print(f"{number} kinds of bad ends, {given.rounds} of each, in {seconds:.0f} s: memory {grown}")

@@ -51,6 +51,12 @@ class Ahead:
         self.behind = b""
         self.since = 0.0
 
+    def has_head(self, size: int) -> None:
+        """Take note of how much there is of a head."""
+        self.head = size
+        if size > FREE_BYTES or self._counted:
+            self.count()
+
     def keep(self, data: bytes, now: float) -> None:
         """Put bytes behind the others."""
         if not self.behind:

@@ -16,7 +16,7 @@ from fsmq.spool.errors import FsmqError
 from ..problems import HttpError, Overloaded, SlowHead
 from .ahead import has_hung_up
 from .lingering import Lingering, skip
-from .malformed import is_all, last_words, no_room, too_long
+from .malformed import is_alone, last_words, no_room, too_long
 from .on_wire import OnWire
 from .parts import Parts
 from .render import sign
@@ -248,8 +248,8 @@ class Connection(OnWire):
                 self._note_body(body, len(data), body.total_bytes - size)
             return
         self._unanswered += came
-        self.ahead.head, self._head_bytes = self._head_bytes + len(data), 0
-        self.ahead.count()
+        self.ahead.has_head(self._head_bytes + len(data))
+        self._head_bytes = 0
         newest, self._payload = self._messages[-1]
         # aiohttp puts the error in line behind the request, and lets that one wait for its body,
         # whether it has begun to answer it or not.
@@ -257,7 +257,7 @@ class Connection(OnWire):
             self._parts.note_head(newest, self._payload)
             # aiohttp throws away what comes in one piece with the end of such a request. Else the
             # connection is kept: some clients ask for another protocol each time.
-            self._is_last = newest.upgrade and (is_begun or came > 1 or not is_all(newest, data))
+            self._is_last = newest.upgrade and (is_begun or came > 1 or not is_alone(newest, data))
         else:
             self._is_last = True
             if not body.is_eof():
@@ -305,8 +305,7 @@ class Connection(OnWire):
             if written is not None:
                 written()
         self._unanswered -= 1
-        self.ahead.head = 0
-        self.ahead.count()
+        self.ahead.has_head(0)
         if is_reset:
             self.ahead.forget()
         else:
@@ -331,8 +330,7 @@ class Connection(OnWire):
         if not self._head_bytes:
             self._head_since = self._now()
         self._head_bytes += size
-        self.ahead.head = self._head_bytes
-        self.ahead.count()
+        self.ahead.has_head(self._head_bytes)
         limit = self._limits.header_bytes
         if self._head_bytes > limit:
             self._refuse(too_long(limit))

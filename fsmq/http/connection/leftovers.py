@@ -11,9 +11,11 @@ import ctypes
 import gc
 
 # When what ended badly has held so much, the collector is called, as there may be a cycle that
-# nobody has thought of; and the C library is told to give back what is free, however small its
+# nobody has thought of; and the C library is told to return what is free, however small its
 # pieces are.
-_MOST_BYTES = 64 * 1024 * 1024
+_MOST_BYTES = 16 * 1024 * 1024
+# So much is worth it when there is nothing else to do.
+_LEAST_BYTES = 1024 * 1024
 # The collector looks at all objects of this generation, and of younger ones. What lives for long is
 # in none of them, however much there is of it.
 _GENERATION = 1
@@ -30,10 +32,18 @@ class Leftovers:
         """Take note of a request that has ended badly; it held so many bytes."""
         self._size += size
         if self._size >= _MOST_BYTES:
-            self._size = 0
-            gc.collect(_GENERATION)
-            if _trim is not None:
-                _trim(0)
+            self._collect()
+
+    def look_after(self) -> None:
+        """Called now and then: the last of what was held goes a moment after it was counted."""
+        if self._size >= _LEAST_BYTES:
+            self._collect()
+
+    def _collect(self) -> None:
+        self._size = 0
+        gc.collect(_GENERATION)
+        if _trim is not None:
+            _trim(0)
 
 
 def forget_frames(error: BaseException | None) -> None:

@@ -44,9 +44,11 @@ def ends_in_doubt(request: BaseRequest) -> bool:
     return request.version < HttpVersion11 and hdrs.TRANSFER_ENCODING in request.headers
 
 
-def is_all(message: RawRequestMessage, data: bytes) -> bool:
-    """Whether ``data``, which begins with the head of a request, ends with it for sure."""
-    return not message.chunked and data.find(END_OF_HEAD) + len(END_OF_HEAD) == len(data)
+def is_alone(message: RawRequestMessage, data: bytes) -> bool:
+    """Whether for sure nothing stands in ``data`` behind a request that begins there."""
+    length = int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
+    whole = data.find(END_OF_HEAD) + len(END_OF_HEAD) + length
+    return not message.chunked and len(data) <= whole
 
 
 def last_words(error: FsmqError) -> bytes:

@@ -6,6 +6,7 @@ that is.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from aiohttp import hdrs
@@ -14,6 +15,7 @@ from aiohttp.streams import StreamReader
 from .ahead import END_OF_HEAD
 
 _PART_BYTES = 4096
+_length = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IGNORECASE)
 
 
 class Parts:
@@ -33,7 +35,12 @@ class Parts:
         if self._left:
             return min(len(data), at + self._left)
         blank = data.find(END_OF_HEAD, at, at + _PART_BYTES)
-        return min(len(data), at + _PART_BYTES) if blank < 0 else blank + len(END_OF_HEAD)
+        if blank < 0:
+            return min(len(data), at + _PART_BYTES)
+        end = blank + len(END_OF_HEAD)
+        if end < len(data) and (length := _length.search(data, at, end)):
+            end += int(length[1])  # two parts in one; if it is none, only its size is wrong
+        return min(len(data), end)
 
     def note_head(self, message: Any, body: StreamReader) -> None:
         """A head has come to its end."""

@@ -134,6 +134,7 @@ class ProblemServer(web.Server):
             now = loop.time()
             for connection in (*self.open, *self.lingering):
                 connection.look_after(now)
+            self.leftovers.look_after()
 
 
 def _request(
