@@ -112,12 +112,13 @@ docs: setup ## build the documentation site, and all of it in one document for p
 	$(BIN)/python -m website --pdf
 
 .PHONY: soak
-soak: setup java ## all that is long: power cuts, kills, crash states, interleavings, stories, requests (five hours)
+soak: setup java ## all that is long: power cuts, kills, crash states, interleavings, stories, requests (six hours)
 	$(BIN)/python -m tests.soak.power
 	$(BIN)/python -m tests.soak.interleavings
 	$(BIN)/python -m tests.soak.stories
 	$(BIN)/python -m tests.soak.mixed
 	$(MAKE) soak-fuzz
+	$(MAKE) soak-memory
 	$(MAKE) soak-models
 	$(BIN)/python -m tests.harness.real_input
 	$(BIN)/python -m tests.soak.stream_kills
@@ -161,6 +162,11 @@ bundle: $(RUNS) ## make an archive in dist/ that installs without a network
 .PHONY: soak-fuzz
 soak-fuzz: setup ## fuzz mq with a million requests (some 20 minutes)
 	$(BIN)/python -m tests.soak.fuzz --requests 1000000
+
+.PHONY: soak-memory
+soak-memory: setup ## end requests badly, again and again, and weigh mq (an hour)
+	$(BIN)/python -m tests.soak.memory
+	$(BIN)/python -m tests.soak.memory --keys --tls --rounds 20
 
 .PHONY: soak-models
 soak-models: setup ## models, forms and races with examples that no other run has had (a quarter of an hour)

@@ -19,6 +19,8 @@ from fsmq.spool.moves.order import Move
 MAX_WAIT_S = 20.0
 # The body of a batch. One message of the usual 16 MiB in base64 fits in, with room for others.
 MAX_BATCH_BYTES = 32 * 1024 * 1024
+# Of a request about messages by the ids that producers gave.
+MAX_BY_ID_BYTES = 64 * 1024
 _END_OF_TIME_S = 253_402_300_799
 _plain = re.compile(r"[A-Za-z0-9._-]+")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import check_queue
-from fsmq.wire import from_json, quote_id
+from fsmq.spool.verbs.put import MAX_BATCH
+from fsmq.wire import MAX_BY_ID_BYTES, from_json, quote_id
 
 from . import outgoing
 from .errors import UnexpectedAnswer
@@ -18,6 +19,9 @@ from .verbs import Verbs
 
 if TYPE_CHECKING:
     from .client import Client
+
+# What stands beside the ids is little.
+_PORTION_BYTES = MAX_BY_ID_BYTES - 1024
 
 
 class ByIdVerbs:
@@ -58,12 +62,19 @@ class ByIdVerbs:
     ) -> Verb[list[bool]]:
         """A second try after a lost answer finds nothing in flight: False, though it was ours."""
         quoted = {one: quote_id(name) for one, name in (names or {}).items()}
-        answer = yield from self._ask(queue, "ack", given_ids, names=quoted or None)
-        return list(member(answer, "results"))
+        done: list[bool] = []
+        for some in _portions(given_ids, quoted):
+            named = {one: quoted[one] for one in some if one in quoted}
+            answer = yield from self._ask(queue, "ack", some, names=named or None)
+            done += member(answer, "results")
+        return done
 
     def remove(self, queue: str, given_ids: Sequence[str]) -> Verb[list[bool]]:
-        answer = yield from self._ask(queue, "remove", given_ids)
-        return list(member(answer, "results"))
+        done: list[bool] = []
+        for some in _portions(given_ids, {}):
+            answer = yield from self._ask(queue, "remove", some)
+            done += member(answer, "results")
+        return done
 
     def renew(self, queue: str, given_id: str, visibility: float) -> Verb[bool]:
         answer = yield from self._ask(queue, "renew", [given_id], visibility=visibility)
@@ -89,6 +100,21 @@ class ByIdVerbs:
         given = {name: value for name, value in more.items() if value is not None}
         body = json.dumps({"do": do, "ids": list(ids), **given}).encode()
         return self._verbs.done("POST", f"/{check_queue(queue)}/by-id", None, body)
+
+
+def _portions(given_ids: Sequence[str], names: Mapping[str, str]) -> Iterator[list[str]]:
+    """Ids in portions of which each is few enough, with its names, for one request."""
+    portion: list[str] = []
+    size = 0
+    for one in given_ids:
+        named = json.dumps(one)
+        more = len(named) + (len(named) + len(names[one]) + 8 if one in names else 2)
+        if portion and (size + more > _PORTION_BYTES or len(portion) == MAX_BATCH):
+            yield portion
+            portion, size = [], 0
+        portion.append(one)
+        size += more
+    yield portion
 
 
 def _message(queue: str, answer: Answer) -> Message | None:

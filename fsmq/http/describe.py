@@ -22,6 +22,8 @@ T = TypeVar("T")
 Schema: TypeAlias = "Mapping[str, Any] | Component"
 JSON = "application/json"
 ANY_BYTES = "application/octet-stream"
+# More than any operation has, attributes of messages included.
+_MOST_PARAMETERS = 1000
 # Less than float() takes: no nan, no infinity, no digits but 0 to 9.
 _seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
 
@@ -151,6 +153,7 @@ class Operation:
         """
         if not raw_query and self.defaults is not None:
             return self.defaults
+        _check_few(raw_query)
         known = self.query
         texts: dict[str, str] = {}
         pairs = parse_qsl(
@@ -184,6 +187,7 @@ class OperationWithMany(Operation):
 
     def read(self, raw_query: str) -> Values:
         """The values of a request's query; see :meth:`Operation.read`."""
+        _check_few(raw_query)
         begin = self.many.begin
         found: dict[str, str] = {}
         others: list[str] = []
@@ -198,6 +202,12 @@ class OperationWithMany(Operation):
         values = Values(super().read("&".join(others)))
         values[self.many] = {name[len(begin) :]: text for name, text in found.items()}
         return values
+
+
+def _check_few(raw_query: str) -> None:
+    """Make sure that parameters are few enough to be looked at. Raises InvalidValue."""
+    if raw_query.count("&") >= _MOST_PARAMETERS:
+        raise InvalidValue("query", f"has more than {_MOST_PARAMETERS} parameters")
 
 
 # What a request asks for whose route is not known.

@@ -8,6 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.web import BaseRequest, Response, StreamResponse
@@ -16,6 +17,7 @@ from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 from fsmq.spool.records.journal import via
 
 from .connection.connection import Connection
+from .connection.leftovers import forget_frames
 from .connection.lingering import LINGER_S
 from .connection.listener import Listener
 from .connection.pieces import Pieces
@@ -160,17 +162,21 @@ class Server:
         call = Call(request, {}, query, service.access, service.admission, service)
         try:
             response = await self._answer(call, path)
+        except ConnectionError:
+            # The client has gone. aiohttp would keep the error, and all that it leads to.
+            response = _nobody_answers(request)
         except BaseException:
             call.end()
             raise
         finally:
             self._open.end()
+            forget_frames(request.content.exception())
         if response.prepared:
             call.end()  # a stream, which has written all that it had to say
             return response
         if service.stopping:
             response.force_close()
-        _end_when_written(call, response)
+        self._end_when_written(call, response)
         key = ("request", call.operation.id, str(response.status))
         service.spool.context.metrics.observe(key, time.perf_counter() - started)
         return response
@@ -199,12 +205,36 @@ class Server:
                 response.force_close()
             if isinstance(error, Unavailable) and not isinstance(error, Overloaded):
                 log.warning("%s %s: %s", request.method, path, error)
+            forget_frames(error)
             return response
         except (ConnectionError, asyncio.CancelledError):
             raise
-        except Exception:
+        except Exception as error:
             log.exception("%s %s failed", request.method, path)
+            forget_frames(error)
             return dialect.problem(InternalError())
+
+    def _end_when_written(self, call: Call, response: StreamResponse) -> None:
+        """Hold what the answer holds until the client has taken it."""
+        body = response.body if isinstance(response, Response) else None
+        if isinstance(body, bytes | bytearray):
+            call.answer_with(len(body))
+        elif (
+            isinstance(body, Pieces) and body.size is None and call.request.version < HttpVersion11
+        ):
+            # It cannot be chunked: where it ends, only the end of the connection tells.
+            response.force_close()
+        connection = call.request.protocol
+        if isinstance(connection, Connection):
+            connection.on_written = partial(self._end, call, response)
+        else:
+            self._end(call, response)
+
+    def _end(self, call: Call, response: StreamResponse) -> None:
+        """Count a request as answered, or as one whose answer nobody has taken."""
+        if response.status >= 400 or call.is_gone:
+            self._connections.leftovers.add(call.held)
+        call.end()
 
     def _dialect(self, request: BaseRequest, path: str, query: str) -> Dialect:
         # A matrix parameter (";…") is no part of a segment's name.
@@ -215,16 +245,8 @@ class Server:
         return self._by_prefix.get(first, self._native)
 
 
-def _end_when_written(call: Call, response: StreamResponse) -> None:
-    """Hold what the answer holds until the client has taken it."""
-    body = response.body if isinstance(response, Response) else None
-    if isinstance(body, bytes | bytearray):
-        call.answer_with(len(body))
-    elif isinstance(body, Pieces) and body.size is None and call.request.version < HttpVersion11:
-        # It cannot be chunked: where it ends, only the end of the connection tells.
-        response.force_close()
-    connection = call.request.protocol
+def _nobody_answers(request: BaseRequest) -> Response:
+    connection = request.protocol
     if isinstance(connection, Connection):
-        connection.on_written = call.end
-    else:
-        call.end()
+        connection.force_close()
+    return Response()

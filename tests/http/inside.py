@@ -24,6 +24,7 @@ from fsmq.http.lane.lane import Lane
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
 from fsmq.http.sqs.names import SqsOptions
+from fsmq.http.ui.dialect import UiOptions
 from fsmq.spool.durability.sync import Group, SyncMode
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.spool import Spool
@@ -60,6 +61,7 @@ class Inside:
         send_buffer: int | None = None,
         journal: bool = False,
         sqs: SqsOptions | None = None,
+        ui: bool = False,
     ) -> None:
         self.root = root
         self.taken = 0
@@ -75,6 +77,7 @@ class Inside:
         self._of_server = dialects, host_names
         self._lane = lane
         self._sqs = sqs
+        self._ui = UiOptions() if ui else None
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run)
 
@@ -268,7 +271,9 @@ class Inside:
             self.service = Service(self.spool, **of_service)
             dialects, host_names = self._of_server
             self.service._commits.at_once = 1  # what comes during a sync is one group
-            self.server = Server(self.service, dialects, host_names=host_names, sqs=self._sqs)
+            self.server = Server(
+                self.service, dialects, host_names=host_names, ui=self._ui, sqs=self._sqs
+            )
             self.lane = self.server._lane
             lane: Lane | None = self.lane
             while lane is not None:

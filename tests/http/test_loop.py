@@ -10,7 +10,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlencode
@@ -23,6 +23,7 @@ from tests.faults.inject import injected
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
 from tests.http.routes import document, every_request
+from tests.http.small_shapes import SHAPES
 from tests.http.stock import Stock, Stored
 from tests.http.test_limits import memory
 from tests.http.test_memory import SPARE, peak
@@ -253,6 +254,34 @@ def test_no_request_holds_up_the_loop(
     made = make()
     body = made if isinstance(made, bytes) else json.dumps(made).encode()
     assert longest(watch, lambda: exchange(suite, "POST", target, headers, body)) <= HELD_S
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "headers", "make"),
+    [pytest.param(*rest, id=name) for name, *rest in SHAPES],
+)
+def test_nothing_small_holds_up_the_loop(
+    watched: tuple[Suite, Watch],
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    make: Callable[[], bytes],
+) -> None:
+    suite, watch = watched
+    (suite.root / "queues" / "q").mkdir(exist_ok=True)
+    body = make()
+    assert len(body) + len(target) <= 2_100_000
+
+    def ask() -> None:
+        with Wire(suite.url, timeout=60) as wire:
+            length = {} if headers.get("Transfer-Encoding") else {"Content-Length": str(len(body))}
+            wire.request(method, target, {**headers, **length})
+            with suppress(OSError):  # some are refused before their end
+                wire.send(body)
+            with suppress(OSError, AssertionError):
+                assert wire.answer().status != 500
+
+    assert longest(watch, ask) <= HELD_S
 
 
 def test_nothing_packed_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:

@@ -68,7 +68,7 @@ LIMITS: tuple[Setting, ...] = (
         "write-timeout",
         Number(0.1, 3600, "seconds"),
         _DEFAULTS.write_timeout,
-        "How long a client may read nothing of an answer before its connection is closed.",
+        "How long a client may take to read 256 KiB of an answer, before its connection is closed.",
         _LIMITS,
         ("mq",),
     ),

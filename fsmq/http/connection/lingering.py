@@ -34,11 +34,12 @@ class Lingering:
         wire.resume_reading()
         self._timer = asyncio.get_running_loop().call_later(LINGER_S, wire.close)
 
-    def more(self, data: bytes) -> None:
+    def more(self, data: bytes) -> bytes:
         """Throw away what comes."""
         self._left -= len(data)
         if self._left < 0:
             self._wire.close()
+        return b""
 
     def gone(self) -> None:
         """It is over."""

@@ -8,10 +8,16 @@ from aiohttp.web import BaseRequest
 
 from fsmq.spool.errors import FsmqError
 
-from ..problems import HttpError, InternalError, MalformedRequest, UnreadableBody, problem
+from ..problems import (
+    HttpError,
+    InternalError,
+    MalformedRequest,
+    Overloaded,
+    UnreadableBody,
+    problem,
+)
+from .ahead import END_OF_HEAD
 from .render import render
-
-_HEAD_END = b"\r\n\r\n"
 
 
 def head_size(request: BaseRequest) -> int:
@@ -26,6 +32,10 @@ def too_long(limit: int) -> MalformedRequest:
     return MalformedRequest(f"the head has more than {limit} bytes")
 
 
+def no_room() -> Overloaded:
+    return Overloaded("what others have sent ahead uses all the memory for that")
+
+
 def ends_in_doubt(request: BaseRequest) -> bool:
     """Whether nobody can tell where a request that was answered ends, and the next one begins."""
     if hdrs.EXPECT in request.headers and not request.content.is_eof():
@@ -34,15 +44,11 @@ def ends_in_doubt(request: BaseRequest) -> bool:
     return request.version < HttpVersion11 and hdrs.TRANSFER_ENCODING in request.headers
 
 
-def missing_of(message: RawRequestMessage, data: bytes) -> int:
-    """How many bytes are missing of a request with which ``data`` begins.
-
-    Negative where there is something behind it, or may be.
-    """
-    head = data.find(_HEAD_END)
-    if message.chunked or head < 0:
-        return -1
-    return head + len(_HEAD_END) + int(message.headers.get(hdrs.CONTENT_LENGTH, 0)) - len(data)
+def is_alone(message: RawRequestMessage, data: bytes) -> bool:
+    """Whether for sure nothing stands in ``data`` behind a request that begins there."""
+    length = int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
+    whole = data.find(END_OF_HEAD) + len(END_OF_HEAD) + length
+    return not message.chunked and len(data) <= whole
 
 
 def last_words(error: FsmqError) -> bytes:

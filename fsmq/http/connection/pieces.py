@@ -82,10 +82,10 @@ async def _write(writer: AbstractStreamWriter, pieces: list[bytes]) -> None:
     whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if not whole:
         return
-    await writer.write(whole)
     connection = getattr(writer, "protocol", None)
     if isinstance(connection, Connection):
-        connection.has_taken()
+        connection.will_write(len(whole))
+    await writer.write(whole)
 
 
 def listed(

@@ -15,14 +15,19 @@ from aiohttp.web_protocol import ERROR
 
 from ..guard.limits import Limits
 from ..problems import problem
-from .connection import Connection, Lane
+from .ahead import AheadOfAll
+from .connection import Connection
+from .leftovers import Leftovers
 from .lingering import MOST_CONNECTIONS
-from .malformed import ends_in_doubt, head_size, too_long
+from .malformed import ends_in_doubt, head_size, no_room, too_long
+from .occupants import Lane
 
 log = logging.getLogger(__name__)
 Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
 # How often connections are looked at that may have been too slow.
 _LOOK_EVERY_S = 1.0
+# So much of a body that nobody reads aiohttp may keep.
+_UNREAD_BYTES = 64 * 1024
 
 
 class ProblemServer(web.Server):
@@ -45,10 +50,13 @@ class ProblemServer(web.Server):
             "access_log": None,
             "logger": log,
             "lingering_time": 0,  # connections linger on their own
+            "read_bufsize": _UNREAD_BYTES,
             **options,
         }
         self.open: dict[Connection, None] = {}  # the oldest first
         self.lingering: set[Connection] = set()
+        self.leftovers = Leftovers()
+        self.ahead = AheadOfAll(self.leftovers)
         self._none_open = asyncio.Event()
 
     def __call__(self) -> Connection:
@@ -57,8 +65,10 @@ class ProblemServer(web.Server):
     async def _answer(self, request: BaseRequest) -> StreamResponse:
         # A connection counts what has no end yet; a head that came in one piece is seen only here.
         limit = self.limits.header_bytes
-        if head_size(request) > limit:
-            response: StreamResponse = problem(too_long(limit))
+        connection = request.protocol
+        is_too_much = isinstance(connection, Connection) and connection.ahead.is_too_much
+        if head_size(request) > limit or is_too_much:
+            response: StreamResponse = problem(no_room() if is_too_much else too_long(limit))
             response.force_close()
         else:
             response = await self._handler(request)
@@ -124,6 +134,7 @@ class ProblemServer(web.Server):
             now = loop.time()
             for connection in (*self.open, *self.lingering):
                 connection.look_after(now)
+            self.leftovers.look_after()
 
 
 def _request(

@@ -15,7 +15,7 @@ class Limits:
         connections: that may be open; beyond them the oldest idle one is closed.
         idle_timeout: seconds that a connection is kept without a request.
         header_timeout: seconds from the first byte of a request's head to its last.
-        write_timeout: seconds that a client may take nothing of an answer that waits for it.
+        write_timeout: seconds that a client may take for a part of an answer that waits for it.
         header_bytes: of the whole head of a request.
         headers: fields of a request.
         memory: bytes of all bodies that are held, of requests and of answers.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 # What is not whole after so many seconds goes to aiohttp, which knows how long it may take.
 _PATIENCE_S = 1.0
-# So many bytes may come behind a request; more have to wait in the kernel.
-_MAX_BEHIND = 64 * 1024
 # So many bytes of an answer may be left to be sent when the next request is taken.
 _MAX_UNSENT = 64 * 1024
 
@@ -60,8 +58,6 @@ class Request:
     """
 
     __slots__ = (
-        "_behind",
-        "_behind_since",
         "_lane",
         "_missing",
         "_parts",
@@ -104,8 +100,6 @@ class Request:
         self.started = time.perf_counter()
         self._parts = [data]
         self._missing = missing
-        self._behind = b""
-        self._behind_since = 0.0
 
     @property
     def body(self) -> bytes:
@@ -116,20 +110,16 @@ class Request:
 
     # -- as the occupant of its connection ---------------------------------------------------------
 
-    def more(self, data: bytes) -> None:
+    def more(self, data: bytes) -> bytes:
         """Bytes have come: of the body, or of what is for later."""
-        if not self._behind:
-            self._behind_since = time.perf_counter()
         if not self._missing:
-            self._behind += data
-            if len(self._behind) > _MAX_BEHIND:
-                self.connection.pause()
-            return
-        mine, self._behind = data[: self._missing], data[self._missing :]
+            return data
+        mine = data[: self._missing]
         self._parts.append(mine)
         self._missing -= len(mine)
         if not self._missing:
             self._lane.complete(self)
+        return data[len(mine) :]
 
     def gone(self) -> None:
         """The client has hung up."""
@@ -167,13 +157,8 @@ class Request:
 
     @property
     def _is_last(self) -> bool:
-        """Whether its answer ends the connection: the server stops, or what came behind it is a
-        head that does not end."""
-        if self._lane.is_off:
-            return True
-        if not self._behind or b"\r\n\r\n" in self._behind:
-            return False
-        return time.perf_counter() - self._behind_since > self._lane.header_timeout
+        """Whether its answer ends the connection."""
+        return self._lane.is_off or self.connection.is_last_answer
 
     def hold(self, size: int, *, sure: bool = True) -> None:
         """Count bytes of bodies that are there, until it is answered.
@@ -196,9 +181,7 @@ class Request:
             return
         self._lane.end(self)
         if not self.is_gone:
-            if self._behind:
-                self.connection.resume()
-            self.connection.read(b"".join(self._parts) + self._behind)
+            self.connection.leave_to_aiohttp(b"".join(self._parts))
 
     def hang_up(self) -> None:
         """Answer nothing to a client that has hung up, as far as one can tell."""
@@ -270,4 +253,4 @@ class Request:
     def _finish(self, closing: bool) -> None:
         self._lane.end(self)
         if not self.is_gone:
-            self.connection.go_on(self._behind, closing=closing)
+            self.connection.go_on(closing=closing)

@@ -28,7 +28,7 @@ from fsmq.spool.records import peers
 from fsmq.spool.verbs.by_id import check_free
 from fsmq.spool.verbs.put import MAX_BATCH
 
-from ...wire import MAX_BATCH_BYTES, as_json, unquote_id
+from ...wire import MAX_BATCH_BYTES, MAX_BY_ID_BYTES, as_json, unquote_id
 from ..answers import json_answer
 from ..describe import (
     JSON,
@@ -146,7 +146,11 @@ class ById(Handlers):
         " `visibility` belongs to claim and renew, where 0 releases; `delay` and `attributes` to"
         " postpone; `names` says of some ids which message ack means, by its name in the queue.",
         parameters=(QUEUE,),
-        body=Body("what is done, with which ids", {JSON: _REQUEST}, required=True),
+        body=Body(
+            f"what is done, with which ids, at most {MAX_BY_ID_BYTES} bytes",
+            {JSON: _REQUEST},
+            required=True,
+        ),
         answers={
             200: json_object(
                 "For each id whether it was done; of find and claim the message, or null",
@@ -159,8 +163,7 @@ class ById(Handlers):
     async def act(self, call: Call) -> StreamResponse:
         queue = call.queue
         call.read()
-        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
-        asked = _request(body)
+        asked = _request(await call.json_body(MAX_BY_ID_BYTES, self._service.read_timeout))
         if asked["do"] != "find":
             call.sender.require("receive", queue)
         verb = partial(_act, self._spool.indexed(queue), asked, call.sender)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from aiohttp import HttpVersion11, hdrs, http_exceptions
-from aiohttp.web import BaseRequest, RequestPayloadError
+from aiohttp import HttpVersion11, hdrs
+from aiohttp.web import BaseRequest
 
 from fsmq.spool.errors import MessageTooLarge
 from fsmq.spool.layout.names import check_queue
@@ -19,16 +17,15 @@ from ..connection.pieces import FORM_BYTES, JSON_FACTOR
 from ..describe import UNKNOWN, Values
 from ..guard.access import Access, Identity, bearer
 from ..guard.admission import Admission
-from ..problems import ExpectationFailed, SlowBody, UnreadableBody
-from .encodings import Decoder, decoder
+from ..problems import ExpectationFailed, UnreadableBody
+from .body_reader import BodyReader, discard, most_packed, reading
+from .encodings import decoder
 from .headers import prefers_json
 from .json_room import room_of_parts
 
 if TYPE_CHECKING:
     from ..running.runner import Runner
 
-# Parts of a body that are smaller than this are joined: what reads them looks at each.
-_PART_BYTES = 64 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -209,6 +206,11 @@ class Call:
         if size > self._held:
             self.hold(size - self._held, sure=True)
 
+    @property
+    def held(self) -> int:
+        """How many bytes of bodies are held until this is answered."""
+        return self._held
+
     def end(self) -> None:
         """Count this as answered, and what it held as no longer held."""
         self._admission.free(self.account, self._held)
@@ -253,8 +255,8 @@ class Call:
         headers = request.headers
         decode = decoder(headers.getall(hdrs.CONTENT_ENCODING, ()), limit)
         length = request.content_length
-        if length is not None and length > limit and decode is None:
-            raise MessageTooLarge(length, limit)
+        if length is not None and length > (limit if decode is None else most_packed(limit)):
+            raise MessageTooLarge(length if decode is None else None, limit)
         if headers.get(hdrs.TRANSFER_ENCODING, "chunked").lower() != "chunked":
             # "gzip, chunked" would be stored with its first layer on and no word about it.
             raise UnreadableBody("unknown transfer encoding; expected chunked")
@@ -262,13 +264,12 @@ class Call:
             self.hold(length)
         if hdrs.EXPECT in headers and request.version >= HttpVersion11:
             await self._answer_expect(headers[hdrs.EXPECT])
+        reader = BodyReader(request.content, length is not None, limit, self._keep)
         if decode is None and request.content.is_eof() and request.content.exception() is None:
             # It came with its headers, as most do: there is nothing to wait for.
-            return await self._read(limit)
-        async with _reading(timeout):
-            if decode is not None:
-                return await self._read_encoded(decode)
-            return await self._read(limit)
+            return await reader.read(None)
+        async with reading(timeout):
+            return await reader.read(decode)
 
     async def json_body(self, limit: int, timeout: float) -> bytes:
         """Read a body that is to be parsed as JSON. Raises as :meth:`parts`."""
@@ -304,49 +305,13 @@ class Call:
         self._check_let_in()
         if not self.request.can_read_body or hdrs.EXPECT in self.request.headers:
             return
-        # What does not fit is left to the connection's lingering close.
-        left = 64 * 1024
-        async with _reading(timeout):
-            while left > 0 and not self.request.content.at_eof():
-                left -= len(await self.request.content.readany())
-
-    async def _read(self, limit: int) -> list[bytes]:
-        content = self.request.content
-        # Of a body that says its length, what has come is given as it is. Chunks may be small, and
-        # all that have come are joined.
-        is_chunked = self.request.content_length is None
-        parts: list[bytes] = []
-        some: list[bytes] = []
-        size = joined = 0
-        while part := await content.readany() if is_chunked else (await content.readchunk())[0]:
-            size += len(part)
-            if size > limit:
-                raise MessageTooLarge(None, limit)
-            self._keep(size)
-            some.append(part)
-            if size - joined >= _PART_BYTES:
-                parts.append(b"".join(some))
-                some, joined = [], size
-        if some or not parts:
-            parts.append(b"".join(some))
-        return parts
+        async with reading(timeout):
+            await discard(self.request.content)
 
     def _keep(self, size: int) -> None:
         """Hold the so many bytes of a body that have come: all of them are, if it said how many."""
         if size > self._held:
             self.hold(size - self._held)
-
-    async def _read_encoded(self, decode: Decoder) -> list[bytes]:
-        parts, size = [], 0
-        while packed := await self.request.content.readany():
-            for part in decode.feed(packed):
-                size += len(part)
-                self._keep(size)
-                parts.append(part)
-                if len(part) > LARGE_BYTES:
-                    await asyncio.sleep(0)  # what is small may be much when it is unpacked
-        decode.finish()
-        return [await self._joined(parts)]
 
     async def _answer_expect(self, value: str) -> None:
         if value.lower() != "100-continue":
@@ -357,20 +322,6 @@ class Call:
         await writer.write(_CONTINUE)
         # aiohttp counts this as the beginning of the answer otherwise.
         writer.output_size = 0
-
-
-@asynccontextmanager
-async def _reading(timeout: float) -> AsyncIterator[None]:
-    """Give ``timeout`` seconds for a body, and tell in our words how reading it went wrong."""
-    try:
-        async with asyncio.timeout(timeout):
-            yield
-    except TimeoutError:
-        raise SlowBody(f"the body did not arrive within {timeout:g} seconds") from None
-    except (RequestPayloadError, http_exceptions.HttpProcessingError) as error:
-        raise UnreadableBody(f"the body cannot be read: {error}") from error
-    except ConnectionError as error:
-        raise UnreadableBody("the client hung up before the body's end") from error
 
 
 def split_target(target: str) -> tuple[str, str]:

@@ -15,6 +15,10 @@ from ..problems import ENCODINGS, UnreadableBody, UnsupportedEncoding
 
 _GZIP, _ZLIB, _DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 _PART_BYTES = 1024 * 1024
+# So much is unpacked at once. Where a stream ends, zlib copies what stands behind it.
+_PACKED_BYTES = 8 * 1024
+# More than who packs blocks of 64 KiB each on its own has in the largest body.
+_MOST_STREAMS = 4096
 _METHOD = 0x0F  # the bits of a zlib stream's first byte that say "deflate"
 _METHOD_DEFLATE = 0x08
 # RFC 9110, section 8.4.1.3: an older name means the same.
@@ -28,14 +32,19 @@ class Decoder:
         self._encoding = encoding
         self._limit = limit
         self._size = 0
+        self._streams = 0
         self._stream: zlib._Decompress | None = None
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def feed(self, packed: bytes) -> Iterator[bytes]:
         """What these bytes stand for, in parts of about a megabyte at most.
 
         Raises:
             MessageTooLarge, UnreadableBody
         """
+        for at in range(0, len(packed), _PACKED_BYTES):
+            yield from self._feed(packed[at : at + _PACKED_BYTES])
+
+    def _feed(self, data: bytes) -> Iterator[bytes]:
         is_cut = False  # there is more to come, if not of the data
         while data or is_cut:
             if self._stream is None or (self._stream.eof and self._encoding == "gzip"):
@@ -60,6 +69,9 @@ class Decoder:
             raise UnreadableBody("the compressed body ends too early")
 
     def _begin(self, first_byte: int) -> zlib._Decompress:
+        self._streams += 1
+        if self._streams > _MOST_STREAMS:
+            raise UnreadableBody(f"the body is made of more than {_MOST_STREAMS} packed streams")
         if self._encoding == "gzip":
             return zlib.decompressobj(_GZIP)
         # "deflate" means zlib's format, but some clients send the bare stream.

@@ -33,6 +33,7 @@ _TRIES = 4
 _RESERVE = 16
 
 _MANY = (list, dict)
+_decoder = JSONDecoder()
 _BOM = b"\xef\xbb\xbf"
 _SPACES = " \t\n\r"
 _space = re.compile(f"[{_SPACES}]*")
@@ -77,14 +78,18 @@ class Reader:
     """
 
     def __init__(
-        self, raw: JsonText, decoder: JSONDecoder, portion_bytes: int = _PORTION_BYTES
+        self,
+        raw: JsonText,
+        decoder: JSONDecoder,
+        portion_bytes: int = _PORTION_BYTES,
+        errors: str = "strict",
     ) -> None:
         self._portions = _portions([raw] if isinstance(raw, bytes) else raw, portion_bytes)
         self._next = next(self._portions, None)  # what becomes text next
         self._decoder = decoder
         self._portion_bytes = portion_bytes
         self._reserve = portion_bytes // _RESERVE
-        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors)
         self._text = ""
         self._at = 0
         self._before = 0  # characters in front of the text
@@ -195,7 +200,7 @@ class Reader:
         self._at += 1
         return sign
 
-    def _string(self) -> LongText:
+    def _string(self) -> LongText | str:
         parts: list[str] = []
         self._at += 1
         while True:
@@ -240,6 +245,26 @@ class Reader:
         if self._broken is not None:
             raise ValueError(f"invalid UTF-8 behind char {self._before + len(self._text)}")
         raise ValueError(f"{problem}: char {self._before + self._at}")
+
+
+class _Whole(Reader):
+    """Reads strings as they are, however long."""
+
+    def _string(self) -> str:
+        return str(super()._string())
+
+
+def read_all(raw: bytes, errors: str = "strict") -> Any:
+    """The value that a text is, as ``json.loads`` gives it.
+
+    errors: what is done with bytes that are no UTF-8. Raises ValueError, RecursionError.
+    """
+    if len(raw) <= _PORTION_BYTES:
+        return _decoder.decode(raw.decode("utf-8", errors))
+    reader = _Whole(raw, _decoder, errors=errors)
+    value = reader.value()
+    reader.end()
+    return value
 
 
 def _portions(parts: Iterable[bytes], portion_bytes: int) -> Iterator[memoryview]:

@@ -17,6 +17,7 @@ from fsmq.spool.layout.uuids import uuid7
 
 from ..problems import UnreadableBody
 from ..routing.form_reader import pairs
+from ..routing.json_reader import read_all
 from . import shapes
 from .errors import SqsError
 
@@ -64,7 +65,7 @@ def read_members(action: str, body: bytes, path_queue: str | None) -> dict[str, 
     """The members of a request of the JSON protocol. Raises SqsError, UnreadableBody."""
     try:
         if body[:1] == b"{" and body[1:2] != b"\0":
-            given = json.loads(body.decode("utf-8", "surrogatepass"))  # as it would find out
+            given = read_all(body, "surrogatepass")  # as json would find out
         else:
             given = json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError):

@@ -1,0 +1,105 @@
+"""What clients have sent ahead: heads without an end, and what stands behind a request.
+
+Nobody knows yet who has sent it, or what for, so it is counted here and not for a key. A little is
+free on each connection; the rest takes room of which all connections together have so much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+
+from .leftovers import Leftovers
+
+END_OF_HEAD = b"\r\n\r\n"
+# So much of each connection is not counted: as much as most requests have in all.
+FREE_BYTES = 8 * 1024
+# Of all connections together.
+ROOM_BYTES = 64 * 1024 * 1024
+# What is more has to wait in the kernel.
+_LONG_BYTES = 64 * 1024
+
+
+class AheadOfAll:
+    """How much is counted, on all connections of a server."""
+
+    def __init__(self, leftovers: Leftovers, room: int = ROOM_BYTES) -> None:
+        self.room = room
+        self.size = 0
+        self._leftovers = leftovers
+
+    def change(self, by: int) -> None:
+        """Count so much more, or less."""
+        self.size += by
+        if by < 0:
+            self._leftovers.add(-by)
+
+
+class Ahead:
+    """What was sent ahead on one connection.
+
+    head: bytes of a head that has no end yet, or of the one that is being answered. behind: what
+    has come behind the request that is being answered, since when it is there.
+    """
+
+    __slots__ = ("_all", "_counted", "behind", "head", "since")
+
+    def __init__(self, of_all: AheadOfAll) -> None:
+        self._all = of_all
+        self._counted = 0
+        self.head = 0
+        self.behind = b""
+        self.since = 0.0
+
+    def has_head(self, size: int) -> None:
+        """Take note of how much there is of a head."""
+        self.head = size
+        if size > FREE_BYTES or self._counted:
+            self.count()
+
+    def keep(self, data: bytes, now: float) -> None:
+        """Put bytes behind the others."""
+        if not self.behind:
+            self.since = now
+        self.behind += data
+        self.count()
+
+    def take(self) -> bytes:
+        """What is behind, which is no longer kept here."""
+        behind, self.behind = self.behind, b""
+        self.count()
+        return behind
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        self.head, self.behind = 0, b""
+        self.count()
+
+    def count(self) -> None:
+        """Take note of how much there is."""
+        size = self.head + len(self.behind)
+        counted = size - FREE_BYTES if size > FREE_BYTES else 0
+        if counted != self._counted:
+            self._all.change(counted - self._counted)
+            self._counted = counted
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether there is no room for it, since others have it."""
+        return self._counted > 0 and self._all.size > self._all.room
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there is so much that more has to wait in the kernel."""
+        return len(self.behind) > _LONG_BYTES
+
+    def is_late(self, now: float, seconds: float) -> bool:
+        """Whether what is behind is a head that has not come to its end within so many seconds."""
+        return bool(self.behind) and now - self.since > seconds and END_OF_HEAD not in self.behind
+
+
+def has_hung_up(wire: asyncio.Transport) -> bool:
+    """Whether the client has gone, where nobody reads what comes."""
+    poller = select.poll()
+    poller.register(wire.get_extra_info("socket").fileno(), select.POLLRDHUP)
+    return bool(poller.poll(0))

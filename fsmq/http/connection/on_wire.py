@@ -1,0 +1,133 @@
+"""What a connection does with its transport, whoever has it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web import BaseRequest, StreamResponse
+
+from ..problems import problem
+from .ahead import Ahead
+from .leftovers import forget_frames
+from .malformed import error_for
+from .occupants import Occupant
+from .taking import Taking
+
+if TYPE_CHECKING:
+    from .serving import ProblemServer
+
+log = logging.getLogger(__name__)
+
+
+class OnWire(web.RequestHandler):
+    """A connection, but for what is read from it.
+
+    ahead: what was sent ahead on it. has_ended: the client sends no more, and may have hung up.
+    occupant: what has it, as long as that is not aiohttp.
+    """
+
+    __slots__ = (
+        "_is_ending",
+        "_is_full",
+        "_limits",
+        "_now",
+        "_payload",
+        "_server",
+        "_taking",
+        "_wire",
+        "ahead",
+        "has_ended",
+        "occupant",
+    )
+
+    def __init__(
+        self, server: ProblemServer, *, loop: asyncio.AbstractEventLoop, **options: Any
+    ) -> None:
+        super().__init__(server, loop=loop, **options)
+        self._now = loop.time  # to ask which loop runs costs a system call
+        self._server = server
+        self._limits = server.limits
+        self._wire: asyncio.Transport | None = None
+        self._payload = EMPTY_PAYLOAD  # of the request that came last
+        self._is_full = False  # whether so much of a body waits that more has to wait elsewhere
+        self._is_ending = False  # whether the next answer is the last one
+        self._taking = Taking()
+        self.ahead = Ahead(server.ahead)
+        self.has_ended = False
+        self.occupant: Occupant | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has hung up, as far as one can tell."""
+        return self.has_ended or self._wire is None or self._wire.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes to a client that has not hung up."""
+        if self._wire is not None:
+            self.will_write(len(data))
+            self._wire.write(data)
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait for the client to take them."""
+        return 0 if self._wire is None else self._wire.get_write_buffer_size()
+
+    def will_write(self, size: int) -> None:
+        """Take note of a part of an answer: what the client takes of it counts."""
+        self._taking.wrote(size)
+
+    def _keep(self, data: bytes) -> None:
+        """Keep what is for later; a little here, the rest in the kernel."""
+        if self._is_ending:
+            return
+        self.ahead.keep(data, self._now())
+        in_body = self.occupant is None and not self._payload.is_eof()
+        if self.ahead.is_too_much and not in_body:
+            self._is_ending = True
+            self.ahead.forget()
+        if self._is_ending or self.ahead.is_long:
+            self._let_come(False)
+
+    def _let_come(self, more: bool) -> None:
+        """Let more come, or leave it in the kernel."""
+        if self._wire is not None:
+            (self._wire.resume_reading if more else self._wire.pause_reading)()
+
+    def pause_reading(self) -> None:
+        """Read no more of a body until its reader has caught up."""
+        self._is_full = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read more of a body; not at once, as its reader is at work now."""
+        self._is_full = False
+        super().resume_reading(resume_parser=False)
+        if self.ahead.is_long:
+            self._let_come(False)
+        if resume_parser:
+            asyncio.get_running_loop().call_soon(self.data_received, b"")
+
+    def log_exception(self, *args: Any, **more: Any) -> None:
+        """Tell of an error that nobody expects: what is left of a broken body is read once more."""
+        super().log_exception(*args, **more)
+        forget_frames(more.get("exc_info"))
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> StreamResponse:
+        """Answer what never reached a handler, or what a handler could not have foreseen."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun: there is no place for another one")
+        if status >= 500 and not isinstance(exc, ConnectionError):  # which is the client's doing
+            log.error("a request failed outside its handler", exc_info=exc)
+        response = problem(error_for(status, exc, message))
+        response.force_close()
+        return response

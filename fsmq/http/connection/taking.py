@@ -1,0 +1,30 @@
+"""Whether a client takes its answer as quickly as it has to."""
+
+from __future__ import annotations
+
+# So many bytes in each write timeout, or all that there are.
+LEAST_BYTES = 256 * 1024
+
+
+class Taking:
+    """Measures how much of what is written a client takes; looked at now and then."""
+
+    __slots__ = ("_since", "_taken", "_unsent", "_written")
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._taken = 0  # since then
+        self._unsent = 0  # at the last look
+        self._written = 0  # since the last look
+
+    def wrote(self, size: int) -> None:
+        """Take note of bytes that are about to be written."""
+        self._written += size
+
+    def is_too_slow(self, unsent: int, now: float, timeout: float) -> bool:
+        """Whether it has taken too little for too long. unsent: bytes that wait for it now."""
+        self._taken += max(0, self._unsent + self._written - unsent)
+        if not unsent or not self._unsent or self._taken >= LEAST_BYTES:
+            self._since, self._taken = now, 0
+        self._unsent, self._written = unsent, 0
+        return now - self._since > timeout

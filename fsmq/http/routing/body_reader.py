@@ -1,0 +1,119 @@
+"""A body, read as it comes: within its limits, and with turns for others.
+
+What is small to send may be long to read: chunks of one byte, packed streams with nothing in them.
+So the time is looked at, and not the size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from aiohttp import http_exceptions
+from aiohttp.streams import StreamReader
+from aiohttp.web import RequestPayloadError
+
+from fsmq.spool.errors import MessageTooLarge
+
+from ..problems import SlowBody, UnreadableBody
+from .encodings import Decoder
+
+# Parts of a body that are smaller than this are joined: what reads them looks at each.
+_PART_BYTES = 64 * 1024
+# So long it is read before others have their turn.
+_TURN_S = 0.002
+# A body that cannot be packed grows by some bytes in each of its blocks.
+_PACKED_SHARE, _PACKED_MORE = 64, 1024
+_DISCARDED_BYTES = 64 * 1024
+
+
+class BodyReader:
+    """Reads one body.
+
+    is_known: whether its length is. limit: of its bytes when they are unpacked. keep: is told how
+    many of those there are, before there are more; raises what :meth:`read` raises then.
+    """
+
+    def __init__(
+        self, content: StreamReader, is_known: bool, limit: int, keep: Callable[[int], None]
+    ) -> None:
+        self._content = content
+        self._is_known = is_known
+        self._limit = limit
+        self._keep = keep
+        self._parts: list[bytes] = []
+        self._some: list[bytes] = []
+        self._size = 0
+        self._joined = 0  # so many bytes are in parts
+
+    async def read(self, decode: Decoder | None) -> list[bytes]:
+        """All of it, in parts of which none is small but for the last one.
+
+        Raises:
+            MessageTooLarge, UnreadableBody: as early as it is known.
+            And what ``keep`` raises.
+        """
+        # Of a body that says its length, what has come is given as it is. Chunks may be small, and
+        # all that have come are joined.
+        read = self._next_piece if self._is_known and decode is None else self._content.readany
+        packed, until = 0, 0.0
+        while piece := await read():
+            packed += len(piece)
+            if packed > most_packed(self._limit):
+                raise MessageTooLarge(None, self._limit)
+            unpacked: Iterable[bytes] = (piece,) if decode is None else decode.feed(piece)
+            for part in unpacked:
+                self._add(part)
+                now = time.monotonic()
+                until = until or now + _TURN_S
+                if now >= until:
+                    await asyncio.sleep(0)
+                    until = 0.0
+        if decode is not None:
+            decode.finish()
+        if self._some or not self._parts:
+            self._parts.append(b"".join(self._some))
+        return self._parts
+
+    async def _next_piece(self) -> bytes:
+        return (await self._content.readchunk())[0]
+
+    def _add(self, part: bytes) -> None:
+        if not part:
+            return
+        self._size += len(part)
+        if self._size > self._limit:
+            raise MessageTooLarge(None, self._limit)
+        self._keep(self._size)
+        self._some.append(part)
+        if self._size - self._joined >= _PART_BYTES:
+            self._parts.append(b"".join(self._some))
+            self._some, self._joined = [], self._size
+
+
+def most_packed(limit: int) -> int:
+    """The most that a body may have before it is unpacked to so many bytes."""
+    return limit + limit // _PACKED_SHARE + _PACKED_MORE
+
+
+async def discard(content: StreamReader) -> None:
+    """Throw a body away; what is too much is left to the end of the connection."""
+    left = _DISCARDED_BYTES
+    while left > 0 and not content.at_eof():
+        left -= len(await content.readany())
+
+
+@asynccontextmanager
+async def reading(timeout: float) -> AsyncIterator[None]:
+    """Give ``timeout`` seconds for a body, and tell in our words how reading it went wrong."""
+    try:
+        async with asyncio.timeout(timeout):
+            yield
+    except TimeoutError:
+        raise SlowBody(f"the body did not arrive within {timeout:g} seconds") from None
+    except (RequestPayloadError, http_exceptions.HttpProcessingError) as error:
+        raise UnreadableBody(f"the body cannot be read: {error}") from error
+    except ConnectionError as error:
+        raise UnreadableBody("the client hung up before the body's end") from error

@@ -1,0 +1,153 @@
+"""What clients send ahead has an end, and so have clients that take their answers too slowly."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from fsmq.http.connection.ahead import FREE_BYTES
+from fsmq.http.guard.limits import Limits
+from tests.harness.suite import PATIENCE_S, eventually
+from tests.http.helpers import Wire
+from tests.http.inside import Inside
+from tests.http.test_errors import is_problem
+
+KIB = 1024
+MIB = 1024 * KIB
+ROOM = MIB
+# Of the two ways of a request; what is sent ahead is kept in front of both.
+LANE = {"Accept": "*/*"}
+AIOHTTP = {"X-Other": "1"}
+both = pytest.mark.parametrize("headers", [LANE, AIOHTTP], ids=["lane", "aiohttp"])
+
+
+@pytest.fixture
+def inside(root: Path) -> Iterator[Inside]:
+    """A server with little room for what is sent ahead."""
+    limits = Limits(header_timeout=1.0, write_timeout=1.0)
+    with Inside(root, limits=limits, send_buffer=64 * KIB) as server:
+        server.queue("q")
+        server.load("q")
+        ahead = server.server._connections.ahead
+        ahead.room = ROOM
+        yield server
+        eventually(server.holds_nothing)
+        eventually(lambda: ahead.size == 0)
+
+
+def ask_for(wire: Wire, target: str, headers: dict[str, str], number: int = 1) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"GET {target} HTTP/1.1\r\nHost: {wire.host}\r\n{lines}\r\n".encode() * number
+
+
+@both
+def test_what_is_sent_ahead_is_answered_however_much_it_is(
+    inside: Inside, headers: dict[str, str]
+) -> None:
+    number = 5000
+    with Wire(inside.url) as wire:
+        wire.send(ask_for(wire, "/q/messages?wait=0.3", headers))
+        wire.send(ask_for(wire, "/q/messages", headers, number))
+        for _ in range(number + 1):
+            assert wire.answer().status == 204
+        assert wire.ask("GET", "/q").status == 200
+
+
+@both
+def test_bodies_that_are_sent_ahead_come_whole(inside: Inside, headers: dict[str, str]) -> None:
+    with Wire(inside.url) as wire:
+        wire.send(ask_for(wire, "/q/messages?wait=0.3", headers))
+        for size in (10, 300 * KIB, 1, 2 * MIB):
+            wire.request("POST", "/q/messages", headers, b"x" * size)
+            chunked = headers | {"Transfer-Encoding": "chunked"}
+            wire.request("POST", "/q/messages", chunked)
+            wire.send(b"%x\r\n%b\r\n0\r\n\r\n" % (size, b"y" * size))
+        assert wire.answer().status == 204
+        assert [wire.answer().status for _ in range(8)] == [201] * 8
+    sizes = sorted(path.stat().st_size for path in (inside.root / "new").iterdir())
+    assert sizes[:4] == [1, 1, 10, 10]
+
+
+@both
+def test_what_all_send_ahead_has_an_end(inside: Inside, headers: dict[str, str]) -> None:
+    ahead = inside.server._connections.ahead
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(inside.url)) for _ in range(60)]
+        for wire in wires:
+            wire.send(ask_for(wire, "/q/messages?wait=2", headers))
+            wire.send(ask_for(wire, "/q/messages", headers, 2000))
+        eventually(lambda: ahead.size > ROOM / 2)
+        most = 0
+        while inside.server._open.number:
+            most = max(most, ahead.size)
+            time.sleep(0.01)
+        assert most < ROOM + 512 * KIB  # of the last one that came, all that had come
+        assert [wire.answer().status for wire in wires] == [204] * len(wires)
+
+
+def test_heads_without_an_end_have_one_together(inside: Inside) -> None:
+    ahead = inside.server._connections.ahead
+    with ExitStack() as stack:
+        for _ in range(ROOM // (100 * KIB) + 1):
+            wire = stack.enter_context(Wire(inside.url))
+            wire.send(b"GET /q HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 100 * KIB)
+        eventually(lambda: ahead.size > ROOM - 100 * KIB)
+        with Wire(inside.url) as small:
+            assert small.ask("GET", "/q").status == 200
+        with Wire(inside.url) as large:
+            long = f"GET /q HTTP/1.1\r\nHost: {large.host}\r\nX-Long: {'a' * 120 * KIB}\r\n"
+            large.send(long)
+            assert is_problem(large.answer(), 503, "overloaded")
+
+
+def test_heads_of_those_who_wait_are_counted(inside: Inside) -> None:
+    ahead = inside.server._connections.ahead
+    with ExitStack() as stack:
+        number = ROOM // (100 * KIB)
+        wires = [stack.enter_context(Wire(inside.url)) for _ in range(number)]
+        for wire in wires:
+            wire.request("GET", "/q/messages?wait=5", {"X-Long": "a" * 100 * KIB})
+        inside.until_open(number)
+        assert ahead.size > number * (100 * KIB - FREE_BYTES)
+        with Wire(inside.url) as one_more:
+            answer = one_more.ask("GET", "/q/messages?wait=5", {"X-Long": "a" * 120 * KIB})
+        assert is_problem(answer, 503, "overloaded")
+
+
+@both
+def test_who_hangs_up_behind_what_nobody_reads_is_noticed(
+    inside: Inside, headers: dict[str, str]
+) -> None:
+    started = time.monotonic()
+    with Wire(inside.url) as gone:
+        gone.send(ask_for(gone, "/q/messages?wait=20", headers))
+        gone.send(b"POST /q/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+        gone.send(b"x" * 200 * KIB)
+        inside.until_open(1)
+    inside.until_open(0)
+    assert time.monotonic() - started < 15
+
+
+@pytest.mark.parametrize("query", ["", "?count=1"])
+@both
+def test_who_takes_an_answer_too_slowly_is_cut_off(
+    inside: Inside, headers: dict[str, str], query: str
+) -> None:
+    """By its rate: it takes something all the time."""
+    inside.queue("q", ready=[b"x" * 12 * MIB])
+    with Wire(inside.url) as slow:
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * KIB)
+        slow.send(ask_for(slow, f"/q/messages{query}", headers))
+        eventually(lambda: inside.admission.memory > 0)
+        end = time.monotonic() + PATIENCE_S
+        taken = 0
+        while inside.admission.memory and time.monotonic() < end:
+            taken += len(slow.socket.recv(4 * KIB))
+            time.sleep(0.1)
+        assert not inside.admission.memory
+        assert taken < 4 * MIB

@@ -1,0 +1,87 @@
+"""No body outlives its request, however that ends; `tests/soak/memory.py` does it for long."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fsmq.http.guard.limits import Limits
+from tests.harness.suite import eventually
+from tests.http import bad_ends
+from tests.http.bad_ends import Asked, Server
+from tests.http.inside import Inside
+from tests.http.routes import document
+from tests.soak.memory import weighed
+
+KIB = 1024
+# Less is no body.
+LARGE = 16 * KIB
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    """A server in this process, where the collector of cycles does nothing by itself."""
+    root = tmp_path_factory.mktemp("inside") / "mq"
+    limits = Limits(header_timeout=1.0, write_timeout=1.0)
+    dialects = ("emodb", "dynamiq", "sqs")
+    with Inside(root, dialects=dialects, limits=limits, read_timeout=1.0, ui=True) as server:
+        bad_ends.fill(root)
+        server.load("empty")
+        gc.collect()
+        gc.disable()
+        yield server
+        gc.enable()
+
+
+def kept(server: Inside) -> list[int]:
+    """The sizes of bodies that only the collector would free."""
+    eventually(lambda: server.holds_nothing() and not server.server._connections.open)
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        server.call(gc.collect)
+        found = {id(one): one for held in gc.garbage for one in gc.get_referents(held)}
+        return [len(one) for one in found.values() if isinstance(one, bytes) and len(one) >= LARGE]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        server.call(gc.collect)
+
+
+@pytest.mark.parametrize("end", bad_ends.WITH_BODIES, ids=lambda end: str(end.__name__))
+def test_no_body_of_a_request_is_kept(inside: Inside, end: Callable[[Server, Asked], None]) -> None:
+    server = Server(int(inside.url.rpartition(":")[2]))
+    left = {}
+    for asked in bad_ends.with_bodies(document(inside.url)):
+        end(server, asked)
+        if sizes := kept(inside):
+            left[str(asked)] = sizes
+    assert not left
+
+
+@pytest.mark.parametrize("end", bad_ends.OF_ANSWERS, ids=lambda end: str(end.__name__))
+def test_no_body_of_an_answer_is_kept(inside: Inside, end: Callable[[Server, Asked], None]) -> None:
+    server = Server(int(inside.url.rpartition(":")[2]))
+    left = {}
+    for asked in bad_ends.WITH_ANSWERS:
+        end(server, asked)
+        if sizes := kept(inside):
+            left[str(asked)] = sizes
+    assert not left
+
+
+@pytest.mark.parametrize("guarded", [False, True], ids=["open", "with keys and TLS"])
+def test_a_real_mq_is_as_light_as_before(tmp_path: Path, guarded: bool) -> None:
+    """A small part of `tests/soak/memory.py`."""
+    send = Asked("POST", "/q/messages", {"Content-Type": "application/octet-stream"})
+    ends = [
+        (bad_ends.hang_up, send),
+        (bad_ends.hang_up_in_a_chunk, send),
+        (bad_ends.hang_up_behind_one_that_waits, send),
+        *((end, asked) for end in bad_ends.OF_ANSWERS[:2] for asked in bad_ends.WITH_ANSWERS[:2]),
+    ]
+    with weighed(tmp_path, with_keys=guarded, with_tls=guarded) as one:
+        left = {f"{end.__name__}: {asked}": one.after(20, end, asked) for end, asked in ends}
+    assert not {name: found for name, found in left.items() if found}
