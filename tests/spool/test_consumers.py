@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -194,6 +195,24 @@ def test_one_name_is_for_one_program(spool: Spool, jobs: Queue) -> None:
     assert overview(spool.context)["spark"] == (False, 1, 2)
     with pytest.raises(InvalidValue, match=r"consumer: '\.\./x'"):
         Consumer(spool, "../x")
+
+
+def test_who_looks_for_a_moment_keeps_no_program_from_a_name(spool: Spool, jobs: Queue) -> None:
+    Consumer(spool, "spark").close()
+    looking = threading.Event()
+
+    def look_all_the_time() -> None:
+        while not looking.is_set():
+            overview(spool.context)
+
+    thread = threading.Thread(target=look_all_the_time)
+    thread.start()
+    try:
+        for _ in range(50):
+            Consumer(spool, "spark").close()
+    finally:
+        looking.set()
+        thread.join()
 
 
 def test_a_name_is_free_when_its_program_has_forked_and_closes_it(spool: Spool) -> None:

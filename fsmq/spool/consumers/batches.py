@@ -25,6 +25,8 @@ from ..verbs import removal
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
 
 _RETRY_S = 0.05
+# Others lock it for a moment: to see whether it is in use, or to finish its commits.
+_LEAST_PATIENCE_S = 1.0
 
 
 class Overview(NamedTuple):
@@ -147,6 +149,8 @@ def _names(tree: Tree) -> list[str]:
 def take_lock(tree: Tree, name: str, patience: float = 0.0) -> Lock:
     """Lock a consumer, creating it if needed; wait up to ``patience`` seconds for its holder.
 
+    At least a moment, since whoever has it may only look.
+
     Raises:
         ConsumerInUse, OSError
     """
@@ -155,7 +159,7 @@ def take_lock(tree: Tree, name: str, patience: float = 0.0) -> Lock:
         tree.make_folder(CONSUMERS, name)
         return _try_lock(tree, name)
 
-    held = patiently(attempt, patience, _RETRY_S)
+    held = patiently(attempt, max(patience, _LEAST_PATIENCE_S), _RETRY_S)
     if held is None:
         raise ConsumerInUse(name)
     return held
