@@ -160,6 +160,23 @@ def test_an_own_id_that_is_taken_is_no_fault_of_others(inside: Inside) -> None:
     assert len(inside.tree()) == 8
 
 
+def test_an_own_id_that_stands_is_no_fault_of_others(inside: Inside) -> None:
+    """That it stands is told behind a sync: all others of the group are stored all the same."""
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(inside.url)) for _ in range(6)]
+        assert wires[0].ask("POST", "/q/messages?id=own", body=b"x").status == 201
+        with inside.held_sync() as gate:
+            wires[0].send(batch("q", [{"body": "first"}, {"body": "x"}]))
+            inside.until_open(1)  # the others wait for its sync, and are one group then
+            for number, wire in enumerate(wires[1:]):
+                own = {"id": "own"} if number % 2 else {}
+                wire.send(batch("q", [{"body": str(number)}, {"body": "x", **own}]))
+            gate.set()
+            statuses = [wire.answer().status for wire in wires]
+    assert statuses == [201, 201, 409, 201, 409, 201]
+    assert len(inside.tree()) == 9
+
+
 @pytest.mark.parametrize("given", BAD, ids=lambda one: repr(one)[:40])
 def test_every_batch(pair: Pair, given: Any) -> None:
     queue = pair.queue()

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp.web import Response
 
 from fsmq.spool.context import Pending
-from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.errors import DuplicateMessage, FsmqError, Unavailable
 
 from ..service.service import Service
 from .groups import hand_over
@@ -40,7 +40,13 @@ class GroupVerbs:
             else:
                 hand_over(requests)  # whose fault it is, each of them finds out alone
             return
-        self._go_on(requests, pending, done)
+        self._service.then(pending, done, partial(self._not_stored, requests))
+
+    def _not_stored(self, requests: list[Request], error: FsmqError) -> None:
+        if isinstance(error, DuplicateMessage):
+            hand_over(requests)  # the same: nothing was stored
+        else:
+            self.fail(requests, error)
 
     def remove(self, requests: list[Request], begin: _Begin, done: _Done) -> None:
         """Remove the messages of requests."""
