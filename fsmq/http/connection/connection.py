@@ -137,7 +137,7 @@ class Connection(OnWire):
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio asks for it
         """Whether the connection stays, for answers to a client that sends no more."""
-        is_busy = self.occupant is not None or self._unanswered > 0
+        is_busy = self.occupant is not None or self._unanswered > 0 or bool(self.ahead.behind)
         self.has_ended = is_busy and not self._needs_client
         return self.has_ended
 
@@ -152,7 +152,7 @@ class Connection(OnWire):
             return True  # TLS ends both ways at once
         if self.occupant is not None:
             return not self.occupant.outlives_sending()
-        return self.on_hang_up is not None or not self._payload.is_eof()
+        return self.on_hang_up is not None or self._lacks_bytes
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, for whoever has the connection."""
@@ -216,6 +216,13 @@ class Connection(OnWire):
         self._read(self.ahead.take() + data if self.ahead.behind else data)
         if was_long and not (self.ahead.is_long or self._is_full):
             self._let_come(True)
+        if self.has_ended and self._lacks_bytes:
+            self.force_close()  # the rest of this body never comes
+
+    @property
+    def _lacks_bytes(self) -> bool:
+        """Whether a body has not come whole: what is kept for its reader has come."""
+        return not (self._payload.is_eof() or self.ahead.behind or self._is_full)
 
     def _read(self, data: bytes) -> None:
         at, until = 0, 0.0

@@ -22,6 +22,7 @@ _SEC_FETCH_SITE = "Sec-Fetch-Site"
 _OWN_SITE = ("same-origin", "none")
 _PORT = re.compile(r":[0-9]{0,5}\Z")
 _MAX_KNOWN = 1000
+_MAX_NAME = 255  # characters: no name of a host has more
 
 
 class Origins:
@@ -68,7 +69,7 @@ class Origins:
             raise UnknownHost(
                 f"unknown host name {name[:200]!r}: add it to --host-names, or use keys"
             )
-        if len(self._known) < _MAX_KNOWN:
+        if len(self._known) < _MAX_KNOWN and len(host) <= _MAX_NAME:
             self._known.add(host)
 
 

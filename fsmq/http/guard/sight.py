@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from fsmq.spool.errors import OtherWriter, Unavailable
+from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.layout.message import SENT_TO, Message
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.life import LifeStep
@@ -22,7 +22,7 @@ from .access import Identity
 
 T = TypeVar("T")
 # What only a person can put right is not tried again at once.
-_OTHER_WRITER_S = 60
+_BY_HAND_S = 60
 
 
 def ruled_by(state: ScheduleState) -> str:
@@ -90,13 +90,11 @@ def require_all(identity: Identity) -> None:
         identity.refuse("send, receive, look or admin on '*'")
 
 
-def seen_error(
-    identity: Identity, subscribers: Iterable[str], error: Unavailable | OtherWriter
-) -> Unavailable | OtherWriter:
-    """Why subscribers of a topic do not take a message: no name of one that is not known."""
+def seen_error(identity: Identity, subscribers: Iterable[str], error: FsmqError) -> FsmqError:
+    """Why subscribers of a topic do not take a message: nothing of one that is not known."""
     if all(map(identity.may_see, subscribers)):
         return error
-    wait = error.retry_after if isinstance(error, Unavailable) else _OTHER_WRITER_S
+    wait = error.retry_after if isinstance(error, Unavailable) else _BY_HAND_S
     return Unavailable("a subscriber of the topic takes nothing now, so none gets it", wait)
 
 

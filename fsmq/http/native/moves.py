@@ -5,6 +5,8 @@ Part of the native dialect.
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
@@ -256,9 +258,9 @@ class Moves(Handlers):
     async def list_all(self, call: Call) -> StreamResponse:
         identity = call.sender
         count = call.read()[LISTED]
-        found = await self._service.in_thread(self._spool.moves, count)
-        seen = [move_as_json(move) for move in found if may_see_move(identity, move)]
-        return json_answer(200, {"moves": seen})
+        wanted = partial(may_see_move, identity)
+        found = await self._service.in_thread(self._spool.moves, count, wanted)
+        return json_answer(200, {"moves": list(map(move_as_json, found))})
 
     SHOW = Operation(
         id="show_move",

@@ -9,12 +9,18 @@ from functools import partial
 from typing import TypeVar
 
 from fsmq.spool.context import Pending, join
-from fsmq.spool.errors import OtherWriter, Unavailable, as_unavailable
+from fsmq.spool.errors import (
+    InvalidValue,
+    MessageTooLarge,
+    OtherWriter,
+    Unavailable,
+    as_unavailable,
+)
 from fsmq.spool.index import listings
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
-from fsmq.spool.layout.topics import Subscription, log_of
+from fsmq.spool.layout.topics import Subscription, log_of, work_of
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.publish import Copy, copies_of
@@ -164,7 +170,7 @@ class Service(Runner):
 
     async def _published(self, topic: str, message: NewMessage) -> dict[str, str]:
         to = self.spool.context.topics.known(topic, FEW)
-        light = to is not None and len(to) * len(message.body) <= LARGE_BYTES
+        light = to is not None and work_of(to, len(message.body)) <= LARGE_BYTES
         try:
             if light:
                 pending = self._publish(topic, message, to)
@@ -183,7 +189,7 @@ class Service(Runner):
         """Let a sender know of no subscriber by an error that it may not know of otherwise."""
         try:
             yield
-        except (Unavailable, OtherWriter) as error:
+        except (Unavailable, OtherWriter, MessageTooLarge, InvalidValue) as error:
             to = await self.listing(self.spool.context.topics.subscribed, topic)
             names = {name for one in to for name in (one.subscriber, one.target) if name}
             seen = seen_error(identity, names, error)

@@ -82,7 +82,8 @@ class MoveTasks(Actions):
         source = queue_of_arn(arn, "SourceArn")
         ask.require("receive", source)
         self._check_there(source, "SourceArn")
-        found = [move for move in await self._tasks(source) if move.ref == ref]
+        tasks = [move for move in await self._tasks(source) if may_see_move(ask.identity, move)]
+        found = [move for move in tasks if move.ref == ref]
         if not found or found[0].status != "in_progress":
             raise SqsError("ResourceNotFoundException", "Task does not exist.")
         stopped = await self._service.listing(self._spool.stop_move, ref)
@@ -96,8 +97,11 @@ class MoveTasks(Actions):
 
     async def _tasks(self, source: str) -> list[Move]:
         """The redrives of a queue, the newest first."""
-        moves = await self._service.listing(self._spool.moves, MAX_LISTED)
-        return [move for move in moves if move.redrive and move.source == source]
+
+        def wanted(move: Move) -> bool:
+            return move.redrive and move.source == source
+
+        return await self._service.listing(self._spool.moves, MAX_LISTED, wanted)
 
     def _own(self, source: str, moves: list[Move]) -> list[Move]:
         """Those that are not of a queue of the same name that was deleted."""

@@ -60,6 +60,11 @@ class Delivery(Filter):
         said = {"filter": policy, "scope": self.scope, "raw": self.raw, "kept": self.kept}
         return json.dumps({_MEMBER: said}).encode() + b"\n"
 
+    @property
+    def looks_into_bodies(self) -> bool:
+        """Whether it says by their bodies which messages it takes."""
+        return self.sns is not None and self.sns.scope != SCOPES[0]
+
     def matches(self, attributes: Mapping[str, str], body: bytes = b"") -> bool:
         return self.takes({name: candidates_of(text) for name, text in attributes.items()}, body)
 

@@ -10,7 +10,7 @@ the body, is as good as members within members.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from ipaddress import ip_address, ip_network
 from typing import Any, Literal, TypeAlias, get_args
@@ -57,9 +57,11 @@ class Policy:
         self.text = text
         self.scope: Scope = scope
         try:
-            self._test = _Compiler(scope, is_new).compiled(policy)
+            compiler = _Compiler(scope, is_new)
+            self._test = compiler.compiled(policy)
         except RecursionError:
             raise bad(_TOO_COMPLEX) from None
+        self._ways = _ways(compiler.paths)
 
     def matches(self, attributes: Mapping[str, Candidates], body: bytes) -> bool:
         """Whether a message passes."""
@@ -71,7 +73,8 @@ class Policy:
             return False
         if not isinstance(document, dict):
             return False
-        return self._test(lambda path: _found(document, path))
+        found = _found(document, self._ways)
+        return self._test(lambda path: found.get(path, ()))
 
 
 def candidates_of(text: str) -> Candidates:
@@ -86,7 +89,14 @@ def listed(text: str) -> Candidates:
         found = _parsed(text)
     except (ValueError, RecursionError):
         return ()
-    return _found(found, "", at=1)
+    values, left = list[Candidate](), [found]
+    while left:
+        one = left.pop()
+        if isinstance(one, list):
+            left += reversed(one)
+        elif not isinstance(one, dict):
+            values.append(_compared(one))
+    return values
 
 
 def as_number(text: str) -> Decimal | None:
@@ -129,28 +139,42 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _found(node: Any, path: str, at: int = 0) -> Candidates:
-    """The values at a path, through all lists on the way; ``at``: where its rest begins."""
-    found: list[Candidate] = []
-    left = [(node, at)]
+def _found(node: Any, ways: frozenset[str]) -> dict[str, list[Candidate]]:
+    """The values of a body by their paths, through all lists on the way, in one walk.
+
+    ways: the paths that are looked for, and what they begin with in front of each dot.
+    """
+    found: dict[str, list[Candidate]] = {}
+    left: list[tuple[Any, str | None]] = [(node, None)]
     while left:
-        node, at = left.pop()
+        node, path = left.pop()
         if isinstance(node, list):
-            left += [(one, at) for one in reversed(node)]
+            left += [(one, path) for one in reversed(node)]
         elif isinstance(node, dict):
-            for name, below in node.items():
-                end = at + len(name)
-                if path.startswith(name, at) and path[end : end + 1] in ("", "."):
-                    left.append((below, end + 1))
-        elif at > len(path):
-            found.append(_rounded(node) if isinstance(node, Decimal) else node)
+            before = "" if path is None else f"{path}."
+            left += [(node[name], before + name) for name in node if before + name in ways]
+        elif path is not None:
+            found.setdefault(path, []).append(_compared(node))
     return found
 
 
+def _ways(paths: Iterable[str]) -> frozenset[str]:
+    """Paths, and what they begin with in front of each dot."""
+    return frozenset(
+        path[:at] for path in paths for at, sign in enumerate(f"{path}.") if sign == "."
+    )
+
+
+def _compared(value: Any) -> Candidate:
+    """A value as it is compared."""
+    return _rounded(value) if isinstance(value, Decimal) else value
+
+
 class _Compiler:
-    """Makes a test of a policy, and counts what has limits."""
+    """Makes a test of a policy, and counts what has limits. paths: those that it looks at."""
 
     def __init__(self, scope: Scope, is_new: bool) -> None:
+        self.paths: set[str] = set()
         self._nests = scope == "MessageBody"
         self._is_new = is_new
 
@@ -199,6 +223,7 @@ class _Compiler:
             for one in listed:
                 check(one)
         conditions = [_condition(one) for one in listed]
+        self.paths.add(path)
 
         def test(look: _Look) -> bool:
             candidates = look(path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -35,6 +35,10 @@ _LOG_SUBSCRIBER = f"{LOGS}/"
 # No queue's name begins like this, either.
 ABOUT = "_about.json"
 MAX_ABOUT_BYTES = 64 * 1024
+# To parse a body takes as long as to copy so many bodies.
+_WORK_OF_LOOK = 32
+# To make a copy takes as long as to copy so many bytes.
+_WORK_OF_COPY = 4096
 
 
 def log_of(subscriber: str) -> str | None:
@@ -71,6 +75,16 @@ class Subscription(NamedTuple):
     subscriber: str
     filter: Filter | None
     target: str | None
+
+
+def work_of(subscriptions: Sequence[Subscription], size: int, messages: int = 1) -> int:
+    """How long it takes to find out who takes some messages, and to copy them: as long as to copy
+    so many bytes. size: of their bodies."""
+    looks = sum(
+        isinstance(one.filter, Delivery) and one.filter.looks_into_bodies for one in subscriptions
+    )
+    copies = len(subscriptions) * (size + messages * _WORK_OF_COPY)
+    return copies + looks * _WORK_OF_LOOK * size
 
 
 @dataclass(slots=True)
@@ -201,14 +215,15 @@ class Topics:
                 result.append(Subscription(subscriber_of(log), filter, subscriber_of(log)))
         return result
 
-    def takes(self, topic: str, passes: Callable[[Filter | None], bool], subscriber: str) -> bool:
-        """Whether a subscription stands now, and its filter lets something pass. OSError."""
-        path = self.entry(topic, subscriber)
+    def takes(self, topic: str, passes: Callable[[Filter | None], bool], one: Subscription) -> bool:
+        """Whether a subscription stands now, and lets something pass, as it did. OSError."""
+        path = self.entry(topic, one.subscriber)
         found = self._tree.look(path)
         if found is None or not stat.S_ISREG(found.st_mode):
             return False
         listing = self._known.get(topic) or _Listing((0, 0), 0.0, [], [])
-        return passes(self._filter(listing, topic, path.rpartition("/")[2], found))
+        now = self._filter(listing, topic, path.rpartition("/")[2], found)
+        return now is one.filter or passes(now)
 
     def _for_dead_letters(self, delivery: Delivery) -> str | None:
         queue = delivery.dead_letter_queue

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..context import Context
@@ -202,21 +203,33 @@ def _find(tree: Tree, ref: str) -> Move | None:
     return next((move for move in looks if move is not None), None)
 
 
-def latest(context: Context, count: int) -> list[Move]:
+def latest(
+    context: Context, count: int, wanted: Callable[[Move], bool] = lambda move: True
+) -> list[Move]:
     """All moves in progress, and of the others the last ones, ``count`` in all or more; the newest
-    first. Those of another user are left out. Raises InvalidValue, Unavailable."""
+    first.
+
+    wanted: whether a move counts. Those of another user are left out. Raises InvalidValue,
+    Unavailable.
+    """
     check_number("count", count, 1, MAX_LISTED)
     with as_unavailable("cannot list the moves"):
         names = context.tree.names(context.tree.folder(MOVES))
         going = {name.removesuffix(OPEN) for name in names if name.endswith(OPEN)}
         ended = {name.removesuffix(DONE) for name in names if name.endswith(DONE)} - going
         going, ended = (set(filter(_ref.fullmatch, refs)) for refs in (going, ended))
-        refs = going | set(sorted(ended, reverse=True)[: max(0, count - len(going))])
-        found = []
-        for ref in sorted(refs, reverse=True):
-            with suppress(PermissionError):
-                found.append(_find(context.tree, ref))
-    return [move for move in found if move is not None]
+        found = list(_wanted(context.tree, going, wanted))
+        found += islice(_wanted(context.tree, ended, wanted), max(0, count - len(found)))
+    return sorted(found, key=lambda move: move.ref, reverse=True)
+
+
+def _wanted(tree: Tree, refs: Iterable[str], wanted: Callable[[Move], bool]) -> Iterator[Move]:
+    """Those of some moves that are wanted, the newest first."""
+    for ref in sorted(refs, reverse=True):
+        with suppress(PermissionError):
+            move = _find(tree, ref)
+            if move is not None and wanted(move):
+                yield move
 
 
 class Holder(NamedTuple):

@@ -49,7 +49,7 @@ def copies_of(
         return filter is None or filter.matches(message.attributes, message.body)
 
     return [
-        Copy(one.target, message, partial(topics.takes, topic, passes, one.subscriber))
+        Copy(one.target, message, partial(topics.takes, topic, passes, one))
         for one in subscriptions
         if one.target is not None and passes(one.filter)
     ]

@@ -18,7 +18,7 @@ from fsmq.spool.layout.deliveries import Delivery
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.policies import Candidates, as_number, listed
-from fsmq.spool.layout.topics import Subscription, log_of
+from fsmq.spool.layout.topics import Subscription, log_of, work_of
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.verbs.publish import Copy
 
@@ -120,7 +120,7 @@ class Publishing(OfTopics):
                 to = await self._service.listing(topics.subscribed, topic.name)
         except NoSuchTopic:
             raise no_such_topic() from None
-        size = len(to) * sum(len(one.body) for one in publications)
+        size = work_of(to, sum(len(one.body) for one in publications), len(publications))
         copies = await self._service.beside(size, self._copies, ask, topic, publications, to)
         await self._service.publish_copies(ask.identity, topic.name, copies)
 
@@ -143,7 +143,7 @@ class Publishing(OfTopics):
         for one in to:
             if one.target is None or not passes(one.filter):
                 continue
-            still = partial(topics.takes, topic.name, passes, one.subscriber)
+            still = partial(topics.takes, topic.name, passes, one)
             if log_of(one.target) is not None:
                 yield Copy(one.target, plain, still)
                 continue

@@ -1,0 +1,69 @@
+"""What a key learns of queues that are hidden from it, by counts and by errors: nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.suite import Suite, eventually
+from tests.http.helpers import Answer, Wire
+from tests.http.keyfile import add_key, bearer
+
+ADMIN, OURS = bearer("the-key-of-an-administrator"), bearer("the-key-of-one-tenant-a")
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    folder = tmp_path_factory.mktemp("hidden")
+    file = folder / "keys.toml"
+    everything = [f"--{right}={of}" for right in ("send", "admin") for of in ("*", "topics/*")]
+    add_key(file, "all", *everything, "--receive=*", existing="the-key-of-an-administrator")
+    own = ("--send=a-*", "--receive=a-*", "--send=topics/news")
+    add_key(file, "a", *own, existing="the-key-of-one-tenant-a")
+    with Suite(folder / "mq", mq_options=[f"--keys={file}", "--sync=none"]) as suite:
+        yield suite
+
+
+def ask(suite: Suite, key: dict[str, str], method: str, path: str, body: object = b"") -> Answer:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with Wire(suite.url) as wire:
+        return wire.ask(method, path, key, data)
+
+
+def moved(suite: Suite, source: str, target: str) -> None:
+    answer = ask(suite, ADMIN, "POST", f"/{source}/move?to={target}")
+    [ref] = re.findall(r"[0-9a-f-]{36}", answer.body.decode())[:1]
+    eventually(lambda: ask(suite, ADMIN, "GET", f"/_moves/{ref}").json["status"] == "complete")
+
+
+def test_moves_of_others_are_not_counted(suite: Suite) -> None:
+    for name in ("a-from", "a-to", "b-from", "b-to"):
+        assert ask(suite, ADMIN, "PUT", f"/{name}").status == 201
+    moved(suite, "a-from", "a-to")
+    before = ask(suite, OURS, "GET", "/_moves?count=1").json["moves"]
+    assert [move["source"] for move in before] == ["a-from"]
+    moved(suite, "b-from", "b-to")
+    assert ask(suite, OURS, "GET", "/_moves?count=1").json["moves"] == before
+
+
+@pytest.mark.parametrize("kind", ["small", "fifo"])
+def test_why_a_hidden_subscriber_takes_nothing_is_not_told(suite: Suite, kind: str) -> None:
+    hidden = f"b-{kind}"
+    fifo = {"fifo": True} if kind == "fifo" else {}
+    assert ask(suite, ADMIN, "PUT", f"/{hidden}", fifo).status == 201
+    limit = {"max_message_bytes": 77}
+    assert ask(suite, ADMIN, "PATCH", f"/{hidden}", limit if kind == "small" else {}).status == 200
+    assert ask(suite, ADMIN, "PUT", "/_topics/news").status in (200, 201)
+    assert ask(suite, ADMIN, "PUT", f"/_topics/news/queues/{hidden}").status in (200, 201)
+    try:
+        told = ask(suite, OURS, "POST", "/_topics/news/messages", b"x" * 100)
+        assert told.status == 503, told
+        assert hidden not in told.body.decode()
+        assert "77" not in told.body.decode()
+        assert "fifo" not in told.body.decode()
+    finally:
+        ask(suite, ADMIN, "DELETE", f"/_topics/news/queues/{hidden}")
