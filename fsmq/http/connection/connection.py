@@ -16,7 +16,7 @@ from fsmq.spool.errors import FsmqError
 from ..problems import HttpError, Overloaded, SlowHead
 from .ahead import has_hung_up
 from .lingering import Lingering, skip
-from .malformed import is_alone, last_words, no_room, too_long
+from .malformed import last_words, no_room, too_long
 from .on_wire import OnWire
 from .parts import Parts
 from .render import sign
@@ -217,10 +217,16 @@ class Connection(OnWire):
         if was_long and not (self.ahead.is_long or self._is_full):
             self._let_come(True)
 
+    def _read_on(self) -> None:
+        """Let aiohttp read what it has kept of the last part, and then what is behind that."""
+        if self.occupant is None and not self._force_close:
+            self._feed(b"")
+            self.read(b"")
+
     def _read(self, data: bytes) -> None:
         at, until = 0, 0.0
         while not (self._force_close or self._is_occupied):
-            end = self._parts.end_of_next(data, at)
+            end = self._parts.end_of_next(data, at, in_body=not self._payload.is_eof())
             self._feed(data[at:end])
             at = end
             if at == len(data):
@@ -228,7 +234,7 @@ class Connection(OnWire):
             now = self._now()
             until = until or now + _TURN_S
             if now >= until:
-                asyncio.get_running_loop().call_soon(self.data_received, b"")
+                asyncio.get_running_loop().call_soon(self._read_on)
                 break
         if at < len(data) and not self._force_close:
             self._keep(data[at:])
@@ -236,16 +242,16 @@ class Connection(OnWire):
     def _feed(self, data: bytes) -> None:
         """Let aiohttp read; a body that turns out to be broken ends the request that reads it."""
         self._has_read = True
-        before, is_begun = len(self._messages), bool(self._head_bytes)
+        before = len(self._messages)
         body = self._payload
         in_body, size = not body.is_eof(), body.total_bytes
         super().data_received(data)
         came = len(self._messages) - before
         if not came:
-            if not in_body:
-                self._count_head(len(data))
-            else:
+            if in_body:
                 self._note_body(body, len(data), body.total_bytes - size)
+            elif data:
+                self._count_head(len(data))
             return
         self._unanswered += came
         self.ahead.has_head(self._head_bytes + len(data))
@@ -255,9 +261,6 @@ class Connection(OnWire):
         # whether it has begun to answer it or not.
         if isinstance(newest, RawRequestMessage):
             self._parts.note_head(newest, self._payload)
-            # aiohttp throws away what comes in one piece with the end of such a request. Else the
-            # connection is kept: some clients ask for another protocol each time.
-            self._is_last = newest.upgrade and (is_begun or came > 1 or not is_alone(newest, data))
         else:
             self._is_last = True
             if not body.is_eof():
@@ -269,6 +272,20 @@ class Connection(OnWire):
         if self._parts.barren > limit and not body.is_eof():
             self._is_ending = True
             body.set_exception(RequestPayloadError(f"more than {limit} bytes of it say nothing"))
+
+    def pause_reading(self) -> None:
+        """Read no more of a body until its reader has caught up."""
+        self._is_full = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read more of a body; not at once, as its reader is at work now."""
+        self._is_full = False
+        super().resume_reading(resume_parser=False)
+        if self.ahead.is_long:
+            self._let_come(False)
+        if resume_parser:
+            asyncio.get_running_loop().call_soon(self._read_on)
 
     def look_after(self, now: float) -> None:
         """End it if the client takes too long: for a head, for an answer, or between the two."""

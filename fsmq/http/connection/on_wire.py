@@ -97,20 +97,6 @@ class OnWire(web.RequestHandler):
         if self._wire is not None:
             (self._wire.resume_reading if more else self._wire.pause_reading)()
 
-    def pause_reading(self) -> None:
-        """Read no more of a body until its reader has caught up."""
-        self._is_full = True
-        super().pause_reading()
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Read more of a body; not at once, as its reader is at work now."""
-        self._is_full = False
-        super().resume_reading(resume_parser=False)
-        if self.ahead.is_long:
-            self._let_come(False)
-        if resume_parser:
-            asyncio.get_running_loop().call_soon(self.data_received, b"")
-
     def log_exception(self, *args: Any, **more: Any) -> None:
         """Tell of an error that nobody expects: what is left of a broken body is read once more."""
         super().log_exception(*args, **more)
