@@ -22,8 +22,8 @@ T = TypeVar("T")
 Schema: TypeAlias = "Mapping[str, Any] | Component"
 JSON = "application/json"
 ANY_BYTES = "application/octet-stream"
-# More than any operation has, attributes of messages included.
-_MOST_PARAMETERS = 1000
+# Of a query: it is looked at before it is known who asks, and no client sends more.
+MOST_PARAMETERS = 1000
 # Less than float() takes: no nan, no infinity, no digits but 0 to 9.
 _seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
 
@@ -206,8 +206,8 @@ class OperationWithMany(Operation):
 
 def _check_few(raw_query: str) -> None:
     """Make sure that parameters are few enough to be looked at. Raises InvalidValue."""
-    if raw_query.count("&") >= _MOST_PARAMETERS:
-        raise InvalidValue("query", f"has more than {_MOST_PARAMETERS} parameters")
+    if raw_query.count("&") >= MOST_PARAMETERS:
+        raise InvalidValue("query", f"has more than {MOST_PARAMETERS} parameters")
 
 
 # What a request asks for whose route is not known.

@@ -87,7 +87,9 @@ def test_what_all_send_ahead_has_an_end(inside: Inside, headers: dict[str, str])
             most = max(most, ahead.size)
             time.sleep(0.01)
         assert most < ROOM + 512 * KIB  # of the last one that came, all that had come
-        assert [wire.answer().status for wire in wires] == [204] * len(wires)
+        answers = [wire.answer() for wire in wires]
+    assert [answer.status for answer in answers] == [204] * len(wires)
+    assert "close" in [answer.headers["Connection"] for answer in answers]
 
 
 def test_heads_without_an_end_have_one_together(inside: Inside) -> None:

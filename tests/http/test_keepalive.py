@@ -140,7 +140,7 @@ BEHIND = b"".join(request(f"GET /nothing-{n}/messages/m") for n in range(3))
 
 @pytest.mark.parametrize("upgrade", UPGRADES, ids=lambda lines: str(lines[1]))
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
-@pytest.mark.parametrize("body", [b"", b"x", b"x" * 300_000], ids=len)
+@pytest.mark.parametrize("body", [b"", b"x", b"x" * 140_000, b"x" * 300_000], ids=len)
 def test_what_comes_behind_an_upgrade_is_answered_in_turn_or_not_at_all(
     suite: Suite, queue: str, upgrade: list[str], chunked: bool, body: bytes
 ) -> None:
@@ -157,6 +157,8 @@ def test_what_comes_behind_an_upgrade_is_answered_in_turn_or_not_at_all(
         [whole + BEHIND],
         [head, content + BEHIND],
         [whole[:-3], whole[-3:] + BEHIND],
+        [whole[:-2], whole[-2:] + BEHIND],
+        [whole[:-1], whole[-1:] + BEHIND],
         [whole[:20], whole[20:] + BEHIND],
         [request(f"GET /{queue}") + whole + BEHIND],
         [whole + BEHIND[:20], BEHIND[20:]],
@@ -191,6 +193,22 @@ def test_a_connection_is_kept_behind_an_upgrade(
                     eventually(wire.is_read)
                 assert wire.answer().status == 201
         assert wire.ask("GET", "/_health/live").status == 200
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES, ids=lambda lines: str(lines[1]))
+def test_an_upgrade_whose_body_nobody_wants_leaves_nobody_waiting(
+    suite: Suite, queue: str, upgrade: list[str]
+) -> None:
+    """What was sent behind it is answered, or the connection ends."""
+    with Wire(suite.url) as wire:
+        wire.send(request(f"POST /{queue}/none", *upgrade, "Content-Length: 5"))
+        told = wire.answer()
+        assert told.status == 404
+        wire.send(b"abcde")
+        if told.headers["Connection"] == "close":
+            assert wire.rest() == b""
+        else:
+            assert wire.ask("GET", f"/{queue}").status == 200
 
 
 def test_http_1_0_with_chunks_ends_the_connection(suite: Suite, queue: str) -> None:

@@ -13,10 +13,10 @@ from aiohttp.web import BaseRequest, RequestPayloadError, StreamResponse
 
 from fsmq.spool.errors import FsmqError
 
-from ..problems import HttpError, Overloaded, SlowHead
+from ..problems import Overloaded, SlowHead
 from .ahead import has_hung_up
 from .lingering import Lingering, skip
-from .malformed import is_alone, last_words, no_room, too_long
+from .malformed import last_words, no_room, too_long
 from .on_wire import OnWire
 from .parts import Parts
 from .render import sign
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 # What is not public in aiohttp and yet used here, by what it is used for; nothing else of that kind
 # is used in fsmq. A test tells when a later aiohttp lacks one of these.
 BORROWED: Mapping[str, str] = {
-    "_current_request": "to end a request whose body turns out to be broken",
     "_force_close": "to take in nothing more on a connection that is to end",
     "_messages": "to see whether a request has come, and whether its head or body is broken",
     "_next_keepalive_close_time": "to keep a connection whose requests the lane answers",
@@ -52,7 +51,6 @@ class Connection(OnWire):
         "_has_read",
         "_head_bytes",
         "_head_since",
-        "_is_last",
         "_parts",
         "_unanswered",
         "beginning",
@@ -72,7 +70,6 @@ class Connection(OnWire):
         self._head_since = 0.0
         self._parts = Parts()
         self._unanswered = 0  # requests that aiohttp has read
-        self._is_last = False  # whether what stands behind this request is not read
 
     @property
     def is_idle(self) -> bool:
@@ -137,8 +134,10 @@ class Connection(OnWire):
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio asks for it
         """Whether the connection stays, for answers to a client that sends no more."""
-        is_busy = self.occupant is not None or self._unanswered > 0 or bool(self.ahead.behind)
-        self.has_ended = is_busy and not self._needs_client
+        wire = self._wire
+        if wire is None or wire.get_extra_info("sslcontext") is not None:
+            return False  # TLS ends both ways at once
+        self.has_ended = self._outlives_sending
         return self.has_ended
 
     @property
@@ -147,12 +146,17 @@ class Connection(OnWire):
 
         It may as well have hung up: nobody can tell. What waits takes it for that.
         """
-        wire = self._wire
-        if wire is None or wire.get_extra_info("sslcontext") is not None:
-            return True  # TLS ends both ways at once
         if self.occupant is not None:
             return not self.occupant.outlives_sending()
-        return self.on_hang_up is not None or self._lacks_bytes
+        return self.on_hang_up is not None
+
+    @property
+    def _outlives_sending(self) -> bool:
+        """Whether there is something to be answered, of a client that sends no more."""
+        if self._needs_client:
+            return False
+        is_whole = self._unanswered > 0 and self._payload.is_eof()
+        return is_whole or self.occupant is not None or bool(self.ahead.behind)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, for whoever has the connection."""
@@ -179,55 +183,57 @@ class Connection(OnWire):
     @property
     def is_last_answer(self) -> bool:
         """Whether no answer follows the next one, since of what is behind it none can be made."""
-        return self._is_ending or self.ahead.is_late(self._now(), self._limits.header_timeout)
+        if self._is_last and not self._messages:
+            return True
+        return self.ahead.is_late(self._now(), self._limits.header_timeout)
 
     def go_on(self, *, closing: bool) -> None:
         """The occupant has answered. closing: that was the last."""
         self._next_keepalive_close_time = self._now() + self._limits.idle_timeout
-        if closing and self.ahead.behind:
-            self._linger()
-        elif closing:
-            self.force_close()
-        elif self.ahead.behind:
-            self._let_come(True)
-            self.data_received(self.ahead.take())
-        if self.has_ended and not self.is_answering:
-            self.force_close()
+        if closing:
+            self._end()
+        else:
+            self._take_up_behind()
 
     def leave_to_aiohttp(self, data: bytes) -> None:
         """Let aiohttp answer what the occupant has had."""
-        if self.ahead.behind:
-            self._let_come(True)
-            data += self.ahead.take()
-        self.read(data)
+        self.read(data + self.ahead.take())
 
     # -- for aiohttp -------------------------------------------------------------------------------
 
     @property
     def _is_occupied(self) -> bool:
         """Whether what comes now is for later: a request that has come whole is to be answered."""
-        if self._is_full or self._is_ending or (self._is_last and self._payload.is_eof()):
+        if self._is_full or self._is_last:
             return True
         return self._unanswered > 1 or (self._unanswered == 1 and self._payload.is_eof())
 
     def read(self, data: bytes) -> None:
         """Let aiohttp read, to the end of a request; what is behind it is kept."""
-        was_long = self.ahead.is_long
-        self._read(self.ahead.take() + data if self.ahead.behind else data)
-        if was_long and not (self.ahead.is_long or self._is_full):
-            self._let_come(True)
-        if self.has_ended and self._lacks_bytes:
-            self.force_close()  # the rest of this body never comes
+        self._read(self.ahead.take() + data)
+        self._after_reading()
 
-    @property
-    def _lacks_bytes(self) -> bool:
-        """Whether a body has not come whole: what is kept for its reader has come."""
-        return not (self._payload.is_eof() or self.ahead.behind or self._is_full)
+    def _read_on(self) -> None:
+        """Let aiohttp read what it has kept of the last part, and then what is behind that."""
+        if self.occupant is None and not self._force_close:
+            self._feed(b"")
+            self.read(b"")
+
+    def _take_up_behind(self) -> None:
+        """Go on with what was sent behind a request that has been answered."""
+        if self.ahead.behind:
+            self.data_received(self.ahead.take())
+        self._after_reading()
+
+    def _after_reading(self) -> None:
+        self._let_come()
+        if self.has_ended and not self._outlives_sending:
+            self.force_close()  # what there is of a request is all that comes
 
     def _read(self, data: bytes) -> None:
         at, until = 0, 0.0
         while not (self._force_close or self._is_occupied):
-            end = self._parts.end_of_next(data, at)
+            end = self._parts.end_of_next(data, at, in_body=not self._payload.is_eof())
             self._feed(data[at:end])
             at = end
             if at == len(data):
@@ -235,7 +241,7 @@ class Connection(OnWire):
             now = self._now()
             until = until or now + _TURN_S
             if now >= until:
-                asyncio.get_running_loop().call_soon(self.data_received, b"")
+                asyncio.get_running_loop().call_soon(self._read_on)
                 break
         if at < len(data) and not self._force_close:
             self._keep(data[at:])
@@ -243,16 +249,16 @@ class Connection(OnWire):
     def _feed(self, data: bytes) -> None:
         """Let aiohttp read; a body that turns out to be broken ends the request that reads it."""
         self._has_read = True
-        before, is_begun = len(self._messages), bool(self._head_bytes)
+        before = len(self._messages)
         body = self._payload
         in_body, size = not body.is_eof(), body.total_bytes
         super().data_received(data)
         came = len(self._messages) - before
         if not came:
-            if not in_body:
-                self._count_head(len(data))
-            else:
+            if in_body:
                 self._note_body(body, len(data), body.total_bytes - size)
+            elif data:
+                self._count_head(len(data))
             return
         self._unanswered += came
         self.ahead.has_head(self._head_bytes + len(data))
@@ -262,9 +268,6 @@ class Connection(OnWire):
         # whether it has begun to answer it or not.
         if isinstance(newest, RawRequestMessage):
             self._parts.note_head(newest, self._payload)
-            # aiohttp throws away what comes in one piece with the end of such a request. Else the
-            # connection is kept: some clients ask for another protocol each time.
-            self._is_last = newest.upgrade and (is_begun or came > 1 or not is_alone(newest, data))
         else:
             self._is_last = True
             if not body.is_eof():
@@ -274,8 +277,21 @@ class Connection(OnWire):
         self._parts.note_body(size, came)
         limit = self._limits.header_bytes
         if self._parts.barren > limit and not body.is_eof():
-            self._is_ending = True
+            self._is_last = True
             body.set_exception(RequestPayloadError(f"more than {limit} bytes of it say nothing"))
+
+    def pause_reading(self) -> None:
+        """Read no more of a body until its reader has caught up."""
+        self._is_full = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read more of a body; not at once, as its reader is at work now."""
+        self._is_full = False
+        super().resume_reading(resume_parser=False)
+        self._let_come()
+        if resume_parser:
+            asyncio.get_running_loop().call_soon(self._read_on)
 
     def look_after(self, now: float) -> None:
         """End it if the client takes too long: for a head, for an answer, or between the two."""
@@ -290,11 +306,11 @@ class Connection(OnWire):
             return
         if self.occupant is not None:
             self.occupant.look_after()
-        if self._head_bytes and now - self._head_since > self._limits.header_timeout:
-            seconds = self._limits.header_timeout
-            self._refuse(SlowHead(f"the request did not arrive within {seconds:g} seconds"))
-        is_looked_after = wire.is_reading() or wire.is_closing() or self.has_ended
-        if not is_looked_after and self._needs_client and has_hung_up(wire):
+        seconds = self._limits.header_timeout
+        if self._head_bytes and now - self._head_since > seconds:
+            self._answer_last(SlowHead(f"the request did not arrive within {seconds:g} seconds"))
+        is_unread = not (wire.is_reading() or wire.is_closing())
+        if is_unread and self._needs_client and has_hung_up(wire):
             wire.close()  # as the transport does when it reads the end
 
     async def finish_response(
@@ -303,7 +319,7 @@ class Connection(OnWire):
         """Write an answer, and go on with what was sent behind the request."""
         if not resp.prepared:
             sign(resp.headers)
-        if self._is_last and not self._messages:
+        if self.is_last_answer:
             resp.force_close()
         try:
             response, is_reset = await super().finish_response(request, resp, start_time)
@@ -311,27 +327,17 @@ class Connection(OnWire):
             written, self.on_written = self.on_written, None
             if written is not None:
                 written()
+        body = request.content
+        is_kept = bool(response.keep_alive) and not is_reset
+        if is_kept and not body.is_eof():
+            is_kept = await skip(body, lambda: self.is_gone)
         self._unanswered -= 1
         self.ahead.has_head(0)
-        if is_reset:
-            self.ahead.forget()
+        if is_kept:
+            self._take_up_behind()
         else:
-            await self._end(request.content, is_kept=bool(response.keep_alive))
+            self._end()
         return response, is_reset
-
-    async def _end(self, body: StreamReader, *, is_kept: bool) -> None:
-        """See to what stands behind a request that has been answered, or is still to come of it."""
-        if not is_kept:
-            if self._is_begun or self._is_last:
-                self._linger()
-        elif (
-            not body.is_eof() and not await skip(body, lambda: self.is_gone)
-        ) or self.is_last_answer:
-            self._linger()
-        elif self.ahead.behind:
-            self.read(b"")
-        if self.has_ended and not self._messages:
-            self.close()
 
     def _count_head(self, size: int) -> None:
         if not self._head_bytes:
@@ -340,33 +346,26 @@ class Connection(OnWire):
         self.ahead.has_head(self._head_bytes)
         limit = self._limits.header_bytes
         if self._head_bytes > limit:
-            self._refuse(too_long(limit))
+            self._answer_last(too_long(limit))
         elif self.ahead.is_too_much:
-            self._refuse(no_room())
-
-    def _refuse(self, error: HttpError) -> None:
-        """End a connection on which there is half a head."""
-        if self.is_answering:
-            # Its answer must be the next thing here; what comes behind it, nobody waits for yet.
-            self.close()
-        else:
-            self._answer_last(error)
-        self._head_bytes = 0
-
-    @property
-    def is_answering(self) -> bool:
-        return (
-            self.occupant is not None or self._current_request is not None or bool(self._messages)
-        )
+            self._answer_last(no_room())
 
     def _answer_last(self, error: FsmqError) -> None:
-        assert self._wire is not None
-        self._wire.write(last_words(error))
+        self.write(last_words(error))
         self._linger()
+
+    def _end(self) -> None:
+        """End it behind the last answer: by and by, where the client may be sending."""
+        is_unread = self._wire is not None and not self._wire.is_reading()
+        if (is_unread or self._is_begun or self._is_last) and not self.has_ended:
+            self._linger()
+        else:
+            self.force_close()
 
     def _linger(self) -> None:
         """End it when the client has seen its last answer."""
         self.ahead.forget()
+        self._head_bytes = 0
         wire = self._wire
         if wire is None or wire.is_closing():
             return

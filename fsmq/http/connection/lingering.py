@@ -15,6 +15,8 @@ from aiohttp import StreamReader
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
+from .leftovers import forget_frames
+
 LINGER_S = 2.0
 # A client that reads no answer before it has sent all of its body gets one for a body that is
 # twice as large as it may be.
@@ -60,6 +62,7 @@ async def skip(body: StreamReader, is_gone: Callable[[], bool]) -> bool:
         async with asyncio.timeout(LINGER_S):
             while not body.is_eof() and left > 0 and not is_gone():
                 left -= len(await body.readany())
-    except (TimeoutError, ConnectionError, RequestPayloadError, HttpProcessingError):
+    except (TimeoutError, ConnectionError, RequestPayloadError, HttpProcessingError) as error:
+        forget_frames(error)
         return False
     return body.is_eof()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from aiohttp import HttpVersion11, hdrs, http_exceptions
-from aiohttp.http import RawRequestMessage
 from aiohttp.web import BaseRequest
 
 from fsmq.spool.errors import FsmqError
@@ -16,7 +15,6 @@ from ..problems import (
     UnreadableBody,
     problem,
 )
-from .ahead import END_OF_HEAD
 from .render import render
 
 
@@ -38,17 +36,13 @@ def no_room() -> Overloaded:
 
 def ends_in_doubt(request: BaseRequest) -> bool:
     """Whether nobody can tell where a request that was answered ends, and the next one begins."""
-    if hdrs.EXPECT in request.headers and not request.content.is_eof():
-        return True  # a body follows now, or none
+    headers = request.headers
+    if not request.content.is_eof() and (hdrs.EXPECT in headers or hdrs.UPGRADE in headers):
+        return True  # a body follows now, or none; or aiohttp waits for another protocol behind it
+    if request.method == hdrs.METH_CONNECT:
+        return True
     # RFC 9112, section 6.1: whoever has handed it on may have read it in another way.
-    return request.version < HttpVersion11 and hdrs.TRANSFER_ENCODING in request.headers
-
-
-def is_alone(message: RawRequestMessage, data: bytes) -> bool:
-    """Whether for sure nothing stands in ``data`` behind a request that begins there."""
-    length = int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
-    whole = data.find(END_OF_HEAD) + len(END_OF_HEAD) + length
-    return not message.chunked and len(data) <= whole
+    return request.version < HttpVersion11 and hdrs.TRANSFER_ENCODING in headers
 
 
 def last_words(error: FsmqError) -> bytes:

@@ -13,6 +13,7 @@ from aiohttp.web import BaseRequest, StreamResponse
 from ..problems import problem
 from .ahead import Ahead
 from .leftovers import forget_frames
+from .lingering import Lingering
 from .malformed import error_for
 from .occupants import Occupant
 from .taking import Taking
@@ -31,8 +32,8 @@ class OnWire(web.RequestHandler):
     """
 
     __slots__ = (
-        "_is_ending",
         "_is_full",
+        "_is_last",
         "_limits",
         "_now",
         "_payload",
@@ -54,7 +55,7 @@ class OnWire(web.RequestHandler):
         self._wire: asyncio.Transport | None = None
         self._payload = EMPTY_PAYLOAD  # of the request that came last
         self._is_full = False  # whether so much of a body waits that more has to wait elsewhere
-        self._is_ending = False  # whether the next answer is the last one
+        self._is_last = False  # whether what stands behind this request is not read
         self._taking = Taking()
         self.ahead = Ahead(server.ahead)
         self.has_ended = False
@@ -82,37 +83,26 @@ class OnWire(web.RequestHandler):
 
     def _keep(self, data: bytes) -> None:
         """Keep what is for later; a little here, the rest in the kernel."""
-        if self._is_ending:
+        if self._is_last:
             return
         self.ahead.keep(data, self._now())
         in_body = self.occupant is None and not self._payload.is_eof()
         if self.ahead.is_too_much and not in_body:
-            self._is_ending = True
+            self._is_last = True
             self.ahead.forget()
-        if self._is_ending or self.ahead.is_long:
-            self._let_come(False)
+        self._let_come()
 
-    def _let_come(self, more: bool) -> None:
+    def _let_come(self) -> None:
         """Let more come, or leave it in the kernel."""
-        if self._wire is not None:
-            (self._wire.resume_reading if more else self._wire.pause_reading)()
-
-    def pause_reading(self) -> None:
-        """Read no more of a body until its reader has caught up."""
-        self._is_full = True
-        super().pause_reading()
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Read more of a body; not at once, as its reader is at work now."""
-        self._is_full = False
-        super().resume_reading(resume_parser=False)
-        if self.ahead.is_long:
-            self._let_come(False)
-        if resume_parser:
-            asyncio.get_running_loop().call_soon(self.data_received, b"")
+        wire = self._wire
+        if wire is None or wire.is_closing() or isinstance(self.occupant, Lingering):
+            return
+        more = not (self.has_ended or self._is_full or self._is_last or self.ahead.is_long)
+        if more != wire.is_reading():
+            (wire.resume_reading if more else wire.pause_reading)()
 
     def log_exception(self, *args: Any, **more: Any) -> None:
-        """Tell of an error that nobody expects: what is left of a broken body is read once more."""
+        """Tell of an error that nobody expects, and keep nothing of it."""
         super().log_exception(*args, **more)
         forget_frames(more.get("exc_info"))
 

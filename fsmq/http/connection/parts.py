@@ -15,6 +15,7 @@ from aiohttp.streams import StreamReader
 from .ahead import END_OF_HEAD
 
 _PART_BYTES = 4096
+_OVERLAP = len(END_OF_HEAD) - 1
 _length = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IGNORECASE)
 
 
@@ -24,23 +25,39 @@ class Parts:
     barren: bytes that have come since the last one of a body in chunks, and are none of it.
     """
 
-    __slots__ = ("_left", "barren")
+    __slots__ = ("_before", "_left", "barren")
 
     def __init__(self) -> None:
         self._left = 0  # of a body that has said how long it is
+        self._before = b""  # the last bytes of the part before: of the end of a head, perhaps
         self.barren = 0
 
-    def end_of_next(self, data: bytes, at: int) -> int:
-        """Where the part ends that begins there: with its body, or its head, if that is sooner."""
+    def end_of_next(self, data: bytes, at: int, *, in_body: bool) -> int:
+        """Where the part ends that begins there: with its body, or its head, if that is sooner.
+
+        The chunks of a body end as a head does. So no part has a request's end within it: behind
+        one that asks for another protocol, aiohttp throws away what comes in the same piece.
+        """
         if self._left:
             return min(len(data), at + self._left)
-        blank = data.find(END_OF_HEAD, at, at + _PART_BYTES)
-        if blank < 0:
-            return min(len(data), at + _PART_BYTES)
-        end = blank + len(END_OF_HEAD)
-        if end < len(data) and (length := _length.search(data, at, end)):
-            end += int(length[1])  # two parts in one; if it is none, only its size is wrong
+        end = self._end_of_head(data, at)
+        if end < 0:
+            end = min(len(data), at + _PART_BYTES)
+            self._before = (self._before + data[max(at, end - _OVERLAP) : end])[-_OVERLAP:]
+            return end
+        self._before = b""
+        if not in_body and end < len(data) and (length := _length.search(data, at, end)):
+            end += int(length[1])  # two parts in one
         return min(len(data), end)
+
+    def _end_of_head(self, data: bytes, at: int) -> int:
+        """Where a head ends, or chunks do; -1 if that is not in the next part."""
+        before = self._before
+        across = (before + data[at : at + _OVERLAP]).find(END_OF_HEAD) if before else -1
+        if across >= 0:
+            return at - len(before) + across + len(END_OF_HEAD)
+        blank = data.find(END_OF_HEAD, at, at + _PART_BYTES)
+        return -1 if blank < 0 else blank + len(END_OF_HEAD)
 
     def note_head(self, message: Any, body: StreamReader) -> None:
         """A head has come to its end."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
+from ..describe import MOST_PARAMETERS
 from ..routing.form_reader import pairs
 from .errors import BadParameter, IllegalArgument, NotAcceptable, NotConsumable
 
@@ -14,8 +15,6 @@ MAX_TTL_S = 3600
 DEFAULT_TTL_S = 30
 DEFAULT_LIMIT, MAX_POLL = 10, 1000
 INT_BITS, LONG_BITS = 32, 64
-# A query is read before it is known who asks: it may hold the key.
-_MAX_PARAMETERS = 1000
 
 _token = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _media_type = re.compile(rf"\s*({_token})/({_token})\s*(?:;.*)?", re.DOTALL)
@@ -80,9 +79,9 @@ class Query:
         self._values: dict[str, str] = {}
         self._repeated: set[str] = set()
         try:
-            given = list(pairs(raw_query, _MAX_PARAMETERS))
+            given = list(pairs(raw_query, MOST_PARAMETERS))
         except ValueError:
-            raise BadParameter(f"there are more than {_MAX_PARAMETERS} parameters") from None
+            raise BadParameter(f"there are more than {MOST_PARAMETERS} parameters") from None
         for name, value in given:
             if name in self._values:
                 self._repeated.add(name)

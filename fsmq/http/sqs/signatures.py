@@ -9,6 +9,7 @@ from urllib.parse import unquote_plus
 
 from aiohttp import hdrs
 
+from ..describe import MOST_PARAMETERS
 from ..guard.access import Access, Identity
 from ..problems import UnreadableBody
 from ..routing.call import Call, split_target
@@ -16,8 +17,6 @@ from . import sigv4
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]{1,1024})/")
 _IN_QUERY = re.compile(r"(?:^|&)(?:X-Amz-Credential|AWSAccessKeyId)=([^&/]{1,1024})")
-# No client sends more, and to look at them all would take long before it is known who asks.
-_MAX_IN_QUERY = 1000
 
 
 class Proof(NamedTuple):
@@ -58,8 +57,8 @@ class Signatures:
 
     def sender(self, request: sigv4.Request) -> tuple[Identity, Proof | None]:
         """The same of any request, which is not counted. Raises Unauthorized, SqsError."""
-        if request.query.count("&") >= _MAX_IN_QUERY:
-            raise UnreadableBody(f"the query has more than {_MAX_IN_QUERY} parameters")
+        if request.query.count("&") >= MOST_PARAMETERS:
+            raise UnreadableBody(f"the query has more than {MOST_PARAMETERS} parameters")
         mode = self._mode or ("key" if self._access.needs_keys else "none")
         if mode == "signature":
             return self._signer(request)
