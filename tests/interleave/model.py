@@ -177,7 +177,7 @@ class Clearing(Operation):
 
     @property
     def _is_kept_out(self) -> bool:
-        return self.error.startswith("Unavailable: another process holds")
+        return self.error.startswith("InUse: another process holds")
 
     def steps(self, world: World, state: State, now: int) -> Iterator[tuple[World, State]]:
         if self._is_kept_out:

@@ -29,6 +29,8 @@ NOT_ITS_OWN = {
     "dedup poll": ("new",),
     "dedup ack": ("new",),
     "move": ("queues", "remove"),
+    "retry": ("queue", "delay", "remove"),  # of who has moved its message meanwhile
+    "order a move": ("queues",),  # of who created the target
     "set a priority": ("new",),  # of the mover
     "redrive": ("new", "delay"),  # of the burial, or of the mover
     "bury": ("queues", "config"),  # of the setting that it needs

@@ -14,6 +14,7 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import LogFull, OffsetGone, Unavailable
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.log import upkeep
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.channels import ChannelStore
 from fsmq.spool.log.log import Log
@@ -232,7 +233,7 @@ def test_what_a_killed_writer_left_is_settled(log: Log) -> None:
     assert [message.body for message in log.read()] == [b"one", b"two"]
 
 
-def test_drafts_of_dead_writers_go(log: Log, spool: Spool, clock: Clock) -> None:
+def test_drafts_of_dead_writers_go(log: Log, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     root = spool.tree.root / "logs"
     name = ".01977420-dc00-7abc-8def-0123456789ab"
     for folder in (root / "users/channels" / name / "1", root / name / "log"):
@@ -241,7 +242,7 @@ def test_drafts_of_dead_writers_go(log: Log, spool: Spool, clock: Clock) -> None
     places = [root / "users/channels" / name, root / name]
     tend(log)
     assert all(place.exists() for place in places)
-    clock.advance(2 * HOUR_S)
+    monkeypatch.setattr(upkeep, "LEFT_AFTER_S", 0.0)
     tend(log)
     assert not any(place.exists() for place in places)
     assert spool.reap() > 0
@@ -344,29 +345,28 @@ def test_a_channel_that_is_used_just_before_it_goes_stays(
 
 
 def test_who_makes_a_log_or_a_channel_for_an_hour_is_told_that_it_is_gone(
-    spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was stopped, and a mover has taken what it had made for what a crash has left."""
-    later = Clock()
     rename = Tree.rename
+    monkeypatch.setattr(upkeep, "LEFT_AFTER_S", 0.0)
 
     def stopped(tree: Tree, source: str, target: str, **options: bool) -> bool:
         if tree is spool.tree and target in ("logs/users", "logs/users/channels/slow"):
-            with Spool(spool.tree.root, sync="none", clock=later) as other:
+            with Spool(spool.tree.root, sync="none") as other:
                 Upkeep(other.open_logs).step()
         return rename(tree, source, target, **options)
 
-    later.now = time.time() + 2 * HOUR_S
     monkeypatch.setattr(Tree, "rename", stopped)
     log = spool.log("users")
     with pytest.raises(Unavailable):
         log.create()
-    monkeypatch.undo()
+    monkeypatch.setattr(Tree, "rename", rename)
     assert log.create()
     monkeypatch.setattr(Tree, "rename", stopped)
     with pytest.raises(Unavailable):
         log.channel("slow").create()
-    monkeypatch.undo()
+    monkeypatch.setattr(Tree, "rename", rename)
     assert log.channel("slow").create()
 
 

@@ -198,7 +198,7 @@ def test_a_batch_of_own_ids_is_all_or_none(spool: Spool, jobs: Queue, root: Path
         spool.unsynced.put("jobs", batch("a", "c", "d", "b"))
     spool.complete(under_way)
     with pytest.raises(DuplicateMessage) as caught:
-        spool.unsynced.put("jobs", batch("a", "d", "b", "d"))
+        spool.complete(spool.unsynced.put("jobs", batch("a", "d", "b", "d")))
     assert caught.value.index == 1
     assert visible(root) == [("jobs", "d")]
     assert names(root) == ["jobs:d"]
