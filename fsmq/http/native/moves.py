@@ -12,7 +12,7 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.throttle import MAX_RATE, MIN_RATE, check_rate
-from fsmq.spool.moves.order import MAX_COUNT, MAX_LISTED, Move
+from fsmq.spool.moves.order import MAX_COUNT, MAX_LISTED, Move, latest
 from fsmq.spool.verbs.move import Moved
 from fsmq.spool.verbs.redrive import Redriven
 
@@ -259,7 +259,7 @@ class Moves(Handlers):
         identity = call.sender
         count = call.read()[LISTED]
         wanted = partial(may_see_move, identity)
-        found = await self._service.in_thread(self._spool.moves, count, wanted)
+        found = await self._service.in_thread(latest, self._spool.context, count, wanted)
         return json_answer(200, {"moves": list(map(move_as_json, found))})
 
     SHOW = Operation(

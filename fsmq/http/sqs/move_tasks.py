@@ -10,7 +10,7 @@ from functools import partial
 
 from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.names import created_ms
-from fsmq.spool.moves.order import MAX_LISTED, Move
+from fsmq.spool.moves.order import MAX_LISTED, Move, latest
 
 from ..guard.sight import may_see_move, targets
 from .ask import Action, Actions, Ask, Result
@@ -101,7 +101,7 @@ class MoveTasks(Actions):
         def wanted(move: Move) -> bool:
             return move.redrive and move.source == source
 
-        return await self._service.listing(self._spool.moves, MAX_LISTED, wanted)
+        return await self._service.listing(latest, self._spool.context, MAX_LISTED, wanted)
 
     def _own(self, source: str, moves: list[Move]) -> list[Move]:
         """Those that are not of a queue of the same name that was deleted."""

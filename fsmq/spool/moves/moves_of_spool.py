@@ -65,17 +65,14 @@ class MovesOfSpool:
         """How far a move is; None if there is none. Raises Unavailable."""
         return order.find(self.context, ref)
 
-    def moves(
-        self, count: int = 100, wanted: Callable[[Move], bool] = lambda move: True
-    ) -> list[Move]:
+    def moves(self, count: int = 100) -> list[Move]:
         """All moves in progress, and the last of those that have ended; the newest first.
 
-        count: at most so many of both, 1 to 1000, but all of the first. wanted: whether a move
-            counts.
+        count: at most so many of both, 1 to 1000, but all of the first.
 
         Raises InvalidValue, Unavailable.
         """
-        return order.latest(self.context, count, wanted)
+        return order.latest(self.context, count)
 
     def stop_move(self, ref: str) -> Move | None:
         """End a move early: what has moved stays. How far it is; None if there is none.
