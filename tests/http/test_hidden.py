@@ -21,9 +21,15 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     file = folder / "keys.toml"
     everything = [f"--{right}={of}" for right in ("send", "admin") for of in ("*", "topics/*")]
     add_key(file, "all", *everything, "--receive=*", existing="the-key-of-an-administrator")
-    own = ("--send=a-*", "--receive=a-*", "--send=topics/news")
+    own = (
+        *(f"--{right}=a-*" for right in ("send", "receive", "admin")),
+        "--send=topics/news",
+        "--receive=dead",
+    )
     add_key(file, "a", *own, existing="the-key-of-one-tenant-a")
-    with Suite(folder / "mq", mq_options=[f"--keys={file}", "--sync=none"]) as suite:
+    with Suite(
+        folder / "mq", mq_options=[f"--keys={file}", "--dialects=sqs", "--sync=none"]
+    ) as suite:
         yield suite
 
 
@@ -66,3 +72,35 @@ def test_why_a_hidden_subscriber_takes_nothing_is_not_told(suite: Suite, kind: s
         assert "fifo" not in told.body.decode()
     finally:
         ask(suite, ADMIN, "DELETE", f"/_topics/news/queues/{hidden}")
+
+
+def sqs(suite: Suite, key: dict[str, str], action: str, **members: object) -> Answer:
+    token = key["Authorization"].removeprefix("Bearer ")
+    signed = f"AWS4-HMAC-SHA256 Credential={token}/20260101/us-east-1/sqs/aws4_request"
+    head = {"Authorization": signed, "X-Amz-Target": f"AmazonSQS.{action}"}
+    return ask(suite, head, "POST", "/", members)
+
+
+def test_a_move_task_of_others_is_neither_told_nor_stopped(suite: Suite) -> None:
+    """Of a dead-letter queue that several tenants share."""
+    arn = "arn:aws:sqs:us-east-1:000000000000:{}".format
+    policy = json.dumps({"deadLetterTargetArn": arn("dead"), "maxReceiveCount": 1})
+    for name in ("dead", "a-src", "b-src", "b-back"):
+        assert ask(suite, ADMIN, "PUT", f"/{name}").status == 201
+    for name in ("a-src", "b-src"):
+        told = sqs(
+            suite, ADMIN, "SetQueueAttributes", QueueUrl=name, Attributes={"RedrivePolicy": policy}
+        )
+        assert told.status == 200, told
+    for _ in range(9):
+        assert ask(suite, ADMIN, "POST", "/dead/messages", b"x").status == 201
+    eventually(lambda: ask(suite, ADMIN, "GET", "/dead").json["messages"]["ready"] == 9)
+    slow = {"SourceArn": arn("dead"), "MaxNumberOfMessagesPerSecond": 1}
+    theirs = sqs(suite, ADMIN, "StartMessageMoveTask", DestinationArn=arn("b-back"), **slow)
+    assert theirs.status == 200, theirs
+    handle = theirs.json["TaskHandle"]
+    assert sqs(suite, OURS, "CancelMessageMoveTask", TaskHandle=handle).status == 404
+    assert sqs(suite, OURS, "ListMessageMoveTasks", SourceArn=arn("dead")).json["Results"] == []
+    ours = sqs(suite, OURS, "StartMessageMoveTask", DestinationArn=arn("a-src"), **slow)
+    assert ours.status == 200, ours
+    assert sqs(suite, ADMIN, "CancelMessageMoveTask", TaskHandle=handle).status == 200

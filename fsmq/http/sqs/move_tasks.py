@@ -56,7 +56,7 @@ class MoveTasks(Actions):
         if not origins:
             words = "Source queue must be configured as a Dead Letter Queue."
             raise SqsError("InvalidParameterValueException", words)
-        if any(move.status == "in_progress" for move in await self._tasks(source)):
+        if any(move.status == "in_progress" for move in await self._tasks(ask, source)):
             words = (
                 "There is already a task running. Only one active task is allowed for a source"
                 " queue arn at a given time."
@@ -73,8 +73,7 @@ class MoveTasks(Actions):
         source = self._queue_of(ask, "SourceArn")
         ask.require(None, source)
         self._check_there(source, "SourceArn")
-        tasks = self._own(source, await self._tasks(source))
-        moves = [move for move in tasks if may_see_move(ask.identity, move)]
+        moves = self._own(source, await self._tasks(ask, source))
         return {"Results": [self._encoded(ask, move) for move in moves[:most]]}
 
     async def cancel(self, ask: Ask) -> Result:
@@ -82,8 +81,7 @@ class MoveTasks(Actions):
         source = queue_of_arn(arn, "SourceArn")
         ask.require("receive", source)
         self._check_there(source, "SourceArn")
-        tasks = [move for move in await self._tasks(source) if may_see_move(ask.identity, move)]
-        found = [move for move in tasks if move.ref == ref]
+        found = [move for move in await self._tasks(ask, source) if move.ref == ref]
         if not found or found[0].status != "in_progress":
             raise SqsError("ResourceNotFoundException", "Task does not exist.")
         stopped = await self._service.listing(self._spool.stop_move, ref)
@@ -95,11 +93,12 @@ class MoveTasks(Actions):
 
     # -- parts -----------------------------------------------------------------------------------
 
-    async def _tasks(self, source: str) -> list[Move]:
-        """The redrives of a queue, the newest first."""
+    async def _tasks(self, ask: Ask, source: str) -> list[Move]:
+        """The redrives of a queue that the sender may know of, the newest first."""
 
         def wanted(move: Move) -> bool:
-            return move.redrive and move.source == source
+            is_one = move.redrive and move.source == source
+            return is_one and may_see_move(ask.identity, move)
 
         return await self._service.listing(latest, self._spool.context, MAX_LISTED, wanted)
 
