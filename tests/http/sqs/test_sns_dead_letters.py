@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import urllib.request
 from itertools import count
@@ -163,6 +164,44 @@ def test_each_subscription_has_its_own_letter(sns: Any, sqs: Any) -> None:
         one.subscription for one in queues
     }
     assert len(there.messages(wait=20)) == 1
+
+
+@pytest.mark.parametrize("raw", ["true", "false"])
+def test_in_a_fifo_queue_of_dead_letters_too(sns: Any, sqs: Any, raw: str) -> None:
+    """Those of two topics, and what it has itself subscribed, have the same deduplication id."""
+    letters = Letters(sqs, fifo=True)
+    given = {"RawMessageDelivery": raw, "RedrivePolicy": letters.policy}
+    arns = [topic(sns, FifoTopic="true", ContentBasedDeduplication="true") for _ in range(2)]
+    for arn in arns:
+        for queue in [Subscribed(sns, sqs, arn, **given) for _ in range(2)]:
+            deleted(sqs, queue)
+    there = {"RawMessageDelivery": "true"}
+    sns.subscribe(TopicArn=arns[0], Protocol="sqs", Endpoint=letters.arn, Attributes=there)
+    for _ in range(2):  # what is known is stored once
+        for arn in arns:
+            sns.publish(TopicArn=arn, Message="by content", MessageGroupId="g")
+            entry = {"Id": "1", "Message": "x", "MessageGroupId": "g"}
+            entries = [{**entry, "MessageDeduplicationId": "given"}]
+            sns.publish_batch(TopicArn=arn, PublishBatchRequestEntries=entries)
+    got = letters.some(10)
+    ids = [one["Attributes"]["MessageDeduplicationId"] for one in got]
+    by_content = hashlib.sha256(b"by content").hexdigest()
+    assert {one: ids.count(one) for one in ids} == {"given": 5, by_content: 5}
+
+
+def test_what_is_published_natively_is_a_letter_of_each_too(
+    sns: Any, sqs: Any, suite: Suite
+) -> None:
+    letters = Letters(sqs, fifo=True)
+    arn = topic(sns, FifoTopic="true")
+    given = {"RedrivePolicy": letters.policy}
+    for queue in [Subscribed(sns, sqs, arn, **given) for _ in range(2)]:
+        deleted(sqs, queue)
+    sqs.set_queue_attributes(QueueUrl=letters.url, Attributes={"ContentBasedDeduplication": "true"})
+    place = f"{suite.url}/_topics/{arn.rpartition(':')[2]}/messages?group=g"
+    for more in ("&dedup_id=given", "", "&dedup_id=given", ""):
+        urllib.request.urlopen(place + more, b"native").close()
+    assert [one["Body"] for one in letters.some(4)] == ["native"] * 4
 
 
 def test_without_a_queue_for_them_they_are_dropped(sns: Any, sqs: Any) -> None:
