@@ -34,7 +34,7 @@ _MAX_ENTRIES = 10
 _MAX_ENTRY_NAME = 80
 _ENTRY = re.compile("[A-Za-z0-9_-]+")
 _MAX_SUBJECT = 100
-# A subscription that takes messages as they are gets none with more.
+# What clients of SNS have subscribed as it is published gets none with more: it is a dead letter.
 _MAX_RAW_ATTRIBUTES = 10
 
 
@@ -153,10 +153,13 @@ class Publishing(OfTopics):
 
     def _target(self, publication: _Publication, one: Subscription) -> str | None:
         """Where a subscription gets a message that it takes; None where nobody gets it."""
-        is_raw = one.filter.raw if isinstance(one.filter, Delivery) else True
-        if is_raw and len(publication.attributes) > _MAX_RAW_ATTRIBUTES:
-            return None
-        return one.target
+        delivery = one.filter
+        if not isinstance(delivery, Delivery) or not delivery.raw:
+            return one.target
+        if len(publication.attributes) <= _MAX_RAW_ATTRIBUTES:
+            return one.target
+        with as_unavailable(f"cannot look for the dead-letter queue of {one.subscriber!r}"):
+            return self._spool.context.topics.for_dead_letters(delivery)
 
     def _is_fifo(self, queue: str) -> bool:
         with as_unavailable(f"cannot read the settings of {queue!r}"):
