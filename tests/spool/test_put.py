@@ -392,6 +392,33 @@ def test_a_child_does_not_keep_the_puts_of_its_parent(root: Path, spool: Spool) 
     assert bodies == {b"before", b"of the child", b"of the parent"}
 
 
+def numbers_locked(root: Path) -> int:
+    """How many numbers of puts are locked, by whoever it is."""
+    inode = str((root / "ids" / ".puts").stat().st_ino)
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return sum(inode in field.split(":") for fields in locks for field in fields[5:6])
+
+
+def test_the_puts_of_one_batch_share_a_number(spool: Spool, root: Path) -> None:
+    """The kernel goes through all of them for each."""
+    topic = spool.topic("news", create=True)
+    for number in range(50):
+        spool.queue(f"q{number}", create=True)
+        topic.subscribe(f"q{number}")
+    assert len(topic.publish(b"x")) == 50
+    assert numbers_locked(root) == 1
+    # They are one as long as one of them is not over; what that leaves is recovered then.
+    pending = spool.unsynced.publish("news", NewMessage(b"left"))
+    with Spool(root, sync="none") as mover:
+        mover.deliver()
+        assert len(dot_names(root)) == 50
+    del pending
+    with Spool(root, sync="none") as mover:
+        mover.deliver()
+    assert dot_names(root) == []
+    assert spool.queue("q49").counts().total == 2
+
+
 @pytest.fixture
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on systems that have none of bytes."""

@@ -137,12 +137,13 @@ class _Copies:
     def write(self, copy: Copy, settings: QueueSettings | None) -> None:
         """Write one copy; raises what a put raises, but for a queue that is gone."""
         context, depths = self._context, self._depths
+        offsets = self._offsets  # not by us: that would be a cycle
         try:
             one = put(
                 *(context, depths, copy.to, [copy.message], settings),
                 batch=self._batch,
                 still=copy.still,
-                stands=lambda: bool(self._offsets),
+                stands=lambda: bool(offsets),
                 letter_of=copy.letter_of,
             )
         except NoSuchQueue:

@@ -13,7 +13,7 @@ from ..context import Context, Pending
 from ..durability.drafts import Draft, Staged, was_removed
 from ..durability.locks import Reservations
 from ..durability.pending import Send
-from ..durability.put_numbers import PutNumber
+from ..durability.put_numbers import PutNumber, PutNumbers
 from ..durability.sync import Work
 from ..durability.unfinished import exists, finish
 from ..errors import (
@@ -42,11 +42,33 @@ _MAX_PUT = 100_000
 
 
 class Batch:
-    """What puts share that become durable together: open files, and the lock of their own ids."""
+    """What puts share that become durable together: open files, the lock of their own ids, and the
+    number of all that have no own ids."""
 
     def __init__(self, tree: Tree) -> None:
         self.work = Work()
         self.reservations = Reservations(tree)
+        self._number: PutNumber | None = None
+        self._open = 0  # puts that have it, and are not over
+        self._is_left = False  # whether one of them has left a dot-name
+
+    def take_number(self, numbers: PutNumbers) -> int | None:
+        """The number for one more put, until that ends; None where none can be locked.
+
+        One for all: the kernel goes through all locks of the file for each.
+        """
+        if not self._open:
+            self._number, self._is_left = numbers.take(), False
+        self._open += 1
+        return None if self._number is None else self._number.value
+
+    def end_number(self, numbers: PutNumbers, *, is_over: bool) -> None:
+        """End one of these puts. is_over: none of its dot-names is left."""
+        self._open -= 1
+        self._is_left |= not is_over
+        if not self._open:
+            number, self._number = self._number, None
+            numbers.end(number, is_over=not self._is_left)
 
 
 def put(
@@ -162,6 +184,7 @@ class Staging:
         self._still = still
         self._stands = stands
         self.work = batch.work
+        self._batch = batch
         self._reservations = batch.reservations
         self._collapse = collapse
         self._context = context
@@ -169,12 +192,14 @@ class Staging:
         self._queue = queue
         self._written: list[Staged] = []
         self._reserved: set[str] = set()
-        self._number: PutNumber | None = None
+        self._has_number = False
+        self._number: int | None = None  # that of its dot-names
 
     def write_all(self, drafts: list[Draft]) -> None:
         self._reserve({_bare(draft) for draft in drafts if draft.own})
         if not all(draft.own for draft in drafts):
-            self._number = self._context.put_numbers.take()
+            self._has_number = True
+            self._number = self._batch.take_number(self._context.put_numbers)
         self.work.folders.add(self._tree.folder(NEW))
         seen: set[str] = set()
         for index, draft in enumerate(drafts):
@@ -246,8 +271,9 @@ class Staging:
         self._end_number(is_over=not unfinished)
 
     def _end_number(self, *, is_over: bool) -> None:
-        number, self._number = self._number, None
-        self._context.put_numbers.end(number, is_over=is_over)
+        has_number, self._has_number = self._has_number, False
+        if has_number:
+            self._batch.end_number(self._context.put_numbers, is_over=is_over)
 
     def _undo(self, draft: Draft, inode: int) -> None:
         """Remove a message that is visible, through us or a mover that thought we had crashed.
@@ -321,7 +347,7 @@ class Staging:
             return  # a name is left without a lock: recovery removes it
 
     def _staged_path(self, draft: Draft) -> str:
-        number = None if draft.own or self._number is None else self._number.value
+        number = None if draft.own else self._number
         return self._tree.folder(NEW, draft.staged(self._queue, number))
 
 
