@@ -19,6 +19,7 @@ from fsmq.daemons.process.start import (
     raise_file_limit,
     refusal,
     settle_memory,
+    share_interpreter,
     take_log_level,
     unmap_large_blocks,
     warn_of_root,
@@ -163,6 +164,7 @@ class _Daemon:
             watch="poll" if spool.polls else "events",
         )
         settle_memory()
+        share_interpreter()
         unmap_large_blocks()
         self._notifier.ready(f"listening on {where}")
         await self._stop.wait()
