@@ -47,7 +47,7 @@ class Unsynced:
     def put(
         self,
         queue: str,
-        messages: Sequence[NewMessage],
+        messages: Iterable[NewMessage],
         settings: QueueSettings | None = None,
         batch: Batch | None = None,
     ) -> Pending[list[str]]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Mapping
+from itertools import count, islice
+
+from fsmq.http.emodb.ids import encode
+from fsmq.spool.verbs.dedup import read_side
 
 
 def _json(value: object) -> bytes:
@@ -15,9 +19,20 @@ def _many(number: int) -> dict[str, str]:
     return {f"a{n}": "v" for n in range(number)}
 
 
+def _ids(channel: str) -> bytes:
+    return _json([encode(channel, f"{n:x}") for n in range(80_000)])
+
+
+def _bodies(number: int) -> list[int]:
+    """Messages that are equal to none of those before."""
+    return list(islice(_fresh, number))
+
+
+_fresh = count(1_000_000)
 FORM = "application/x-www-form-urlencoded"
 SEND = {"X-Amz-Target": "AmazonSQS.SendMessage"}
 GZIP = {"Content-Encoding": "gzip"}
+IN_JSON = {"Content-Type": "application/json"}
 CHUNKED = {"Transfer-Encoding": "chunked"}
 AS_FORM = {"Content-Type": FORM}
 BY_BROWSER = AS_FORM | {"Origin": "http://localhost"}
@@ -141,23 +156,65 @@ SHAPES: tuple[tuple[str, str, str, Mapping[str, str], Callable[[], bytes]], ...]
         "values of EmoDB",
         "POST",
         "/queue/1/q/send",
-        {"Content-Type": "application/json"},
+        IN_JSON,
         lambda: _json(_many(120_000)),
     ),
     (
         "messages of EmoDB",
         "POST",
         "/queue/1/q/sendbatch",
-        {"Content-Type": "application/json"},
+        IN_JSON,
         lambda: b"[" + b"{}," * 650_000 + b"1]",
     ),
     ("nesting", "POST", "/q/batch", {}, lambda: b"[" * 2_000_000),
     ("nesting for SQS", "POST", "/", SEND, lambda: b'{"QueueUrl":' + b"[" * 1_900_000),
+    ("claims of EmoDB", "POST", "/queue/1/q/renew?ttl=30", IN_JSON, lambda: _ids("q")),
+    ("claims that end", "POST", "/queue/1/q/renew?ttl=0", IN_JSON, lambda: _ids("q")),
+    ("acks of EmoDB", "POST", "/queue/1/q/ack", IN_JSON, lambda: _ids("q")),
+    ("acks for dedup", "POST", "/dedupq/1/q/ack", IN_JSON, lambda: _ids(read_side("q"))),
+    (
+        "entries of SQS",
+        "POST",
+        "/",
+        {"X-Amz-Target": "AmazonSQS.SendMessageBatch"},
+        lambda: _json(
+            {
+                "QueueUrl": "http://x/000000000000/q",
+                "Entries": [{"Id": "a", "MessageBody": "x"}] * 60_000,
+            }
+        ),
+    ),
+    (
+        "receipts of SQS",
+        "POST",
+        "/",
+        {"X-Amz-Target": "AmazonSQS.DeleteMessageBatch"},
+        lambda: _json(
+            {
+                "QueueUrl": "http://x/000000000000/q",
+                "Entries": [{"Id": "a", "ReceiptHandle": "x"}] * 50_000,
+            }
+        ),
+    ),
+    (
+        "entries of SNS",
+        "POST",
+        "/",
+        AS_FORM,
+        lambda: (
+            b"Action=PublishBatch&TopicArn=arn:aws:sns:us-east-1:000000000000:t&"
+            + b"".join(
+                b"PublishBatchRequestEntries.member.%d.%s=x&" % (number, name)
+                for number in range(1, 4900)
+                for name in (b"Id", b"Message")
+            )
+        ),
+    ),
     (
         "nesting for EmoDB",
         "POST",
         "/queue/1/q/send",
-        {"Content-Type": "application/json"},
+        IN_JSON,
         lambda: b'{"a":' * 400_000,
     ),
     (
@@ -192,4 +249,19 @@ SHAPES: tuple[tuple[str, str, str, Mapping[str, str], Callable[[], bytes]], ...]
     ),
     ("ids to move", "POST", "/q/move?to=q2", {}, lambda: _json({"ids": ["a"] * 400_000})),
     ("offsets", "POST", "/_logs/l/channels/c/done", {}, lambda: _json({"offsets": [*range(8000)]})),
+)
+# Batches of as many messages as one request may have: where they go, and what makes the next one.
+BATCHES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
+    ("messages", "/queue/1/q/sendbatch", lambda: _json(_bodies(99_000))),
+    ("messages for dedup", "/dedupq/1/q/sendbatch", lambda: _json(_bodies(99_000))),
+    (
+        "messages for some queues",
+        "/dedupq/1/_sendbatch",
+        lambda: _json({f"q{n}": _bodies(4900) for n in range(20)}),
+    ),
+    (
+        "messages for many queues",
+        "/queue/1/_sendbatch",
+        lambda: _json({f"q{n}": _bodies(1) for n in _bodies(5000)}),
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from fsmq.spool.context import Pending
@@ -54,7 +55,7 @@ class PlainQueues:
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
         count = sum(map(len, batches.values()))
-        size = sum(len(body) for batch in batches.values() for body in batch)
+        size = sum(map(len, chain.from_iterable(batches.values())))
         puts = [partial(self._put, queue, batch) for queue, batch in batches.items()]
         await self._service.store(puts, count, size)
 
@@ -145,7 +146,7 @@ class PlainQueues:
         return await self._service.complete(pending, light=few)
 
     def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
-        return self._spool.unsynced.put(queue, [NewMessage(body) for body in bodies], batch=batch)
+        return self._spool.unsynced.put(queue, map(NewMessage, bodies), batch=batch)
 
     async def _make(self, queue: str) -> None:
         if not self._spool.has_queue(queue):

@@ -19,7 +19,7 @@ from fsmq.spool.errors import (
 from fsmq.spool.index import listings
 from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES
+from fsmq.spool.layout.steps import FEW, LARGE_BYTES, giving_way
 from fsmq.spool.layout.topics import Subscription, log_of, work_of
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
@@ -294,7 +294,7 @@ class Service(Runner):
         batch = Batch(self.spool.tree)
         pendings: list[Pending[T]] = []
         try:
-            for put in puts:
+            for put in giving_way(puts):
                 pendings.append(put(batch))
         except BaseException:
             for pending in pendings:

@@ -24,6 +24,7 @@ from typing import TypeVar
 
 from ..errors import InUse, is_full
 from ..layout.names import reservation
+from ..layout.steps import giving_way
 from ..layout.transitions import NEW
 from ..layout.tree import Tree
 from .owned import OwnedFile
@@ -123,7 +124,7 @@ class Reservations:
             crash, so that the next process that finds one removes the message.
         """
         first: OSError | None = None
-        for message_id in message_ids:
+        for message_id in giving_way(message_ids):
             name = self._tree.folder(NEW, reservation(queue, message_id))
             self._names.discard(name)
             if message_id in unfinished:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ..errors import FsmqError, NoSuchQueue, Unavailable
+from ..layout.steps import giving_way
 from .drafts import Draft, Staged
 from .sync import Work
 
@@ -60,6 +62,9 @@ class Pending(Generic[T]):
 
     sends: what it puts into fifo queues. Where there is something, a group of `Sends` writes that,
     syncs it with ``work``, calls ``before``, and shows it; then comes ``finish``.
+
+    over: what may be called when it can only stand: it throws away what ``abandon`` needs, which
+    may be of many messages, and takes long where all of it goes at once.
     """
 
     work: Work
@@ -67,6 +72,7 @@ class Pending(Generic[T]):
     abandon: Callable[[], None] = _nothing
     sends: Sequence[Send] = ()
     before: Callable[[], None] = _nothing
+    over: Callable[[], None] = _nothing
 
     def end(self) -> T:
         """Its result, when it is durable and its sends are over.
@@ -91,12 +97,15 @@ def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
     for pending in pendings:
         work.take(pending.work)
 
+    left = deque(pendings)
+
     def finish() -> list[T]:
         results: list[T] = []
         first: FsmqError | None = None
-        for pending in pendings:
+        for pending in giving_way(_taken(left)):
             try:
                 results.append(pending.finish())
+                pending.over()
             except FsmqError as error:
                 first = first or error  # a queue that was deleted must not keep the others
         if first is not None:
@@ -104,7 +113,7 @@ def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
         return results
 
     def each(do: Callable[[Pending[T]], None]) -> None:
-        for pending in pendings:
+        for pending in left:
             do(pending)
 
     return Pending(
@@ -114,6 +123,12 @@ def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
         [send for pending in pendings for send in pending.sends],
         lambda: each(lambda pending: pending.before()),
     )
+
+
+def _taken(things: deque[T]) -> Iterator[T]:
+    """The things of a queue, which keeps none that was given: they may be many."""
+    while things:
+        yield things.popleft()
 
 
 def key_of(pending: Pending[Any]) -> Key:

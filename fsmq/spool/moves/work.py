@@ -10,7 +10,7 @@ the place of one that had.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -23,6 +23,7 @@ from ..errors import InUse, NoSuchQueue, Reserved
 from ..index.apart import FIRST_S, LONGEST_S
 from ..layout.names import facts, fits, is_id
 from ..layout.patterns import compiled
+from ..layout.steps import giving_way
 from ..layout.throttle import Rate
 from ..layout.transitions import (
     DELAY,
@@ -113,8 +114,9 @@ class MoveWork:
     def _redrive(self) -> Generator[None, None, None]:
         move = self.move
         if move.total is None:
-            all_of_it = browse.ids(self._context, move.source, State.READY)
-            names = all_of_it if move.ids is None else move.ids
+            names: Iterable[str] | None = move.ids
+            if names is None:
+                names = browse.ids(self._context, move.source, State.READY)
             found = {name: buried_at(self._context, move.source, name) for name in names}
             write_found(self._tree, move.ref, found)
         else:
@@ -271,7 +273,7 @@ class MoveWork:
         youngest = move.youngest
         seen: set[str] = set()
         for state in states:
-            for message_id in browse.ids(self._context, queue, state):
+            for message_id in giving_way(browse.ids(self._context, queue, state)):
                 if message_id in seen or (youngest and _age(message_id) > youngest):
                     continue
                 if is_id(message_id) and not (

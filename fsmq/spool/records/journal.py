@@ -14,13 +14,15 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from json.encoder import encode_basestring_ascii
 from typing import ClassVar, NamedTuple, TypedDict, Unpack
 
 from ..durability.locks import lock
+from ..layout.files import write_all
 from ..layout.names import ALIVE
+from ..layout.steps import portions
 from ..layout.transitions import JOURNAL
 from ..layout.tree import Tree
 from .journal_files import is_segment, show
@@ -263,14 +265,14 @@ class Journal(NoJournal):
             self._number += 1
             name = f"{int(self._clock() * 1000):013}-{self._host}-{os.getpid()}-{self._number}"
             self._segment = _Segment(self._tree, name + SUFFIX)
-        lines = [
+        lines = (
             line
             for step in steps
             for line in (
                 step.lines(self._host) if isinstance(step, StepOfLog) else self._lines_of(step)
             )
-        ]
-        self._segment.append("".join(lines).encode("ascii"))
+        )
+        self._segment.append("".join(some).encode("ascii") for some in portions(lines))
 
     def _finish(self) -> None:
         segment, self._segment = self._segment, None
@@ -318,16 +320,17 @@ class _Segment:
     def is_over(self, seconds: float, size: int) -> bool:
         return self._size >= size or time.monotonic() - self._since >= seconds
 
-    def append(self, data: bytes) -> None:
+    def append(self, parts: Iterable[bytes]) -> None:
         """Append whole lines, all or none. Raises OSError."""
-        written = 0
+        size = self._size
         try:
-            while written < len(data):
-                written += os.write(self._held.fd, data[written:])
+            for part in parts:
+                write_all(self._held.fd, part)
+                size += len(part)
         except OSError:
             os.ftruncate(self._held.fd, self._size)
             raise
-        self._size += len(data)
+        self._size = size
 
     def finish(self) -> None:
         """Show the segment to readers. Raises OSError."""

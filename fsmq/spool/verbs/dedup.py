@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.sync import Work
@@ -67,7 +68,7 @@ def send(
         Reserved: an equal message is being stored right now; try again.
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
-    messages = [NewMessage(body, id=content_id(body)) for body in bodies]
+    messages = (NewMessage(body, id=content_id(body)) for body in bodies)
     return put.put(context, depths, write_side(name), messages, collapse=True, batch=batch)
 
 
@@ -142,7 +143,7 @@ def peek(
         shown, page.messages = page.messages, []
         with as_unavailable(f"cannot look into dedup queue {name!r}"):
             if not page.is_full:
-                for message_id in browse.ids(context, write, State.NEW)[:limit]:
+                for message_id in islice(browse.ids(context, write, State.NEW), limit):
                     deliver_one(context, write, message_id)
             while not page.is_full and (pulled := finish(_pull(context, name, 1, work))):
                 for message_id in pulled:

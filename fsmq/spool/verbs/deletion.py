@@ -26,6 +26,7 @@ from ..layout.names import (
     split_staged,
     split_taken,
 )
+from ..layout.steps import giving_way
 from ..layout.transitions import (
     CONFIG,
     DELAY,
@@ -175,7 +176,7 @@ def purge_ready(context: Context, queue: str) -> int:
     """Remove the ready messages one by one, also if they are claimed just then; how many."""
     tree = context.tree
     removed = 0
-    for message_id in tree.ready_names(queue) or ():
+    for message_id in giving_way(tree.ready_names(queue) or ()):
         if fits(queue, message_id):
             is_gone = remove_one(context, queue, message_id)
         else:
@@ -225,7 +226,7 @@ def purge_folder(
     tree = context.tree
     purged = 0
     transition = REMOVE_NEW if folder == NEW else REMOVE_DELAY
-    for name in tree.names(tree.folder(folder)):
+    for name in giving_way(tree.names(tree.folder(folder))):
         staged = split_staged(name) if folder == NEW else None
         taken = split_taken(name) if folder == NEW else None
         parts = taken or split_entry(staged[0] if staged is not None else name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ..context import Context
 from ..durability.dedup_records import key_of
@@ -34,6 +34,7 @@ from ..layout.names import (
     with_group,
 )
 from ..layout.settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
+from ..layout.steps import giving_way
 
 # An id that is given may be older, without a line that says so: such is one of a client's own.
 _LATE_MS = 1000
@@ -41,7 +42,7 @@ _LATE_MS = 1000
 
 def drafts(
     context: Context,
-    messages: Sequence[NewMessage],
+    messages: Iterable[NewMessage],
     settings: QueueSettings,
     letter_of: str | None = None,
 ) -> list[Draft]:
@@ -52,12 +53,14 @@ def drafts(
     Raises:
         InvalidValue, MessageTooLarge
     """
-    found = []
-    for message in messages:
+    found: list[Draft] = []
+    left = giving_way(messages)  # each asks the kernel for random bytes
+    for message in left:
         try:
             found.append(draft(context, message, settings, letter_of=letter_of))
         except (InvalidValue, MessageTooLarge) as error:
-            error.index = len(found) if len(messages) > 1 else None
+            is_alone = not found and next(left, None) is None
+            error.index = None if is_alone else len(found)
             raise
     return found
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..errors import InvalidValue, NoSuchQueue, as_unavailable
 from ..layout.names import check_id, check_queue, fits, is_id
-from ..layout.steps import portions
+from ..layout.steps import giving_way, portions
 from ..layout.throttle import Rate, check_rate
 from ..layout.transitions import (
     MOVE_DELAY,
@@ -82,7 +82,7 @@ def move_messages(
             before = moved
             with receiving(context, source, target, [name for _, name in part]) as staying:
                 stay |= staying
-                for transition, message_id in part:
+                for transition, message_id in giving_way(part):
                     if message_id in staying:
                         continue
                     try:

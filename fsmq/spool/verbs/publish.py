@@ -20,6 +20,7 @@ from ..errors import FsmqError, NoSuchLog, NoSuchQueue, as_unavailable
 from ..layout.filters import Filter
 from ..layout.message import NewMessage
 from ..layout.settings import QueueSettings
+from ..layout.steps import giving_way
 from ..layout.topics import Subscription, Topics, log_of
 from ..views.counts import Depths
 from .put import Batch, put
@@ -96,7 +97,7 @@ def publish(
     """
     found = _Copies(context, depths, batch or Batch(context.tree))
     try:
-        for copy in copies:
+        for copy in giving_way(copies):
             if log_of(copy.to) is not None:
                 assert to_log is not None
                 found.feed(copy, to_log)
@@ -179,7 +180,7 @@ class _Copies:
             *(partial(_show, ids, queue, one) for queue, one in self._puts),
         ]
         first: FsmqError | None = None
-        for step in steps:
+        for step in giving_way(steps):
             try:
                 step()
             except FsmqError as error:

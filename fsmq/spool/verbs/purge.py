@@ -19,6 +19,7 @@ from ..durability.sync import Work
 from ..errors import NoSuchQueue, as_unavailable, is_full
 from ..index.events import Events, Kind
 from ..layout.names import check_queue, entry, split_entry
+from ..layout.steps import giving_way
 from ..layout.transitions import CONFIG, DELAY, NEW, PURGED, QUEUES, REMOVE
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
@@ -115,7 +116,7 @@ def _remove_all(
     context: Context, queue: str, ids: set[str], done: int, progress: Callable[[int], None]
 ) -> int:
     """Remove messages that were hidden, wherever they are by now; how many are done then."""
-    for message_id in ids:
+    for message_id in giving_way(ids):
         if remove_one(context, queue, message_id):
             context.record(PURGED, queue, message_id)
             done += 1

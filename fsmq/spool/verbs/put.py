@@ -6,8 +6,9 @@ checksum of the file, and the mover promotes what is complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
+from itertools import islice
 
 from ..context import Context, Pending
 from ..durability.drafts import Draft, Staged, was_removed
@@ -28,6 +29,7 @@ from ..errors import (
 from ..layout.message import NewMessage
 from ..layout.names import check_queue, siblings
 from ..layout.settings import QueueSettings
+from ..layout.steps import giving_way, in_order, let_go
 from ..layout.transitions import ACCEPTED, DEFERRED, DELIVERED, NEW, State
 from ..layout.tree import Tree
 from ..records.journal import Details
@@ -75,7 +77,7 @@ def put(
     context: Context,
     depths: Depths,
     queue: str,
-    messages: Sequence[NewMessage],
+    messages: Iterable[NewMessage],
     settings: QueueSettings | None = None,
     *,
     collapse: bool = False,
@@ -101,14 +103,14 @@ def put(
         InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
     """
     check_queue(queue)
-    if len(messages) > _MAX_PUT:
-        raise InvalidValue("messages", f"are {len(messages)}; one batch takes {_MAX_PUT}")
     try:
         if settings is None:
             settings = context.settings.get(queue)
             if not settings.fifo and not context.tree.has_queue(queue):
                 raise NoSuchQueue(queue)
-        checked = drafts(context, messages, settings, letter_of)
+        checked = drafts(context, islice(messages, _MAX_PUT + 1), settings, letter_of)
+        if len(checked) > _MAX_PUT:
+            raise InvalidValue("messages", f"are more than the {_MAX_PUT} that one batch takes")
         depths.admit(queue, settings.max_depth, len(checked))
         shared = batch or Batch(context.tree)
         if settings.fifo:
@@ -127,7 +129,7 @@ def put(
             raise
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
-    return Pending(staging.work, staging.publish, staging.abandon)
+    return Pending(staging.work, staging.publish, staging.abandon, over=staging.forget)
 
 
 def _raise(error: DuplicateMessage) -> list[str]:
@@ -202,7 +204,7 @@ class Staging:
             self._number = self._batch.take_number(self._context.put_numbers)
         self.work.folders.add(self._tree.folder(NEW))
         seen: set[str] = set()
-        for index, draft in enumerate(drafts):
+        for index, draft in enumerate(giving_way(drafts)):
             try:
                 if draft.own:
                     self._check_is_new(draft, seen)
@@ -224,7 +226,7 @@ class Staging:
         """Show the messages, which are durable now, to the mover."""
         try:
             self._check_queue()
-            for staged in self._written:
+            for staged in giving_way(self._written):
                 self._show_or_collapse(staged)
         except NoSuchQueue:
             self._remove_written()
@@ -253,6 +255,10 @@ class Staging:
         self.work.close()
         self._free({_bare(staged.draft) for staged in self._written})
         self._end_number(is_over=False)
+
+    def forget(self) -> None:
+        """Throw away what is needed to take it back."""
+        let_go(self._written)
 
     def _remove_written(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""
@@ -322,7 +328,7 @@ class Staging:
 
         In order, so that of two batches with common ids one gets all of them, and not each a part.
         """
-        for bare in sorted(ids):
+        for bare in giving_way(in_order(ids)):
             if self._reservations.take(self._queue, bare):
                 self._reserved.add(bare)
             elif self._collapse:

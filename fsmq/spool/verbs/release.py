@@ -20,6 +20,7 @@ from ..layout.dead_letter import USED_UP, DeadLetter, check_reason
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
+from ..layout.steps import giving_way
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
 from .backoff import back_off
@@ -95,7 +96,8 @@ def release_many(
         settings = context.settings_of(queue)
         if message_ids is None:
             settings = replace(settings, retry_backoff=None)
-        for message_id in _claimed(context, queue) if message_ids is None else message_ids:
+        ids = _claimed(context, queue) if message_ids is None else message_ids
+        for message_id in giving_way(ids):
             check_id(queue, message_id)
             try:
                 left = _release_one(context, settings, queue, message_id)

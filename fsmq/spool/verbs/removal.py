@@ -18,6 +18,7 @@ from ..layout.names import (
     check_queue,
     is_id,
 )
+from ..layout.steps import giving_way
 from ..layout.transitions import (
     DELAY,
     MESSAGE_FOLDERS,
@@ -56,9 +57,9 @@ def remove(
     work = work_of(tree, queue)
     try:
         if known is None:
-            found = [remove_one(context, queue, message_id) for message_id in message_ids]
+            found = [remove_one(context, queue, one) for one in giving_way(message_ids)]
         else:
-            pairs = zip(message_ids, known, strict=True)
+            pairs = giving_way(zip(message_ids, known, strict=True))
             found = [remove_known(context, queue, i, is_wanted) for i, is_wanted in pairs]
     except OSError as error:
         raise unavailable(error, f"cannot remove from queue {queue!r}") from error
@@ -123,7 +124,7 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
     work = Work(folders={tree.folder(QUEUES, queue), tree.folder(REMOVE)})
     removed: list[str] = []
     with as_unavailable(f"cannot remove from {queue!r}"):
-        for message_id in message_ids:
+        for message_id in giving_way(message_ids):
             # If another process has claimed it before us, it is in flight and stays.
             if is_id(message_id) and tree.move(REMOVE_READY, queue, message_id):
                 removed.append(message_id)

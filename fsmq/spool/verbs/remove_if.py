@@ -17,6 +17,7 @@ from ..durability.unfinished import exists
 from ..errors import unavailable
 from ..layout.claim_names import check_claim, is_claimed
 from ..layout.names import check_id, check_queue, facts
+from ..layout.steps import giving_way
 from ..layout.transitions import (
     DELAY,
     NEW,
@@ -56,7 +57,7 @@ def remove_if(
     try:
         outcomes = [
             _remove_one(context, queue, message_id, claim)
-            for message_id, claim in zip(message_ids, claims, strict=True)
+            for message_id, claim in giving_way(zip(message_ids, claims, strict=True))
         ]
     except OSError as error:
         raise unavailable(error, f"cannot remove from queue {queue!r}") from error

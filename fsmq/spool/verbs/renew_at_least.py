@@ -9,6 +9,7 @@ from ..durability.sync import Work
 from ..errors import as_unavailable
 from ..layout.names import check_id, check_queue
 from ..layout.settings import QueueSettings
+from ..layout.steps import giving_way
 from ..layout.transitions import DELAY, NEW, QUEUES, RENEWED
 from .claim import Claim, deadline_of, reclaim
 from .deliver import deliver_one
@@ -36,7 +37,8 @@ def renew_at_least(
             settings = context.settings_of(queue)
             deadline_ms = deadline_of(context, settings, visibility)
             renewed = [
-                _renew_one(context, queue, i, deadline_ms, work, settings) for i in message_ids
+                _renew_one(context, queue, one, deadline_ms, work, settings)
+                for one in giving_way(message_ids)
             ]
     except BaseException:
         work.close()

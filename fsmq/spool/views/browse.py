@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from heapq import merge
+from collections.abc import Iterator
 from itertools import islice
 
 from ..context import Context
 from ..errors import InvalidValue, as_unavailable
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, split_entry
-from ..layout.steps import portions
+from ..layout.steps import in_order
 from ..layout.transitions import State
 from .look import Page
 from .places import HIDDEN
@@ -22,9 +21,9 @@ from .wanted import Found, Wanted
 _STREAM = (State.NEW, State.READY, State.DELAY, State.READY)
 
 
-def ids(context: Context, queue: str, state: State) -> list[str]:
-    """The ids of a queue's messages in one state, in order. Raises OSError."""
-    return sorted(_ids(context, queue, state))
+def ids(context: Context, queue: str, state: State) -> Iterator[str]:
+    """The ids of a queue's messages in one state, in order, as they are now. Raises OSError."""
+    return in_order(_ids(context, queue, state))
 
 
 def _ids(context: Context, queue: str, state: State) -> Iterator[str]:
@@ -158,17 +157,12 @@ def _from(context: Context, queue: str, state: State, limit: int, after: str = "
     if state is State.READY and not after:
         first = context.ready.first(queue, limit)
     if first is None:
-        yield from _in_order(_ids(context, queue, state))
+        yield from ids(context, queue, state)
         return
     yield from first
     if len(first) == limit:
         # Some were gone, or are not messages.
-        yield from _in_order(i for i in _ids(context, queue, state) if i > first[-1])
-
-
-def _in_order(names: Iterable[str]) -> Iterator[str]:
-    """Sort only as many as the caller takes: to sort a million at once takes half a second."""
-    return merge(*map(sorted, portions(names)))
+        yield from in_order(i for i in _ids(context, queue, state) if i > first[-1])
 
 
 def _place(state: State | str) -> tuple[State, str | None]:
