@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from fsmq.spool.durability.sync import Work
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.mover.delivery import Delivery
 from tests.harness.suite import eventually
-from tests.spool.helpers import Clock, tree_of
+from tests.spool.helpers import Clock, files_no_longer_than, tree_of
 
 
 def refuse(
@@ -121,17 +119,6 @@ def test_a_mover_of_any_leg_waits_when_nothing_is_to_be_done(
         assert delivery.timeout() > 0.1
         delivery.rescan()
     delivery.close()
-
-
-@contextmanager
-def files_no_longer_than(size: int) -> Iterator[None]:
-    """The kernel takes as much of a write as there is room for, as on a disk that gets full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_half_a_filter_is_never_in_force(spool: Spool, jobs: Queue, root: Path) -> None:

@@ -23,6 +23,7 @@ from ..durability.unfinished import exists
 from ..errors import Unavailable
 from ..layout import documents
 from ..layout.names import UUID7, entry, siblings, split_entry
+from ..layout.settings import MAX_DELAY_S
 from ..layout.transitions import ACCEPTED, NEW, STAGING
 from ..layout.tree import Tree
 from ..records.journal import NoJournal
@@ -38,8 +39,6 @@ _PATIENCE_S = 5.0
 _RETRY_S = 0.02
 _MAX_BYTES = 64 * 1024 * 1024
 _part = re.compile(UUID7)
-# A deadline before this is a delay that counts from the commit: it is longer than any delay.
-_RELATIVE_MS = 366 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +268,7 @@ class _Chunk:
                 continue
             stamp = stamps.decode(parts[1], found.st_mtime_ns)
             # A deadline near 1970 is a delay that an earlier process did not start before it died.
-            if stamp is not None and stamp.deadline_ms < _RELATIVE_MS:
+            if stamp is not None and stamp.deadline_ms <= MAX_DELAY_S * 1000:
                 mtime = stamps.encode(parts[1], at_ms + stamp.deadline_ms, 0)
                 self._tree.stamp(path, mtime)
                 work.closed.append(path)
