@@ -13,6 +13,7 @@ from functools import partial
 from ..context import OpenSpool
 from ..errors import FsmqError, NoSuchQueue, as_unavailable, reraise, unavailable
 from ..layout.names import check_queue
+from ..layout.of_queues import OfQueues
 from ..layout.uuids import uuid7
 from .batches import finish_committed, take_lock
 from .claims import Claimed, Renewals, claim_ids, release_claims
@@ -66,7 +67,7 @@ class Consumer:
         self._counts_again = counts_again
         self._on_lost = on_lost
         self._on_problem = on_problem
-        self._windows: dict[str, Window] = {}
+        self._windows: OfQueues[Window] = OfQueues(self._tree)
         self._before_ns: int | None = None  # in a pass: leave what came later
         self._turn = 0
         self._renewing = threading.Lock()
