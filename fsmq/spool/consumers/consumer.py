@@ -19,7 +19,7 @@ from .batches import finish_committed, take_lock
 from .claims import Claimed, Renewals, claim_ids, release_claims
 from .manifest import LOCK, Batch, folder_of, path_of
 from .open_batches import OpenBatches
-from .renewals import renew, renewals_until, until_of
+from .renewals import Until, are_renewed, renew, renewals_until, until_of
 from .renewer import NOTHING_S, RETRY_S, Renewer
 from .retry import retry
 from .window import Window
@@ -194,7 +194,7 @@ class Consumer:
                     )
                 renewed[queue] += after.claims
                 faults += after.faults
-            batch = self._end_renewal(batch, renewed, is_whole=not faults)
+            batch = self._end_renewal(batch, renewed, until)
             self._check(faults, unnoted)
             return batch
 
@@ -306,7 +306,10 @@ class Consumer:
         return batch
 
     def _end_renewal(
-        self, batch: Batch, renewed: Mapping[str, list[Claimed | None]], *, is_whole: bool
+        self,
+        batch: Batch,
+        renewed: Mapping[str, list[Claimed | None]],
+        until: Mapping[str, Until],
     ) -> Batch:
         """The batch as it is when its claims have been renewed, stored if others have to know."""
         lost = {
@@ -318,8 +321,10 @@ class Consumer:
             now = self._open.get(batch.name)
             if now is None:
                 return batch
-            # Another stream may have adopted it. From now on each claim has its own deadline.
-            now = replace(now, claims=kept, renewals=() if is_whole else now.renewals)
+            # Another stream may have adopted it.
+            now = replace(now, claims=kept)
+            if are_renewed(self._context, kept, until):
+                now = replace(now, renewals=())
             if any(lost.values()) or now.counts != batch.counts:
                 self._open.store(now)
             self._open.remember(now)
