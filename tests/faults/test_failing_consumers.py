@@ -102,6 +102,24 @@ def test_what_was_committed_is_finished_though_nobody_tries_again(tmp_path: Path
         eventually(lambda: spool.counts("jobs").total == 0)
 
 
+def test_a_message_that_cannot_be_removed_keeps_no_other_of_its_batch(tmp_path: Path) -> None:
+    with laid(tmp_path) as spool, open_consumer(spool) as consumer:
+        spool.create_queue("more")
+        spool.queue("more").put(b"three", id="three")
+        spool.deliver()
+        batch = consumer.claim("s", 0, ["jobs", "more"], 9)
+        assert batch is not None
+
+        def refuse_one(name: str, arguments: tuple[Any, ...]) -> None:
+            if name == "_rename2" and arguments[1] == "delay/jobs:one":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with seen(refuse_one), pytest.raises(FsmqError):
+            consumer.commit("s", batch.number)
+        assert [path.name for path in (tmp_path / "delay").iterdir()] == ["jobs:one"]
+        eventually(lambda: spool.counts("jobs").total == 0)
+
+
 def test_a_batch_that_could_not_be_stored_holds_nothing_of_others(
     tmp_path: Path, is_done: bool
 ) -> None:

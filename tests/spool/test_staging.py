@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +25,7 @@ from fsmq.spool.staging.commit import Outcome, abort, commit, is_committed
 from fsmq.spool.staging.forward import Forward
 from fsmq.spool.staging.part import Job, Part, Written
 from tests.harness.calls import Trap, failing, seen
+from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, files_no_longer_than, visible
 
 JOB = Job("load-1")
@@ -368,6 +372,22 @@ def test_a_file_that_did_not_come_keeps_its_job(
     with Spool(root, sync="none", clock=clock) as mover:
         mover.deliver()
     assert bodies(jobs) == [b"1", b"2"]
+
+
+def test_a_file_that_cannot_come_keeps_no_other_of_its_job(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.0)
+    part = write(spool, JOB, [NewMessage(b"x", id=f"m{n}") for n in range(9)])
+
+    def refuse_one(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "_rename2" and arguments[1].endswith("/jobs:m3"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with seen(refuse_one), pytest.raises(Unavailable, match="is committed"):
+        commit(spool, JOB, [part])
+    assert jobs.counts().total == 8
+    eventually(lambda: spool.deliver() >= 0 and jobs.counts().total == 9)
 
 
 @pytest.mark.parametrize("create", [False, True])

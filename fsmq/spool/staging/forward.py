@@ -247,11 +247,12 @@ class _Chunk:
                 is_there = self._tree.has_queue(queue)
                 # One that was made anew as a fifo queue is another one: that of the job is gone.
                 takes = is_there and not self._context.settings.get(queue).fifo
+                bring = self._bring if takes else self._remove
                 for message_id in message_ids:
-                    if takes:
-                        self._bring(queue, message_id)
-                    else:
-                        self._tree.unlink(f"{self._folder}/{entry(queue, message_id)}")
+                    try:
+                        bring(queue, message_id)
+                    except (OSError, Unavailable) as error:
+                        self._forward.hold_up(error)
             finally:
                 reserved, self._reserved = self._reserved, set()
                 for _, bare in reserved:
@@ -297,6 +298,10 @@ class _Chunk:
         found = self._tree.stat(target) if is_noted else None
         size = found.st_size if found is not None else None
         self._context.record(ACCEPTED, queue, message_id, size=size)
+
+    def _remove(self, queue: str, message_id: str) -> None:
+        """Unlink a file whose queue is gone."""
+        self._tree.unlink(f"{self._folder}/{entry(queue, message_id)}")
 
     def _is_there(self, queue: str, message_id: str) -> bool | None:
         """Keep puts of an own id out, then see whether it exists; None while one is under way."""

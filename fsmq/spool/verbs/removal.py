@@ -30,19 +30,15 @@ from ..layout.transitions import (
     Transition,
 )
 from ..layout.tree import Tree
-from .latch import IsWanted
-from .remove_known import ATTEMPTS, ROUNDS, remove_known
+from .remove_known import ATTEMPTS, ROUNDS
 
 
 def remove(
     context: Context,
     queue: str,
     message_ids: Sequence[str],
-    known: Sequence[IsWanted] | None = None,
 ) -> Pending[list[bool]]:
     """Remove messages in whatever state they are; for each id, whether it was there.
-
-    known: for each id which file is meant. Another message of this id stays.
 
     Raises:
         InvalidValue: one of the ids cannot be one; nothing is removed then.
@@ -55,11 +51,7 @@ def remove(
     # Also for messages that are gone: an earlier try without an answer may have removed them.
     work = work_of(tree, queue)
     try:
-        if known is None:
-            found = [remove_one(context, queue, message_id) for message_id in message_ids]
-        else:
-            pairs = zip(message_ids, known, strict=True)
-            found = [remove_known(context, queue, i, is_wanted) for i, is_wanted in pairs]
+        found = [remove_one(context, queue, message_id) for message_id in message_ids]
     except OSError as error:
         raise unavailable(error, f"cannot remove from queue {queue!r}") from error
     if not all(found):
