@@ -144,12 +144,15 @@ def test_a_name_that_is_too_long_for_any_other_folder_goes_too(
     assert visible(root) == []
 
 
-def fill_up(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """Let the disk have no room for one more name, of a file or of a folder."""
+def fill_up(monkeypatch: pytest.MonkeyPatch, code: int, folder: str = "") -> None:
+    """Let the disk, or a folder, have no room for one more name, of a file or of a folder."""
+    rename = Tree.rename
 
     def refuse(tree: Tree, path: str, target: str = "", *, replace: bool = False) -> bool:
         if target and tree.stat(path) is None:
             return False
+        if not (target or path).startswith(folder):
+            return rename(tree, path, target, replace=replace)
         raise OSError(code, os.strerror(code), path)
 
     monkeypatch.setattr(Tree, "rename", refuse)
@@ -196,6 +199,17 @@ def test_a_message_can_be_removed_on_a_full_disk(
     fill_up(monkeypatch, code)
     assert jobs.remove(claimed) == 1
     assert jobs.remove(claimed) == 0
+
+
+@pytest.mark.parametrize("full", ["remove/", "new/", ""])
+def test_a_claimed_message_of_an_own_id_can_be_removed_on_a_full_disk(
+    jobs: Queue, root: Path, code: int, full: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put(b"own", id="own")
+    [message] = jobs.claim()
+    fill_up(monkeypatch, code, full)
+    assert message.ack()
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
 
 
 def test_what_fails_for_another_reason_is_told(
