@@ -295,17 +295,17 @@ class MoveWork:
 
         Raises FileExistsError, Reserved, NoSuchQueue, OSError.
         """
-        if self.move.dedup:
-            if collapse(self._context, source, target, message_id):
-                return True
-            if not self._tree.has_queue(target):
-                raise NoSuchQueue(target)
-            return False
         attempts: tuple[Transition, ...] = (MOVE_READY, MOVE_NEW, MOVE_READY)
         if self.move.in_flight:
             attempts = (*attempts, MOVE_DELAY, MOVE_READY)
         elif self.move.delayed:
             attempts = (*attempts, MOVE_TIMER, MOVE_READY)
+        if self.move.dedup:
+            if collapse(self._context, source, target, message_id, attempts):
+                return True
+            if not self._tree.has_queue(target):
+                raise NoSuchQueue(target)
+            return False
         return any(
             moving.move_one(self._context, attempt, source, message_id, target)
             for attempt in attempts
