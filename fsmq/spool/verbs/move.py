@@ -204,7 +204,7 @@ def latched_delayed(context: Context, queue: str, message_id: str) -> Iterator[D
 def is_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
     """Whether a queue has an id in another state than the one to which ``how`` leads.
 
-    A rename would not fail because of it, and two messages of one id block each other later.
+    A rename would not fail because of it, and of two messages of one id one waits for the other.
     """
     states = (State.NEW, State.READY, State.DELAY)
     paths = (tree.path(state, queue, message_id) for state in states if state is not how.target)
