@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..context import Context
-from ..errors import InvalidValue, NoSuchQueue, as_unavailable
+from ..durability.ids import IS_HELD
+from ..errors import InUse, InvalidValue, NoSuchQueue, as_unavailable
 from ..layout.names import check_id, check_queue, fits, is_id
 from ..layout.stamps import Stamp
 from ..layout.steps import portions
@@ -66,6 +67,7 @@ def move_messages(
     Raises:
         NoSuchQueue: also if one is deleted during the move; the rest is in the source then.
         InvalidValue, Unavailable
+        InUse: other programs have locked the ids of some; the others have moved.
     """
     _check(source, target)
     limit = Rate(check_rate(rate))
@@ -73,6 +75,7 @@ def move_messages(
     moved = 0
     # An id may come more than once, because a message may move on between two tries.
     stay: set[str] = set()
+    later: set[str] = set()
     with as_unavailable(f"cannot move from {source!r} to {target!r}"):
         for queue in (source, target):
             if not tree.has_queue(queue):
@@ -82,10 +85,12 @@ def move_messages(
         found = _to_move(context, source, only, in_flight, delayed)
         for part in portions(found, limit.part(PART)):
             before = moved
-            with receiving(context, source, target, [name for _, name in part]) as staying:
-                stay |= staying
+            names = [name for _, name in part]
+            with receiving(context, source, target, names) as not_now:
+                stay |= not_now.stay
+                later = later.difference(names) | not_now.later
                 for transition, message_id in part:
-                    if message_id in staying:
+                    if message_id in not_now.stay or message_id in not_now.later:
                         continue
                     try:
                         done = move_one(context, transition, source, message_id, target)
@@ -99,6 +104,8 @@ def move_messages(
                 progress(moved)
             time.sleep(turns.pause(limit.pause(moved - before)))
     progress(moved)
+    if later:
+        raise InUse(IS_HELD)
     return Moved(moved, len(stay))
 
 
