@@ -84,11 +84,14 @@ def test_a_claim_that_fails_is_no_delivery(
 ) -> None:
     message_id = jobs.put(b"x")
     spool.deliver()
-    (root / "delay" / f"jobs:{message_id}").write_bytes(b"the same id")
+    other = root / "delay" / f"jobs:{message_id}"
+    other.write_bytes(b"the same id, in a claim")
+    until_ns = spool.context.stamps.encode(message_id, spool.context.now_ms() + 60_000, 1)
+    os.utime(other, ns=(until_ns, until_ns))
     for _ in range(3):
         spool.context.ready.forget("jobs")
         assert spool.complete(spool.unsynced.claim("jobs")) == []
-    (root / "delay" / f"jobs:{message_id}").unlink()
+    other.unlink()
     spool.context.ready.forget("jobs")
     assert [m.deliveries for m in jobs.claim()] == [1]
 

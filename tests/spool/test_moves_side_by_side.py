@@ -14,7 +14,11 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool
 from fsmq.spool.durability.locks import lock, reserve
+from fsmq.spool.errors import InUse
+from fsmq.spool.verbs import links_of_move
 from fsmq.spool.verbs.dedup import content_id, read_side, write_side
+from fsmq.spool.verbs.move import move_messages
+from fsmq.spool.verbs.redrive import redrive_messages
 from tests.harness.calls import seen
 from tests.harness.suite import eventually
 
@@ -120,3 +124,76 @@ def test_what_somebody_is_stopped_putting_keeps_back_none_of_the_others(spool: S
         stopped.free()
         eventually(is_done(spool, ref))
     assert spool.counts(write_side("b")).ready == 20
+
+
+def indexed(spool: Spool) -> list[str]:
+    """Two queues with an index, and the ids of messages in the first."""
+    for queue in "ab":
+        spool.create_queue(queue, index=True)
+    ids = [f"id{number}" for number in range(20)]
+    spool.indexed("a").upsert([NewMessage(b"old", id=one) for one in ids])
+    spool.deliver()
+    return ids
+
+
+def moved(spool: Spool) -> str:
+    return spool.begin_move("a", "b").ref
+
+
+def redriven(spool: Spool) -> str:
+    return spool.begin_redrive("a", to="b").ref
+
+
+@pytest.mark.parametrize("begin", [moved, redriven])
+@pytest.mark.parametrize("where", ["a", "b"])
+def test_an_id_that_a_stopped_program_has_locked_keeps_back_its_own_message_alone(
+    spool: Spool, begin: Callable[[Spool], str], where: str
+) -> None:
+    indexed(spool)
+    stopped = spool.unsynced.upsert(where, [NewMessage(b"new", id="id7")])
+    ref = begin(spool)
+    with worked_on(spool):
+        begun = time.monotonic()
+        eventually(lambda: spool.counts("b").ready == 19)
+        spool.configure("b", {"max_depth": 99})  # nobody holds its name
+        assert time.monotonic() - begun < SOON_S
+        assert getattr(spool.find_move(ref), "status", None) == "in_progress"
+        stopped.abandon()
+        eventually(is_done(spool, ref))
+    assert spool.counts("b").ready == 20
+
+
+@pytest.mark.parametrize("verb", ["move", "redrive"])
+def test_nor_does_it_where_somebody_waits_for_the_move(
+    spool: Spool, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = indexed(spool)
+    stopped = spool.unsynced.upsert("a", [NewMessage(b"new", id="id7")])
+    monkeypatch.setattr(links_of_move, "patiently", lambda attempt, patience_s: attempt())
+    names = [message.id for message in spool.queue("a").peek(len(ids))]
+
+    def move() -> object:
+        if verb == "move":
+            return move_messages(spool.context, "a", "b")
+        return spool.complete(redrive_messages(spool.context, "a", names, "b"))
+
+    with pytest.raises(InUse):
+        move()
+    assert spool.counts("b").ready == 19
+    stopped.abandon()
+    assert move_messages(spool.context, "a", "b").moved == 1
+
+
+def test_a_move_that_waits_for_one_alone_is_left_for_a_while(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed(spool)
+    stopped = spool.unsynced.upsert("a", [NewMessage(b"new", id="id7")])
+    monkeypatch.setattr(links_of_move, "PATIENCE_S", 0.0)
+    ref = moved(spool)
+    with pytest.raises(InUse):
+        spool.make_moves()
+    assert getattr(spool.find_move(ref), "moved", None) == 19
+    stopped.abandon()
+    assert spool.make_moves() == 1
+    assert getattr(spool.find_move(ref), "moved", None) == 20

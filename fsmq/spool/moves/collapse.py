@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..context import Context
 from ..durability.locks import reserve
 from ..durability.unfinished import exists
@@ -10,21 +12,28 @@ from ..layout.names import fits
 from ..layout.transitions import (
     MOVE_DELAY,
     MOVE_DELIVER,
+    MOVE_NEW,
     MOVE_READY,
+    MOVE_TIMER,
     PURGE_DELAY,
     PURGE_NEW,
     PURGE_READY,
+    Transition,
 )
 from ..verbs.dedup import content_id
+from ..verbs.move import latched_delayed, move_timer
 from ..views import browse
 
-_PURGES = {MOVE_READY: PURGE_READY, MOVE_DELIVER: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}
+_PURGES = {MOVE_READY: PURGE_READY, MOVE_NEW: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}
 
 
-def collapse(context: Context, source: str, target: str, message_id: str) -> bool:
+def collapse(
+    context: Context, source: str, target: str, message_id: str, attempts: Sequence[Transition]
+) -> bool:
     """Bring a message to a write side, or remove it if an equal one waits there.
 
-    False if it is not there. Raises:
+    attempts: the moves of one message, in the order in which they are tried. False if it is not
+    where one of them begins. Raises:
         FileExistsError: its name leaves no room for that of its source.
         Reserved: an equal one is being put right now.
         OSError
@@ -40,13 +49,32 @@ def collapse(context: Context, source: str, target: str, message_id: str) -> boo
     if held is None:
         raise Reserved(to_id)
     try:
-        is_there = exists(tree, target, to_id)
-        for transition in (MOVE_READY, MOVE_DELIVER, MOVE_READY, MOVE_DELAY, MOVE_READY):
-            if is_there:
-                if context.make(_PURGES[transition], source, message_id):
-                    return True
-            elif context.make(transition, source, message_id, target, to_id):
-                return True
+        act = _remove if exists(tree, target, to_id) else _bring
+        return any(act(context, how, source, message_id, target, to_id) for how in attempts)
     finally:
         held.free()
-    return False
+
+
+def _bring(
+    context: Context, how: Transition, source: str, message_id: str, target: str, to_id: str
+) -> bool:
+    if how is MOVE_TIMER:
+        is_moved = move_timer(context, source, message_id, target, to_id)
+        if is_moved:
+            context.record(how.step, target, to_id, source=source, was=message_id)
+        return is_moved
+    # Under its new name it may go to the queue at once: that is reserved.
+    how = MOVE_DELIVER if how is MOVE_NEW else how
+    return context.make(how, source, message_id, target, to_id)
+
+
+def _remove(
+    context: Context, how: Transition, source: str, message_id: str, target: str, to_id: str
+) -> bool:
+    if how is not MOVE_TIMER:
+        return context.make(_PURGES[how], source, message_id)
+    with latched_delayed(context, source, message_id) as delayed:
+        if delayed is None or not delayed.message.move(context, PURGE_DELAY, source, message_id):
+            return False
+        context.record(PURGE_DELAY.step, source, message_id)
+        return True

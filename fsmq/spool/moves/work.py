@@ -20,7 +20,6 @@ from ..context import Context
 from ..durability.sync import Syncer, Work
 from ..durability.unfinished import exists
 from ..errors import InUse, NoSuchQueue, Reserved
-from ..index.apart import FIRST_S, LONGEST_S
 from ..layout.names import facts, fits, is_id
 from ..layout.patterns import compiled
 from ..layout.throttle import Rate
@@ -38,7 +37,7 @@ from ..layout.transitions import (
 )
 from ..verbs import move as moving
 from ..verbs.dedup import read_side, write_side
-from ..verbs.links_of_move import PART, Turns, index_folders, receiving
+from ..verbs.links_of_move import PART, LastTries, Turns, index_folders, receiving
 from ..verbs.redrive import Redrive, Redriven, buried_at
 from ..views import browse
 from .collapse import collapse
@@ -81,6 +80,7 @@ class MoveWork:
         self._pause = 0.0  # seconds before the next part
         self._kept, self._saved = move, time.monotonic()
         self._unsynced = 0
+        self._last_tries = LastTries()
 
     def steps(self) -> Generator[None, None, None]:
         """Make the move, and set its outcome at the end. Raises Unavailable, OSError."""
@@ -123,26 +123,35 @@ class MoveWork:
         done = Redriven(move.moved)
         to, homes = move.target or None, None if move.homes is None else compiled(move.homes)
         redrive = Redrive(self._context, move.source, to, found, done, homes=homes)
+        ids = list(found)
         try:
-            for part in self._parts(list(found)):
-                before = redrive.done.moved
-                try:
-                    for target, those in redrive.targets(part).items():
-                        yield from self._make(partial(redrive.bring, target, those, 0.0))
-                except NoSuchQueue:
-                    self._is_gone = True
-                    return
-                finally:
-                    moved, conflicts, no_origin = redrive.done
-                    self.move = replace(
-                        self.move, moved=moved, conflicts=conflicts, no_origin=no_origin
-                    )
-                if self._count(moved - before):
-                    work, redrive.work = redrive.work, Work()
-                    self._syncer.sync(work)
-                yield
+            while ids and not self._is_gone:
+                yield from self._redrive_these(redrive, ids)
+                tried, ids, redrive.later = len(ids), redrive.later, []
+                if ids:
+                    self._pause = self._last_tries.pause(len(ids), tried)
+                    yield
         finally:
             self._syncer.sync(redrive.work)
+
+    def _redrive_these(self, redrive: Redrive, ids: Sequence[str]) -> Generator[None, None, None]:
+        for part in self._parts(ids):
+            before = redrive.done.moved
+            try:
+                for target, those in redrive.targets(part).items():
+                    yield from self._make(partial(redrive.bring, target, those, 0.0))
+            except NoSuchQueue:
+                self._is_gone = True
+                return
+            finally:
+                moved, conflicts, no_origin = redrive.done
+                self.move = replace(
+                    self.move, moved=moved, conflicts=conflicts, no_origin=no_origin
+                )
+            if self._count(moved - before):
+                work, redrive.work = redrive.work, Work()
+                self._syncer.sync(work)
+            yield
 
     # -- moves -------------------------------------------------------------------------------------
 
@@ -202,27 +211,28 @@ class MoveWork:
     ) -> Generator[None, None, None]:
         """Move some messages; at the end they have moved durably.
 
-        Those that another program puts into the target right now come last.
+        Those whose ids another program has locked come last: it puts them right now, say.
         """
-        work, pause = self._folders(pairs), 0.0
+        work = self._folders(pairs)
         try:
             while found:
-                reserved: list[_Found] = []
+                later: list[_Found] = []
                 for part in self._parts(found):
                     before = self.move.moved
                     for _, several in groupby(part, key=lambda one: one.source):
-                        yield from self._make(partial(self._move_part, list(several), reserved))
+                        yield from self._make(partial(self._move_part, list(several), later))
                     if self._is_gone:
                         return
                     if self._count(self.move.moved - before):
                         self._syncer.sync(work)
                         work = self._folders(pairs)
                     yield
-                if found := reserved:
+                if later:
                     self._syncer.sync(work)
                     work = self._folders(pairs)
-                    self._pause = pause = min(2 * pause, LONGEST_S) or FIRST_S
+                    self._pause = self._last_tries.pause(len(later), len(found))
                     yield
+                found = later
         finally:
             self._syncer.sync(work)
 
@@ -240,23 +250,26 @@ class MoveWork:
             return found
         return sorted(found, key=lambda one: one.message_id, reverse=True)
 
-    def _move_part(self, part: Sequence[_Found], reserved: list[_Found]) -> None:
+    def _move_part(self, part: Sequence[_Found], later: list[_Found]) -> None:
         """Move some messages from one queue to one other. Raises InUse: nothing was done."""
         moved = conflicts = 0
         source, target, _ = part[0]
         names = [one.message_id for one in part]
         try:
-            with receiving(self._context, source, target, names, patience_s=0.0) as staying:
+            with receiving(self._context, source, target, names, patience_s=0.0) as not_now:
                 for one in part:
-                    if one.message_id in staying:
+                    if one.message_id in not_now.stay:
                         conflicts += 1
+                        continue
+                    if one.message_id in not_now.later:
+                        later.append(one)
                         continue
                     try:
                         moved += self._move(source, target, one.message_id)
                     except FileExistsError:
                         conflicts += 1
                     except Reserved:
-                        reserved.append(one)
+                        later.append(one)
         except NoSuchQueue:
             self._is_gone = True
         move = self.move
@@ -295,17 +308,17 @@ class MoveWork:
 
         Raises FileExistsError, Reserved, NoSuchQueue, OSError.
         """
-        if self.move.dedup:
-            if collapse(self._context, source, target, message_id):
-                return True
-            if not self._tree.has_queue(target):
-                raise NoSuchQueue(target)
-            return False
         attempts: tuple[Transition, ...] = (MOVE_READY, MOVE_NEW, MOVE_READY)
         if self.move.in_flight:
             attempts = (*attempts, MOVE_DELAY, MOVE_READY)
         elif self.move.delayed:
             attempts = (*attempts, MOVE_TIMER, MOVE_READY)
+        if self.move.dedup:
+            if collapse(self._context, source, target, message_id, attempts):
+                return True
+            if not self._tree.has_queue(target):
+                raise NoSuchQueue(target)
+            return False
         return any(
             moving.move_one(self._context, attempt, source, message_id, target)
             for attempt in attempts

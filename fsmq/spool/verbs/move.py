@@ -9,11 +9,14 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..context import Context
-from ..errors import InvalidValue, NoSuchQueue, as_unavailable
+from ..durability.ids import IS_HELD
+from ..errors import InUse, InvalidValue, NoSuchQueue, as_unavailable
 from ..layout.names import check_id, check_queue, fits, is_id
+from ..layout.stamps import Stamp
 from ..layout.steps import portions
 from ..layout.throttle import Rate, check_rate
 from ..layout.transitions import (
@@ -28,7 +31,7 @@ from ..layout.transitions import (
 )
 from ..layout.tree import Tree
 from ..views.browse import ids
-from .latch import latch_patiently
+from .latch import Latched, latch_patiently
 from .links_of_move import PART, Turns, keeps_order, receiving
 
 _PROGRESS_STEP = 1000
@@ -64,6 +67,7 @@ def move_messages(
     Raises:
         NoSuchQueue: also if one is deleted during the move; the rest is in the source then.
         InvalidValue, Unavailable
+        InUse: other programs have locked the ids of some; the others have moved.
     """
     _check(source, target)
     limit = Rate(check_rate(rate))
@@ -71,6 +75,7 @@ def move_messages(
     moved = 0
     # An id may come more than once, because a message may move on between two tries.
     stay: set[str] = set()
+    later: set[str] = set()
     with as_unavailable(f"cannot move from {source!r} to {target!r}"):
         for queue in (source, target):
             if not tree.has_queue(queue):
@@ -80,10 +85,12 @@ def move_messages(
         found = _to_move(context, source, only, in_flight, delayed)
         for part in portions(found, limit.part(PART)):
             before = moved
-            with receiving(context, source, target, [name for _, name in part]) as staying:
-                stay |= staying
+            names = [name for _, name in part]
+            with receiving(context, source, target, names) as not_now:
+                stay |= not_now.stay
+                later = later.difference(names) | not_now.later
                 for transition, message_id in part:
-                    if message_id in staying:
+                    if message_id in not_now.stay or message_id in not_now.later:
                         continue
                     try:
                         done = move_one(context, transition, source, message_id, target)
@@ -97,6 +104,8 @@ def move_messages(
                 progress(moved)
             time.sleep(turns.pause(limit.pause(moved - before)))
     progress(moved)
+    if later:
+        raise InUse(IS_HELD)
     return Moved(moved, len(stay))
 
 
@@ -136,7 +145,7 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
     if not has_room:
         return False
     if how is MOVE_TIMER:
-        is_moved = _move_timer(context, source, message_id, target)
+        is_moved = move_timer(context, source, message_id, target)
     else:
         is_moved = tree.move(how, source, message_id, target)
     if not is_moved:
@@ -153,18 +162,48 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
     return True
 
 
-def _move_timer(context: Context, source: str, message_id: str, target: str) -> bool:
+def move_timer(
+    context: Context, source: str, message_id: str, target: str, to_id: str | None = None
+) -> bool:
     """Move a delayed message with its timer; False if it is not there, or is claimed."""
     if not context.tree.has_queue(target):
         return False
-    latched = latch_patiently(context, context.tree.path(State.DELAY, source, message_id))
+    with latched_delayed(context, source, message_id) as latched:
+        if latched is None:
+            return False
+        path, before_ns = latched.path, latched.message.found.st_mtime_ns
+        moved = None
+        try:
+            if to_id is not None:
+                # A stamp is checked with the id, so it is set anew for another one.
+                renamed_ns = context.stamps.encoded(to_id, latched.stamp)
+                latched.message.stamp(context, path, renamed_ns)
+            moved = latched.message.move(context, MOVE_TIMER, source, message_id, target, to_id)
+        finally:
+            if moved is None and to_id is not None:
+                latched.message.stamp(context, path, before_ns)
+        return moved is not None
+
+
+class Delayed(NamedTuple):
+    """A delayed message that is latched: where it is, and its timer."""
+
+    message: Latched
+    path: str
+    stamp: Stamp
+
+
+@contextmanager
+def latched_delayed(context: Context, queue: str, message_id: str) -> Iterator[Delayed | None]:
+    """Latch a message that is delayed and that nobody has claimed; None if it is none."""
+    path = context.tree.path(State.DELAY, queue, message_id)
+    latched = latch_patiently(context, path)
     if latched is None:
-        return False
+        yield None
+        return
     try:
         stamp = context.stamps.decode(message_id, latched.found.st_mtime_ns)
-        if stamp is None or stamp.is_claim:
-            return False
-        return latched.move(context, MOVE_TIMER, source, message_id, target) is not None
+        yield None if stamp is None or stamp.is_claim else Delayed(latched, path, stamp)
     finally:
         latched.close()
 
@@ -172,7 +211,7 @@ def _move_timer(context: Context, source: str, message_id: str, target: str) -> 
 def is_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
     """Whether a queue has an id in another state than the one to which ``how`` leads.
 
-    A rename would not fail because of it, and two messages of one id block each other later.
+    A rename would not fail because of it, and of two messages of one id one waits for the other.
     """
     states = (State.NEW, State.READY, State.DELAY)
     paths = (tree.path(state, queue, message_id) for state in states if state is not how.target)

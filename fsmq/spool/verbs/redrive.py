@@ -18,9 +18,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..context import Context, Pending
-from ..durability.ids import PATIENCE_S
+from ..durability.ids import IS_HELD, PATIENCE_S
 from ..durability.sync import Work
-from ..errors import InvalidValue, NoSuchQueue, as_unavailable
+from ..errors import InUse, InvalidValue, NoSuchQueue, as_unavailable
 from ..layout import dead_letter
 from ..layout.claim_names import of_ended_claim
 from ..layout.dead_letter import DeadLetter
@@ -64,6 +64,7 @@ class Redrive:
     to: the queue to which all go; None: each to the queue from which it was buried. found: when
     each was buried that is meant; one that has failed once more since stays. homes: what
     the names of the queues match to which they may go where each goes home; None: all may be.
+    later: those that were not redriven, since another program had locked their ids.
     """
 
     context: Context
@@ -73,6 +74,7 @@ class Redrive:
     done: Redriven = _NONE
     work: Work = field(default_factory=Work)
     homes: re.Pattern[str] | None = None
+    later: list[str] = field(default_factory=list)
 
     def targets(self, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Where messages go that are ready. Raises OSError."""
@@ -116,19 +118,29 @@ class Redrive:
         try:
             with receiving(
                 self.context, self.dead, target, left, is_home=is_home, patience_s=patience_s
-            ) as staying:
+            ) as not_now:
                 for _ in range(has_no_room):
                     self._note(_Outcome.CONFLICT)
                 self.work.folders |= index_folders(self.context, self.dead, target)
                 while left:
-                    is_there = left[0] in staying
-                    self._note(_Outcome.CONFLICT if is_there else self._one(left[0], target))
+                    if left[0] in not_now.later:
+                        self.later.append(left[0])
+                    elif left[0] in not_now.stay:
+                        self._note(_Outcome.CONFLICT)
+                    else:
+                        self._note(self._one(left[0], target))
                     left.pop(0)
         except NoSuchQueue:
             if not is_home:
                 raise
             for _ in left:
                 self._note(_Outcome.NO_ORIGIN)
+
+    def finish(self) -> Redriven:
+        """The outcome. Raises InUse if other programs had locked the ids of some."""
+        if self.later:
+            raise InUse(IS_HELD)
+        return self.done
 
     def _note(self, outcome: _Outcome) -> None:
         moved, conflicts, no_origin = self.done
@@ -247,6 +259,7 @@ def redrive_messages(
 
     Raises:
         NoSuchQueue: also if ``to`` is deleted meanwhile; the rest stays then.
+        InUse: other programs have locked the ids of some; the others have been redriven.
         InvalidValue, Unavailable
     """
     check_queue(dead)
@@ -270,4 +283,4 @@ def redrive_messages(
                 redrive.bring(target, those)
             progress(redrive.done.moved)
             time.sleep(turns.pause())
-    return Pending(redrive.work, lambda: redrive.done)
+    return Pending(redrive.work, redrive.finish)
