@@ -98,8 +98,7 @@ class Server:
             auto_decompress=False,
         )
         service.connections = self._connections.counts
-        problem = self._native.problem
-        verbs = {**Quick(service, problem).verbs, **QuickBatches(service, problem).verbs}
+        verbs = {**Quick(service).verbs, **QuickBatches(service).verbs}
         needs_keys = service.access.needs_keys
         of_channels = QuickLogs(service).verbs
         reserved = frozenset(self._by_prefix)

@@ -79,7 +79,7 @@ def test_a_connection_that_waits_for_its_answer_is_not_idle(
     with Wire(hasty.url) as wire, hasty.held_sync() as gate:
         hasty.queue("q", ready=[b"x"])
         for one in first:
-            assert wire.ask("GET", "/not-there/messages", one).status == 404
+            assert wire.ask("GET", "/not-there", one).status == 404
         hasty.call(lambda: None)  # aiohttp has come to its end
         wire.request("GET", "/q/messages")
         hasty.until_open(1)

@@ -19,6 +19,7 @@ from fsmq.spool.views import browse
 
 from ..routing.call import Call
 from ..service.service import Service
+from ..service.wanted import Wanted
 
 T = TypeVar("T")
 # So many messages are stored, or removed, on the loop.
@@ -28,6 +29,11 @@ AT_ONCE = 256
 LOOK_AGAIN_S = 0.05
 # Long enough that a claim which is given back at once cannot end before.
 GLANCE_S = 5.0
+
+
+def claim_of(queue: str, limit: int, ttl: int) -> Wanted:
+    """What a poll claims."""
+    return Wanted((queue,), limit, ttl, LOOK_AGAIN_S)
 
 
 class PlainQueues:
@@ -63,7 +69,7 @@ class PlainQueues:
         receiver = self._service.receiver
         try:
             if ttl:
-                return await receiver.claim(call, queue, limit, ttl, LOOK_AGAIN_S)
+                return await self._service.queues.claim(call, claim_of(queue, limit, ttl))
             await receiver.load(queue)
             call.admit()
             return await self._service.in_thread(self._glance, call, queue, limit)
@@ -103,7 +109,7 @@ class PlainQueues:
             return
 
     async def acknowledge(self, queue: str, message_ids: Sequence[str]) -> None:
-        await self._complete(self._spool.unsynced.remove, queue, message_ids)
+        await self._service.queues.ack(queue, message_ids)
 
     async def unclaim_all(self, queue: str) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
@@ -40,6 +42,7 @@ from ..routing import bodies, needs
 from ..routing.call import Call
 from ..routing.headers import EVENTS, kept_headers, named_claim, wants_events
 from ..routing.router import Router
+from ..service.wanted import Wanted
 from . import events
 from .forms import (
     ATTRIBUTES,
@@ -123,7 +126,7 @@ class Messages(Handlers):
         body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
         message = new_message(body, given, kept_headers(headers))
         try:
-            [message_id] = await self._service.put(queue, [message], settings)
+            [message_id] = await self._service.queues.put(queue, [message])
         except DuplicateMessage as error:
             if key is None:
                 raise
@@ -180,9 +183,8 @@ class Messages(Handlers):
         count = given[COUNT]
         as_events = wants_events(call.request.headers.get(hdrs.ACCEPT))
         call.in_json = as_events or count is not None or call.wants_json
-        messages = await self._service.receiver.claim(
-            call, queue, count or 1, given[VISIBILITY], given[WAIT]
-        )
+        wanted = Wanted((queue,), count or 1, given[VISIBILITY], given[WAIT], call.in_json)
+        messages = await self._service.queues.claim(call, wanted)
         if not messages:
             return Response(status=204)
         if as_events:
@@ -256,11 +258,11 @@ class Messages(Handlers):
         claim = named_claim(call.request.headers)
         priority = given[NEW_PRIORITY]
         if priority is not None and claim is None and _is_alone(given):
-            changes = self._spool.unsynced.set_priority(queue, message_id, priority)
-            headers, answer = stored(await self._service.complete(changes), "")
+            begin = partial(self._spool.unsynced.set_priority, queue, message_id, priority)
+            headers, answer = stored(await self._service.queues.change(begin), "")
             return Response(status=200, body=answer, headers=headers)
-        changing = begin_change(self._spool.unsynced, queue, message_id, given, claim)
-        return Response(status=204, headers=changed(await self._service.complete(changing)))
+        change = partial(begin_change, self._spool.unsynced, queue, message_id, given, claim)
+        return Response(status=204, headers=changed(await self._service.queues.change(change)))
 
     REMOVE = Operation(
         id="remove",
@@ -277,8 +279,7 @@ class Messages(Handlers):
         queue, message_id = _target(call)
         call.read()
         claim = named_claim(call.request.headers)
-        removal = self._spool.unsynced.remove_if(queue, [message_id], [claim])
-        [outcome] = await self._service.complete(removal)
+        [outcome] = await self._service.queues.ack(queue, [message_id], [claim])
         if outcome == "ended":
             raise ClaimEnded(queue, message_id)
         if outcome == "missing":

@@ -113,7 +113,7 @@ class Claims(Actions):
         outcomes: Sequence[Acked] = ()
         if deletes.receipts:
             ids, claims = deletes.ids, deletes.claims
-            outcomes = await self._service.remove_if(deletes.queue, ids, claims)
+            outcomes = await self._service.queues.ack(deletes.queue, ids, claims)
         if ended := deletes.ended(outcomes):
             await self._service.complete(self.remove_ended(deletes.queue, ended))
         return deletes.result(outcomes)

@@ -157,8 +157,8 @@ async def _ask_remove(visit: Visit, form: Form) -> Question:
 
 
 async def _remove(visit: Visit, form: Form) -> Done:
-    found = await visit.service.remove(form.queue, chosen(form))
-    return Done("removed", sum(found), back(visit, form))
+    outcomes = await visit.service.queues.ack(form.queue, chosen(form))
+    return Done("removed", outcomes.count("removed"), back(visit, form))
 
 
 async def _content(visit: Visit, form: Form) -> File:
@@ -201,8 +201,7 @@ async def _send(visit: Visit, form: Form) -> Done:
         group=form.text("group") or None,
         dedup_id=form.text("dedup_id") or None,
     )
-    settings = await visit.service.in_thread(visit.spool.settings, form.queue)
-    ids = await visit.service.put(form.queue, [message] * copies, settings)
+    ids = await visit.service.queues.put(form.queue, [message] * copies)
     place = visit.url("q", form.queue, "m", ids[0]) if copies == 1 else visit.url("q", form.queue)
     # An id of one's own may have a comma.
     named = (
