@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 # What is not whole after so many seconds goes to aiohttp, which knows how long it may take.
 _PATIENCE_S = 1.0
-# So many bytes of an answer may be left to be sent when the next request is taken.
-_MAX_UNSENT = 64 * 1024
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,6 +57,7 @@ class Request:
 
     __slots__ = (
         "_has_hung_up",
+        "_is_parted",
         "_lane",
         "_missing",
         "_on_hang_up",
@@ -97,14 +96,17 @@ class Request:
         self._lane = lane
         self.started = time.perf_counter()
         self._parts = [data]
+        self._is_parted = False  # into head and body: each of them is here once
         self._missing = missing
 
     @property
     def body(self) -> bytes:
         """Of a request that has come whole."""
-        if len(self._parts) > 1:
-            self._parts = [b"".join(self._parts)]
-        return self._parts[0][self._size :]
+        if not self._is_parted:
+            whole = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
+            self._parts = [whole[: self._size], whole[self._size :]]
+            self._is_parted = True
+        return self._parts[1]
 
     # -- as the occupant of its connection ---------------------------------------------------------
 
@@ -192,7 +194,7 @@ class Request:
         self._lane.observe(self, status)
         if not self._has_hung_up:
             self.connection.write(render(status, headers, body, closing=closing))
-            if len(body) > _MAX_UNSENT and self.connection.unsent > _MAX_UNSENT:
+            if self.connection.writing_paused:
                 self.hold(max(0, len(body) - self.held))
                 self._lane.spawn(self._drain(closing))
                 return
