@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from ..context import Context
 from ..durability.locks import reserve
@@ -20,6 +21,7 @@ from ..layout.transitions import (
     PURGE_READY,
     Transition,
 )
+from ..layout.tree import Tree
 from ..verbs.dedup import content_id
 from ..verbs.move import latched_delayed, move_timer
 from ..views import browse
@@ -45,14 +47,9 @@ def collapse(
     if message is None:
         return False
     to_id = content_id(message.body)
-    held = reserve(tree, target, to_id)
-    if held is None:
-        raise Reserved(to_id)
-    try:
+    with _reserved(tree, (source, message_id), (target, to_id)):
         act = _remove if exists(tree, target, to_id) else _bring
         return any(act(context, how, source, message_id, target, to_id) for how in attempts)
-    finally:
-        held.free()
 
 
 def _bring(
@@ -78,3 +75,18 @@ def _remove(
             return False
         context.record(PURGE_DELAY.step, source, message_id)
         return True
+
+
+@contextmanager
+def _reserved(tree: Tree, *names: tuple[str, str]) -> Iterator[None]:
+    """Reserve a message's name in the queue that it leaves, too, and not only where it comes.
+
+    Who has seen an equal one there removes its own: so nobody takes that one away meanwhile.
+    """
+    with ExitStack() as held:
+        for queue, message_id in sorted(names):  # of two who want the same two one gets both
+            one = reserve(tree, queue, message_id)
+            if one is None:
+                raise Reserved(message_id)
+            held.callback(one.free)
+        yield
