@@ -19,14 +19,22 @@ from ..layout.transitions import (
     PURGE_DELAY,
     PURGE_NEW,
     PURGE_READY,
+    State,
     Transition,
 )
 from ..layout.tree import Tree
 from ..verbs.dedup import content_id
 from ..verbs.move import latched_delayed, move_timer
-from ..views import browse
+from ..views.look import look
 
 _PURGES = {MOVE_READY: PURGE_READY, MOVE_NEW: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}
+
+# Where it may be, in the direction in which messages move.
+_STATES = (State.NEW, State.READY, State.DELAY, State.READY)
+
+
+class Stays(Exception):
+    """A message has to stay where it is, until a person has renamed it, or lets it be read."""
 
 
 def collapse(
@@ -36,17 +44,17 @@ def collapse(
 
     attempts: the moves of one message, in the order in which they are tried. False if it is not
     where one of them begins. Raises:
-        FileExistsError: its name leaves no room for that of its source.
+        Stays
         Reserved: an equal one is being put right now.
         OSError
     """
     tree = context.tree
     if not fits(source, message_id):
-        raise FileExistsError  # a name given by hand, too long to be looked up
-    message = browse.find(context, source, message_id)
-    if message is None:
+        raise Stays  # a name given by hand, too long to be looked up
+    body = _body(context, source, message_id)
+    if body is None:
         return False
-    to_id = content_id(message.body)
+    to_id = content_id(body)
     with _reserved(tree, (source, message_id), (target, to_id)):
         act = _remove if exists(tree, target, to_id) else _bring
         return any(act(context, how, source, message_id, target, to_id) for how in attempts)
@@ -75,6 +83,16 @@ def _remove(
             return False
         context.record(PURGE_DELAY.step, source, message_id)
         return True
+
+
+def _body(context: Context, source: str, message_id: str) -> bytes | None:
+    try:
+        for state in _STATES:
+            if (found := look(context, source, message_id, state)) is not None:
+                return found.body
+    except PermissionError:
+        raise Stays from None  # another user's file
+    return None
 
 
 @contextmanager
