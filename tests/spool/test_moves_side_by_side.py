@@ -7,18 +7,20 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
 
-from fsmq.spool import NewMessage, Spool
+from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.durability.locks import lock, reserve
 from fsmq.spool.errors import InUse
+from fsmq.spool.layout.transitions import State
 from fsmq.spool.verbs import links_of_move
 from fsmq.spool.verbs.dedup import content_id, read_side, write_side
 from fsmq.spool.verbs.move import move_messages
 from fsmq.spool.verbs.redrive import redrive_messages
+from fsmq.spool.views import browse
 from tests.harness.calls import seen
 from tests.harness.suite import eventually
 
@@ -197,3 +199,57 @@ def test_a_move_that_waits_for_one_alone_is_left_for_a_while(
     stopped.abandon()
     assert spool.make_moves() == 1
     assert getattr(spool.find_move(ref), "moved", None) == 20
+
+
+def prepared(spool: Spool, kind: str) -> tuple[str, Callable[[], str]]:
+    """Nine messages in a queue; and what orders a move of this kind from there. Both folders."""
+    if kind == "dedup":
+        for name in "ab":
+            for side in (read_side(name), write_side(name)):
+                spool.create_queue(side)
+        spool.complete(spool.unsynced.dedup_send("a", [b"%d" % number for number in range(9)]))
+        spool.deliver()
+        return write_side("b"), lambda: spool.begin_move("a", "b", dedup=True).ref
+    spool.create_queue("b", index=kind == "indexed")
+    if kind == "indexed":
+        spool.create_queue("a", index=True)
+        spool.indexed("a").upsert([NewMessage(b"x", id=f"id{number}") for number in range(9)])
+    else:
+        spool.queue("a", create=True).put_many([NewMessage(b"x")] * 9)
+    spool.deliver()
+    if kind == "redrive":
+        return "b", lambda: spool.begin_redrive("a", to="b").ref
+    count = 9 if kind == "count" else None
+    return "b", lambda: spool.begin_move("a", "b", count=count).ref
+
+
+@pytest.mark.parametrize("call", ["_rename2", "link"])
+@pytest.mark.parametrize("kind", ["plain", "count", "redrive", "dedup", "indexed", "at once"])
+def test_what_one_message_fails_at_keeps_none_of_the_others(
+    spool: Spool, kind: str, call: str
+) -> None:
+    target, order = prepared(spool, kind)
+    source = write_side("a") if kind == "dedup" else "a"
+    bad = browse.ids(spool.context, source, State.READY)[3]
+
+    def fail(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == call and bad in str(arguments[0 if call == "link" else 1]):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    if kind == "at once":
+        with seen(fail), pytest.raises(Unavailable) if call == "_rename2" else nullcontext():
+            spool.queue("a").move_to("b")
+        assert spool.counts("b").total == 8 + (call == "link")
+        return
+    ref = order()
+    with seen(fail):
+        for _ in range(2):
+            with suppress(Unavailable):
+                spool.make_moves()
+        moved = spool.find_move(ref)
+        assert moved is not None
+        fails = call == "_rename2" or kind == "indexed"
+        assert spool.counts(target).total == 8 + (not fails)
+        assert (moved.moved, moved.status) == (8, "in_progress") if fails else (9, "complete")
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert spool.counts(target).total == 9

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from ..context import Context
 from ..durability.locks import reserve
@@ -18,13 +19,22 @@ from ..layout.transitions import (
     PURGE_DELAY,
     PURGE_NEW,
     PURGE_READY,
+    State,
     Transition,
 )
+from ..layout.tree import Tree
 from ..verbs.dedup import content_id
 from ..verbs.move import latched_delayed, move_timer
-from ..views import browse
+from ..views.look import look
 
 _PURGES = {MOVE_READY: PURGE_READY, MOVE_NEW: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}
+
+# Where it may be, in the direction in which messages move.
+_STATES = (State.NEW, State.READY, State.DELAY, State.READY)
+
+
+class Stays(Exception):
+    """A message has to stay where it is, until a person has renamed it, or lets it be read."""
 
 
 def collapse(
@@ -34,25 +44,20 @@ def collapse(
 
     attempts: the moves of one message, in the order in which they are tried. False if it is not
     where one of them begins. Raises:
-        FileExistsError: its name leaves no room for that of its source.
+        Stays
         Reserved: an equal one is being put right now.
         OSError
     """
     tree = context.tree
     if not fits(source, message_id):
-        raise FileExistsError  # a name given by hand, too long to be looked up
-    message = browse.find(context, source, message_id)
-    if message is None:
+        raise Stays  # a name given by hand, too long to be looked up
+    body = _body(context, source, message_id)
+    if body is None:
         return False
-    to_id = content_id(message.body)
-    held = reserve(tree, target, to_id)
-    if held is None:
-        raise Reserved(to_id)
-    try:
+    to_id = content_id(body)
+    with _reserved(tree, (source, message_id), (target, to_id)):
         act = _remove if exists(tree, target, to_id) else _bring
         return any(act(context, how, source, message_id, target, to_id) for how in attempts)
-    finally:
-        held.free()
 
 
 def _bring(
@@ -78,3 +83,28 @@ def _remove(
             return False
         context.record(PURGE_DELAY.step, source, message_id)
         return True
+
+
+def _body(context: Context, source: str, message_id: str) -> bytes | None:
+    try:
+        for state in _STATES:
+            if (found := look(context, source, message_id, state)) is not None:
+                return found.body
+    except PermissionError:
+        raise Stays from None  # another user's file
+    return None
+
+
+@contextmanager
+def _reserved(tree: Tree, *names: tuple[str, str]) -> Iterator[None]:
+    """Reserve a message's name in the queue that it leaves, too, and not only where it comes.
+
+    Who has seen an equal one there removes its own: so nobody takes that one away meanwhile.
+    """
+    with ExitStack() as held:
+        for queue, message_id in sorted(names):  # of two who want the same two one gets both
+            one = reserve(tree, queue, message_id)
+            if one is None:
+                raise Reserved(message_id)
+            held.callback(one.free)
+        yield

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 from ..context import Context
 from ..durability.sync import Syncer, Work
 from ..durability.unfinished import exists
-from ..errors import InUse, NoSuchQueue, Reserved
+from ..errors import InUse, NoSuchQueue, Reserved, Unavailable
 from ..layout.names import facts, fits, is_id
 from ..layout.patterns import compiled
 from ..layout.throttle import Rate
@@ -40,8 +40,8 @@ from ..verbs.dedup import read_side, write_side
 from ..verbs.links_of_move import PART, LastTries, Turns, index_folders, receiving
 from ..verbs.redrive import Redrive, Redriven, buried_at
 from ..views import browse
-from .collapse import collapse
-from .order import MAX_CHOSEN, Move, is_stopped, read_found, save, write_found
+from .collapse import Stays, collapse
+from .order import MAX_CHOSEN, Move, is_stopped, outcome, read_found, save, write_found
 
 T = TypeVar("T")
 # How many renames share a sync; no move is reported complete before its last sync.
@@ -77,6 +77,7 @@ class MoveWork:
         self._rate = Rate(move.rate)
         self._turns = Turns()
         self._is_gone = False  # the target was deleted
+        self._fault: OSError | Unavailable | None = None  # why a message is not moved yet
         self._pause = 0.0  # seconds before the next part
         self._kept, self._saved = move, time.monotonic()
         self._unsynced = 0
@@ -101,7 +102,9 @@ class MoveWork:
                 yield
                 if time.monotonic() >= end:
                     break
-        self.move = _outcome(self.move, self._is_gone)
+        if self._fault is not None:
+            raise self._fault  # the others have moved; these are tried again
+        self.move = outcome(self.move, self._is_gone)
 
     def keep(self) -> None:
         """Write down how far it is. Raises OSError."""
@@ -139,11 +142,12 @@ class MoveWork:
             before = redrive.done.moved
             try:
                 for target, those in redrive.targets(part).items():
-                    yield from self._make(partial(redrive.bring, target, those, 0.0))
+                    yield from self._make(partial(redrive.bring, target, patience_s=0.0), those)
             except NoSuchQueue:
                 self._is_gone = True
                 return
             finally:
+                self._fault = self._fault or redrive.fault
                 moved, conflicts, no_origin = redrive.done
                 self.move = replace(
                     self.move, moved=moved, conflicts=conflicts, no_origin=no_origin
@@ -220,7 +224,7 @@ class MoveWork:
                 for part in self._parts(found):
                     before = self.move.moved
                     for _, several in groupby(part, key=lambda one: one.source):
-                        yield from self._make(partial(self._move_part, list(several), later))
+                        yield from self._make(partial(self._move_part, later), list(several))
                     if self._is_gone:
                         return
                     if self._count(self.move.moved - before):
@@ -250,8 +254,11 @@ class MoveWork:
             return found
         return sorted(found, key=lambda one: one.message_id, reverse=True)
 
-    def _move_part(self, part: Sequence[_Found], later: list[_Found]) -> None:
-        """Move some messages from one queue to one other. Raises InUse: nothing was done."""
+    def _move_part(self, later: list[_Found], part: Sequence[_Found]) -> None:
+        """Move some messages from one queue to one other.
+
+        Raises Unavailable (InUse, too), OSError: nothing was done.
+        """
         moved = conflicts = 0
         source, target, _ = part[0]
         names = [one.message_id for one in part]
@@ -266,10 +273,12 @@ class MoveWork:
                         continue
                     try:
                         moved += self._move(source, target, one.message_id)
-                    except FileExistsError:
+                    except (FileExistsError, Stays):
                         conflicts += 1
                     except Reserved:
                         later.append(one)
+                    except (OSError, Unavailable) as error:
+                        self._fault = self._fault or error
         except NoSuchQueue:
             self._is_gone = True
         move = self.move
@@ -306,7 +315,7 @@ class MoveWork:
     def _move(self, source: str, target: str, message_id: str) -> bool:
         """Move one message, in whatever state it is.
 
-        Raises FileExistsError, Reserved, NoSuchQueue, OSError.
+        Raises FileExistsError, Stays, Reserved, NoSuchQueue, Unavailable, OSError.
         """
         attempts: tuple[Transition, ...] = (MOVE_READY, MOVE_NEW, MOVE_READY)
         if self.move.in_flight:
@@ -338,16 +347,31 @@ class MoveWork:
             self.move = replace(self.move, total=total, youngest=youngest)
             self.keep()
 
-    def _make(self, part: Callable[[], None]) -> Generator[None, None, None]:
-        """Make a part; other moves are made while another program has a lock that it needs."""
+    def _make(
+        self, make: Callable[[Sequence[T]], None], part: Sequence[T]
+    ) -> Generator[None, None, None]:
+        """Make a part; other moves are made while another program has a lock that it needs.
+
+        make: does all of some messages, or nothing if it raises. Then each is tried alone: what one
+        fails at keeps none of the others.
+        """
         end = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return part()
+                return make(part)
             except InUse:
                 if time.monotonic() >= end:
                     raise
+            except (OSError, Unavailable):
+                break
             self._pause = _AGAIN_S
+            yield
+        for one in part:
+            try:
+                make([one])
+            except (OSError, Unavailable) as error:
+                self._fault = self._fault or error
+            self._pause = self._turns.pause()
             yield
 
     def _parts(self, found: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -369,22 +393,3 @@ def _age(message_id: str) -> str:
     """What tells older ids from younger ones: the UUID without its priority."""
     known = facts(message_id)
     return "" if known.created_ms is None else message_id[4 if known.priority else 0 :][:36]
-
-
-def _outcome(move: Move, is_gone: bool) -> Move:
-    reasons = []
-    if is_gone:
-        reasons.append(f"queue {move.target!r} was deleted: messages that had not moved yet stay")
-    elif move.conflicts:
-        reasons.append(
-            f"{move.conflicts} messages stay: the target has a message of the same id already,"
-            " or its name leaves no room for the id"
-        )
-    if move.no_origin:
-        reasons.append(
-            f"{move.no_origin} messages stay: nothing says from which queue they were buried, it"
-            " is gone or not one to which they may go, or they came from a log; name a queue"
-        )
-    if not reasons:
-        return replace(move, status="complete")
-    return replace(move, status="error", error="; ".join(reasons))

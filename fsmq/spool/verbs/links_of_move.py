@@ -35,7 +35,8 @@ _TURN_S, _GAP_S = 0.1, 0.005
 class NotNow(NamedTuple):
     """The names of messages that cannot move now.
 
-    stay: another message of the target has the id. later: another program has locked the id.
+    stay: another message of the target has the id, or nobody here may read which id it is. later:
+    another program has locked the id.
     """
 
     stay: set[str]
@@ -122,12 +123,16 @@ def _linked(
     """Lock the ids of messages that are about to move, and link them in a target with an index."""
     tree = context.tree
     links: dict[str, str] = {}
+    stay: set[str] = set()
     indexed = [queue for queue in (source, target) if context.settings.get(queue).index]
     for name in names if indexed else ():
-        if (found := _find(tree, source, name)) is not None:
-            links[name] = found[0]
+        try:
+            if (found := _find(tree, source, name)) is not None:
+                links[name] = found[0]
+        except PermissionError:
+            stay.add(name)
     if not links:
-        yield NotNow(set(), set())
+        yield NotNow(stay, set())
         return
     wanted = dict.fromkeys(indexed, links.values())
     # Nobody waits while he has some: first all or none, and then what is free.
@@ -136,7 +141,6 @@ def _linked(
         held, free = _hold_free(tree, indexed, free)
     with held:
         later = {name for name, link in links.items() if link not in free}
-        stay: set[str] = set()
         if target in indexed:
             had = settle(tree, target, free)
             stay |= {

@@ -10,11 +10,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..context import Context
 from ..durability.ids import IS_HELD
-from ..errors import InUse, InvalidValue, NoSuchQueue, as_unavailable
+from ..errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable
 from ..layout.names import check_id, check_queue, fits, is_id
 from ..layout.stamps import Stamp
 from ..layout.steps import portions
@@ -41,7 +42,8 @@ class Moved(NamedTuple):
     """The outcome of a move."""
 
     moved: int = 0
-    # Messages that stay: the target has their id already, or its name leaves no room for the id.
+    # Messages that stay: the target has their id already, its name leaves no room for the id, or
+    # nobody here may read which id they have.
     conflicts: int = 0
 
 
@@ -72,10 +74,7 @@ def move_messages(
     _check(source, target)
     limit = Rate(check_rate(rate))
     tree = context.tree
-    moved = 0
-    # An id may come more than once, because a message may move on between two tries.
-    stay: set[str] = set()
-    later: set[str] = set()
+    done = _Done()
     with as_unavailable(f"cannot move from {source!r} to {target!r}"):
         for queue in (source, target):
             if not tree.has_queue(queue):
@@ -84,29 +83,54 @@ def move_messages(
         turns = Turns()
         found = _to_move(context, source, only, in_flight, delayed)
         for part in portions(found, limit.part(PART)):
-            before = moved
+            before = done.moved
             names = [name for _, name in part]
             with receiving(context, source, target, names) as not_now:
-                stay |= not_now.stay
-                later = later.difference(names) | not_now.later
+                done.stay |= not_now.stay
+                done.later = done.later.difference(names) | not_now.later
                 for transition, message_id in part:
-                    if message_id in not_now.stay or message_id in not_now.later:
-                        continue
-                    try:
-                        done = move_one(context, transition, source, message_id, target)
-                    except FileExistsError:
-                        stay.add(message_id)
-                        continue
-                    moved += done
-                    if moved % _PROGRESS_STEP == 0:
-                        progress(moved)
+                    done.try_one(context, transition, source, message_id, target)
+                    if done.moved % _PROGRESS_STEP == 0:
+                        progress(done.moved)
             if rate is not None:
-                progress(moved)
-            time.sleep(turns.pause(limit.pause(moved - before)))
-    progress(moved)
-    if later:
-        raise InUse(IS_HELD)
-    return Moved(moved, len(stay))
+                progress(done.moved)
+            time.sleep(turns.pause(limit.pause(done.moved - before)))
+        progress(done.moved)
+        return done.finish()
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a move has done. An id may come more than once: a message may move on between two tries.
+
+    stay, later: the ids of those that cannot move (now). fault: why one is not there.
+    """
+
+    moved: int = 0
+    stay: set[str] = field(default_factory=set)
+    later: set[str] = field(default_factory=set)
+    fault: OSError | Unavailable | None = None
+
+    def try_one(
+        self, context: Context, how: Transition, source: str, message_id: str, target: str
+    ) -> None:
+        """Move a message, if it can come. What it fails at keeps none of the others."""
+        if message_id in self.stay or message_id in self.later:
+            return
+        try:
+            self.moved += move_one(context, how, source, message_id, target)
+        except FileExistsError:
+            self.stay.add(message_id)
+        except (OSError, Unavailable) as error:
+            self.fault = self.fault or error
+
+    def finish(self) -> Moved:
+        """The outcome. Raises InUse if other programs had locked some ids, Unavailable, OSError."""
+        if self.fault is not None:
+            raise self.fault
+        if self.later:
+            raise InUse(IS_HELD)
+        return Moved(self.moved, len(self.stay))
 
 
 def _check(source: str, target: str) -> None:

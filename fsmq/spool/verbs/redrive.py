@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ..context import Context, Pending
 from ..durability.ids import IS_HELD, PATIENCE_S
 from ..durability.sync import Work
-from ..errors import InUse, InvalidValue, NoSuchQueue, as_unavailable
+from ..errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable, reraise
 from ..layout import dead_letter
 from ..layout.claim_names import of_ended_claim
 from ..layout.dead_letter import DeadLetter
@@ -75,6 +75,8 @@ class Redrive:
     work: Work = field(default_factory=Work)
     homes: re.Pattern[str] | None = None
     later: list[str] = field(default_factory=list)
+    # Why a letter is not there yet; it keeps none of the others.
+    fault: OSError | Unavailable | None = None
 
     def targets(self, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Where messages go that are ready. Raises OSError."""
@@ -85,6 +87,9 @@ class Redrive:
             try:
                 letter = _letter(self.context, self.dead, message_id)
             except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.fault = self.fault or error
                 continue
             if not self._is_meant(letter, message_id):
                 continue
@@ -128,7 +133,7 @@ class Redrive:
                     elif left[0] in not_now.stay:
                         self._note(_Outcome.CONFLICT)
                     else:
-                        self._note(self._one(left[0], target))
+                        self._try_one(left[0], target)
                     left.pop(0)
         except NoSuchQueue:
             if not is_home:
@@ -136,8 +141,20 @@ class Redrive:
             for _ in left:
                 self._note(_Outcome.NO_ORIGIN)
 
+    def _try_one(self, message_id: str, target: str) -> None:
+        """Redrive one message, or note why it is not there yet. Raises NoSuchQueue."""
+        try:
+            self._note(self._one(message_id, target))
+        except (OSError, Unavailable) as error:
+            self.fault = self.fault or error
+
     def finish(self) -> Redriven:
-        """The outcome. Raises InUse if other programs had locked the ids of some."""
+        """The outcome.
+
+        Raises InUse if other programs had locked the ids of some, Unavailable.
+        """
+        if self.fault is not None:
+            reraise(self.fault, f"cannot redrive {self.dead!r}")
         if self.later:
             raise InUse(IS_HELD)
         return self.done
