@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -28,3 +29,15 @@ def test_a_name_leads_to_one_module_of_a_package(package: str) -> None:
     folder = HOME / "fsmq" / package
     names = Counter(path.name for path in MODULES if folder in path.parents and is_counted(path))
     assert [name for name, number in names.items() if number > 1] == []
+
+
+def test_each_verb_of_the_spool_is_called_in_one_place_of_the_server() -> None:
+    """Whatever the dialect, and whichever way a request came: decision 25."""
+    called = Counter(
+        name
+        for path in (HOME / "fsmq" / "http").rglob("*.py")
+        for found in re.findall(r"unsynced\.(\w+)|\b(claim_in)\(", path.read_text())
+        for name in filter(None, found)
+    )
+    assert called["put"] == called["claim_in"] == 1
+    assert {name: number for name, number in called.items() if number > 1} == {}

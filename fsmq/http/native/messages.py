@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
@@ -69,7 +67,7 @@ from .forms import (
     VISIBILITY,
     WAIT,
     as_posted,
-    begin_change,
+    change_of,
     changed,
     headers_of,
     idempotency_key,
@@ -258,11 +256,11 @@ class Messages(Handlers):
         claim = named_claim(call.request.headers)
         priority = given[NEW_PRIORITY]
         if priority is not None and claim is None and _is_alone(given):
-            begin = partial(self._spool.unsynced.set_priority, queue, message_id, priority)
-            headers, answer = stored(await self._service.queues.change(begin), "")
+            change = self._service.changes.set_priority(queue, message_id, priority)
+            headers, answer = stored(await self._service.queues.do(change), "")
             return Response(status=200, body=answer, headers=headers)
-        change = partial(begin_change, self._spool.unsynced, queue, message_id, given, claim)
-        return Response(status=204, headers=changed(await self._service.queues.change(change)))
+        wanted = change_of(self._service.changes, queue, message_id, given, claim)
+        return Response(status=204, headers=changed(await self._service.queues.do(wanted)))
 
     REMOVE = Operation(
         id="remove",

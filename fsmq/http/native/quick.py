@@ -27,7 +27,7 @@ class Quick:
     """The verbs."""
 
     def __init__(self, service: Service) -> None:
-        self._unsynced = service.spool.unsynced
+        self._changes = service.changes
         self._queues = service.queues
         self.verbs: Verbs = {
             ("POST", heads.ALL): Verb(Messages.POST, "send", self._put, has_body=True),
@@ -58,15 +58,14 @@ class Quick:
         if request.values[forms.NEW_PRIORITY] is not None:
             request.hand_over()
             return
-        begin = partial(
-            forms.begin_change,
-            self._unsynced,
+        change = forms.change_of(
+            self._changes,
             request.queue,
             request.message_id,
             request.values,
             request.fields.claim,
         )
-        self._queues.begin_change(begin, partial(request.answer_by, _changed))
+        self._queues.begin(change, partial(request.answer_by, _changed))
 
 
 def _stored(request: Request, ids: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.records.journal import via
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.receive import claim_in
+from fsmq.spool.views.reading import Room
 
 from ..connection.pieces import FORM_BYTES
 from ..guard.admission import Admission
@@ -30,6 +31,9 @@ from .wanted import Asked, ClaimRoom, Wanted, form_of, portions
 
 if TYPE_CHECKING:
     from .receiver import Receiver
+
+# Long enough that a claim which is released at once cannot end before.
+_GLANCE_S = 5.0
 
 
 class Claims:
@@ -163,7 +167,15 @@ class Claims:
         else:
             self._tasks.spawn(self._go_on(asked, room, self._runner.threads.run_once, steps))
 
-    def _steps(self, wanted: Wanted, count: int, room: ClaimRoom) -> Steps[Pending[list[Message]]]:
+    def glance(self, queue: str, most: int, room: Room) -> list[Message]:
+        """Claim, and release at once; nothing of it is durable."""
+        pending = finish(self._steps(Wanted((queue,), visibility=_GLANCE_S), most, room))
+        pending.work.close()
+        messages = pending.finish()
+        pending.abandon()
+        return messages
+
+    def _steps(self, wanted: Wanted, count: int, room: Room) -> Steps[Pending[list[Message]]]:
         if wanted.begin is not None:
             return wanted.begin(room)
         return claim_in(

@@ -20,12 +20,15 @@ from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
 from fsmq.spool.records.journal import via
 from fsmq.spool.spool import Spool
+from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Uncounted
 
 from ..guard.admission import Admission
+from ..routing.call import Call
 from ..running.runner import Runner
 from .asking import Answered, Party, Tasks, answer_of, report, shares
+from .changes import Change
 from .claims import Claims
 from .receiver import Receiver
 from .wanted import Wanted
@@ -192,6 +195,7 @@ class Queues:
     ) -> None:
         self._spool = spool
         self._runner = runner
+        self._receiver = receiver
         self._claims = Claims(spool, runner, admission, receiver)
         self._puts: _Joint[_Put, str] = _Joint(spool, runner, self._put, True)
         self._acks: _Joint[_Ack, Acked] = _Joint(spool, runner, self._ack, False)
@@ -208,9 +212,15 @@ class Queues:
         self._puts.ask(_Put(queue, messages, answered))
 
     def _put(self, puts: list[_Put]) -> _Pending[str]:
-        queue = puts[0].queue
         messages = [message for put in puts for message in put.messages]
-        return self._spool.unsynced.put(queue, messages, self._spool.settings(queue))
+        return self.storing(puts[0].queue, messages)
+
+    def storing(
+        self, queue: str, messages: Sequence[NewMessage], batch: Batch | None = None
+    ) -> _Pending[str]:
+        """What stores messages of a queue; batch: together with those of others."""
+        settings = self._spool.settings(queue)
+        return self._spool.unsynced.put(queue, messages, settings, batch)
 
     # -- claim -------------------------------------------------------------------------------------
 
@@ -224,6 +234,12 @@ class Queues:
 
     def begin_claim(self, party: Party, wanted: Wanted, answered: Answered[list[Message]]) -> None:
         self._claims.begin(party, wanted, answered)
+
+    async def glance(self, call: Call, queue: str, most: int) -> list[Message]:
+        """What could be claimed; the next claim may get the same messages."""
+        await self._receiver.load(queue)
+        call.admit()
+        return await self._runner.in_thread(self._claims.glance, queue, most, call)
 
     # -- ack ---------------------------------------------------------------------------------------
 
@@ -249,13 +265,17 @@ class Queues:
 
     # -- change ------------------------------------------------------------------------------------
 
-    async def change(self, begin: Callable[[], Pending[T]]) -> T:
-        """Do something with one message; what ``begin`` gives when it is durable."""
-        return await self._runner.complete(begin())
+    async def do(self, change: Change[T]) -> T:
+        """Do something with chosen messages."""
+        if change.where == "loop":
+            return await self._runner.complete(change.begin())
+        run = self._runner.in_thread if change.where == "thread" else self._runner.listing
+        return await self._runner.complete(await run(change.begin), light=False)
 
-    def begin_change(self, begin: Callable[[], Pending[T]], answered: Answered[T]) -> None:
+    def begin(self, change: Change[T], answered: Answered[T]) -> None:
+        """The same for what is done on the loop."""
         try:
-            pending = begin()
+            pending = change.begin()
         except Exception as error:
             report(answered, error)
         else:

@@ -26,7 +26,6 @@ from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.publish import Copy, copies_of
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
-from fsmq.spool.verbs.redrive import Redriven, redrive_messages
 from fsmq.spool.views.counts import Uncounted
 
 from ..guard.access import Access, Identity
@@ -35,6 +34,7 @@ from ..guard.keys import KeyRing
 from ..guard.sight import seen_error, seen_of
 from ..routing.call import Call
 from ..running.runner import Runner
+from .changes import Changes
 from .logs import OpenLogs
 from .looks import Looks
 from .move_thread import MoveThread
@@ -97,6 +97,7 @@ class Service(Runner):
         self.looks = Looks(spool, self, self.reports)
         self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, max_waiters, poll_interval)
+        self.changes = Changes(spool)
         self.queues = Queues(spool, self, self.admission, self.receiver)
         self.logs = OpenLogs(spool, self.admission, max_waiters, poll_interval)
         self._reporting: asyncio.Task[None] | None = None
@@ -217,20 +218,6 @@ class Service(Runner):
             queues = {copy.to for copy in copies if log_of(copy.to) is None}
             settings = {queue: spool.context.settings.get(queue) for queue in queues}
         return spool.unsynced.publish_copies(copies, settings, batch)
-
-    async def redrive(
-        self, dead: str, only: Sequence[str], to: str | None, homes: Sequence[str] | None
-    ) -> Redriven:
-        """Bring some dead letters home, or all to one queue.
-
-        homes: the patterns of names of the queues to which they may go home; None is all. Raises
-        what :func:`fsmq.spool.verbs.redrive.redrive_messages` raises.
-        """
-
-        def redrive() -> Pending[Redriven]:
-            return redrive_messages(self.spool.context, dead, only, to, homes=homes)
-
-        return await self.complete(await self.listing(redrive), light=False)
 
     async def store(
         self, puts: Sequence[Callable[[Batch], Pending[T]]], messages: int, size: int

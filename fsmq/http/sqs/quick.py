@@ -113,9 +113,8 @@ class Quick:
         if not ended:
             answer(request, deletes.result(outcomes))
             return
-        begin = partial(self._claims.remove_ended, deletes.queue, ended)
         told = partial(request.answer_by, lambda _, __: answer(request, deletes.result(outcomes)))
-        self._queues.begin_change(begin, told)
+        self._queues.begin(self._claims.remove_ended(deletes.queue, ended), told)
 
 
 def refusal(error: FsmqError) -> Response:

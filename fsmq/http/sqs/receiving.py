@@ -135,9 +135,8 @@ class Receiving(Actions):
         renewed = []
         for message, given in zip(found, known.given, strict=True):
             try:
-                renewal = await service.complete(
-                    self._spool.unsynced.renew(queue, message.id, wanted.hides, given.claim)
-                )
+                renew = service.changes.renew(queue, message.id, wanted.hides, given.claim)
+                renewal = await service.queues.do(renew)
             except (NoSuchMessage, ClaimEnded):
                 continue  # just now: its claim is over
             renewed.append(replace(message, claim=given.claim, deadline=renewal.deadline))
@@ -147,10 +146,9 @@ class Receiving(Actions):
         """Let messages be visible again at once; their receives count."""
         for message in messages:
             try:
-                released = self._spool.unsynced.release(
-                    message.queue, message.id, 0.0, message.claim
-                )
-                await self._service.complete(released)
+                service = self._service
+                release = service.changes.release(message.queue, message.id, 0.0, message.claim)
+                await service.queues.do(release)
             except FsmqError:
                 continue  # its timer brings it back
 

@@ -136,8 +136,8 @@ async def _ask_bury(visit: Visit, form: Form) -> Question:
 
 async def _bury(visit: Visit, form: Form) -> Done:
     reason = form.text("reason").strip() or f"buried by {visit.identity.name}"
-    unsynced, complete = visit.spool.unsynced, visit.service.complete
-    number = await each(chosen(form), lambda one: complete(unsynced.bury(form.queue, one, reason)))
+    changes, do = visit.service.changes, visit.service.queues.do
+    number = await each(chosen(form), lambda one: do(changes.bury(form.queue, one, reason)))
     return Done("buried", number, back(visit, form))
 
 
