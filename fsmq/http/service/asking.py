@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..guard.access import Identity
@@ -76,17 +76,6 @@ async def answer_of(
 
     begin(answered)
     return await answer
-
-
-def shares(things: Sequence[T], numbers: Sequence[int]) -> Iterator[Sequence[T]]:
-    """Each one's part of things that stand one behind the other."""
-    if len(numbers) == 1:
-        yield things
-        return
-    at = 0
-    for number in numbers:
-        yield things[at : at + number]
-        at += number
 
 
 class Tasks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from fsmq.spool.views.reading import Room
 from ..connection.pieces import FORM_BYTES
 from ..guard.admission import Admission
 from ..running.runner import Runner
-from .asking import Answered, Party, Tasks, report, shares
+from .asking import Answered, Party, Tasks, report
 from .deliveries import LOOK_S, Delivery
 from .wanted import Asked, ClaimRoom, Wanted, form_of, portions
 
@@ -87,6 +87,9 @@ class Claims:
             self._claim_now(self._those_served(queues, self._listing.pop(queues)))
 
     def _claim_now(self, asked: list[Asked]) -> None:
+        if len(asked) == 1:
+            self._claim_for(asked)
+            return
         groups: dict[object, list[Asked]] = defaultdict(list)
         for one in asked:
             wanted = one.wanted
@@ -238,11 +241,17 @@ class Claims:
     # -- give --------------------------------------------------------------------------------------
 
     def _give_each(self, asked: list[Asked], claimed: list[Message]) -> None:
-        parts = list(shares(claimed, [one.wanted.most for one in asked]))
-        served = sum(map(bool, parts)) if claimed else len(asked)
-        fills: Counter[float] = Counter()
-        for one, messages in zip(asked[:served], parts, strict=False):
-            self._give(one, list(messages), fills)
+        fills: dict[float, int] = {}
+        served = 0
+        at = 0
+        for one in asked:
+            # Behind the last message, and where there is none at all, nobody else gets any.
+            if at >= len(claimed) and claimed:
+                break
+            end = at + one.wanted.most
+            self._give(one, claimed[at:end], fills)
+            at = end
+            served += 1
         queues = asked[0].wanted.queues
         for fill, times in fills.items():
             self._receiver.note_fill(queues[0], fill, times)
@@ -250,7 +259,7 @@ class Claims:
             # That there were no more for them is certain when a claim gets nothing at all.
             self._claim(queues, short)
 
-    def _give(self, asked: Asked, messages: list[Message], fills: Counter[float]) -> None:
+    def _give(self, asked: Asked, messages: list[Message], fills: dict[float, int]) -> None:
         party, wanted = asked.party, asked.wanted
         if party.is_gone:
             self.release_unseen(messages)
@@ -265,7 +274,8 @@ class Claims:
             if wanted.wait and self._wait(asked):
                 return
         self._wait_no_more(asked)
-        fills[len(messages) / wanted.most] += 1
+        fill = len(messages) / wanted.most
+        fills[fill] = fills.get(fill, 0) + 1
         size = sum([len(message.body) for message in messages])
         if wanted.in_json:
             party.hold(size + form_of(size), sure=True)

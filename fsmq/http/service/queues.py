@@ -27,7 +27,7 @@ from fsmq.spool.views.counts import Uncounted
 from ..guard.admission import Admission
 from ..routing.call import Call
 from ..running.runner import Runner
-from .asking import Answered, Party, Tasks, answer_of, report, shares
+from .asking import Answered, Party, Tasks, answer_of, report
 from .changes import Change
 from .claims import Claims
 from .receiver import Receiver
@@ -41,60 +41,35 @@ _MOST_AT_ONCE = 4 * FEW
 _MOST_BYTES = 1024 * 1024
 
 
-class _Job(Generic[R]):
-    """What one request wants of a queue. answered: gets a result for each of its messages.
+class _Job:
+    """What one request wants of a queue.
 
-    number, size: of its messages, and of their bytes. is_alone: nothing is done together with it.
-    through: what the journal says that it came through.
+    things: messages to be stored, or ids of those to be removed; claims: in which. answered: gets a
+    result for each. size: their bytes. is_alone: nothing is done together with it. through: what
+    the journal says that it came through.
     """
 
-    __slots__ = ("answered", "is_alone", "number", "queue", "size", "through")
-
-    def __init__(self, queue: str, number: int, answered: Answered[Sequence[R]]) -> None:
-        self.queue = queue
-        self.number = number
-        self.answered = answered
-        self.size = 0
-        self.is_alone = False
-        self.through = via.get()
-
-
-class _Put(_Job[str]):
-    """Messages that are to be stored."""
-
-    __slots__ = ("messages",)
-
-    def __init__(
-        self, queue: str, messages: Sequence[NewMessage], answered: Answered[Sequence[str]]
-    ) -> None:
-        super().__init__(queue, len(messages), answered)
-        self.messages = messages
-        self.size = sum([len(message.body) for message in messages])
-        # An own id that is taken concerns one request alone.
-        self.is_alone = any(message.id is not None for message in messages)
-
-
-class _Ack(_Job[Acked]):
-    """Messages that are to be removed. claims: in which; None is in any."""
-
-    __slots__ = ("claims", "ids")
+    __slots__ = ("answered", "claims", "is_alone", "queue", "size", "things", "through")
 
     def __init__(
         self,
         queue: str,
-        ids: Sequence[str],
+        things: Sequence[Any],
         claims: Sequence[str | None],
-        answered: Answered[Sequence[Acked]],
+        answered: Answered[Any],
+        size: int = 0,
+        is_alone: bool = False,
     ) -> None:
-        super().__init__(queue, len(ids), answered)
-        self.ids = ids
+        self.queue = queue
+        self.things = things
         self.claims = claims
+        self.answered = answered
+        self.size = size
+        self.is_alone = is_alone
+        self.through = via.get()
 
 
-J = TypeVar("J", bound=_Job[Any])
-
-
-class _Joint(Generic[J, R]):
+class _Joint(Generic[R]):
     """One verb of the spool for all that ask for it in one turn.
 
     begin: does it for requests about the same queue; gives a result for each of their messages.
@@ -102,16 +77,20 @@ class _Joint(Generic[J, R]):
     """
 
     def __init__(
-        self, spool: Spool, runner: Runner, begin: Callable[[list[J]], _Pending[R]], is_whole: bool
+        self,
+        spool: Spool,
+        runner: Runner,
+        begin: Callable[[list[_Job]], _Pending[R]],
+        is_whole: bool,
     ) -> None:
         self._spool = spool
         self._runner = runner
         self._begin = begin
         self._is_whole = is_whole
-        self._turn: dict[tuple[str, str | None], list[J]] = {}
+        self._turn: dict[tuple[str, str | None], list[_Job]] = {}
         self._tasks = Tasks()
 
-    def ask(self, job: J) -> None:
+    def ask(self, job: _Job) -> None:
         """Do it in this turn."""
         if not self._turn:
             asyncio.get_running_loop().call_soon(self._run)
@@ -121,13 +100,16 @@ class _Joint(Generic[J, R]):
         turn, self._turn = self._turn, {}
         for (_, through), jobs in turn.items():
             via.set(through)
+            if len(jobs) == 1:
+                self._do(jobs)
+                continue
             first, *rest = _portions(jobs)
             self._do(first)
             for some in rest:  # others have their turn in between
                 asyncio.get_running_loop().call_soon(self._do, some)
 
-    def _do(self, jobs: list[J]) -> None:
-        if len(jobs) == 1 and (jobs[0].number > FEW or jobs[0].size > LARGE_BYTES):
+    def _do(self, jobs: list[_Job]) -> None:
+        if len(jobs) == 1 and (len(jobs[0].things) > FEW or jobs[0].size > LARGE_BYTES):
             self._tasks.spawn(self._do_beside(jobs[0], self._runner.in_thread))
             return
         try:
@@ -142,7 +124,7 @@ class _Joint(Generic[J, R]):
         else:
             self._runner.then(pending, partial(self._done, jobs), partial(self._failed, jobs))
 
-    async def _do_beside(self, job: J, run: Callable[..., Awaitable[_Pending[R]]]) -> None:
+    async def _do_beside(self, job: _Job, run: Callable[..., Awaitable[_Pending[R]]]) -> None:
         """Do what is much in a thread."""
         try:
             try:
@@ -156,7 +138,7 @@ class _Joint(Generic[J, R]):
         else:
             report(job.answered, results)
 
-    async def _count_and_do(self, jobs: list[J], queue: str) -> None:
+    async def _count_and_do(self, jobs: list[_Job], queue: str) -> None:
         try:
             await self._runner.listings.share(self._spool.depths.learn, queue)
         except Exception as error:
@@ -164,17 +146,23 @@ class _Joint(Generic[J, R]):
         else:
             self._do(jobs)
 
-    def _done(self, jobs: list[J], results: Sequence[R]) -> None:
-        for job, part in zip(jobs, shares(results, [job.number for job in jobs]), strict=True):
-            report(job.answered, part)
+    def _done(self, jobs: list[_Job], results: Sequence[R]) -> None:
+        if len(jobs) == 1:
+            report(jobs[0].answered, results)
+            return
+        at = 0
+        for job in jobs:
+            end = at + len(job.things)
+            report(job.answered, results[at:end])
+            at = end
 
-    def _failed(self, jobs: list[J], error: Exception) -> None:
+    def _failed(self, jobs: list[_Job], error: Exception) -> None:
         if isinstance(error, DuplicateMessage):
             self._refuse_each(jobs, error)  # nothing was stored
         else:
             self._refuse(jobs, error)
 
-    def _refuse_each(self, jobs: list[J], error: Exception) -> None:
+    def _refuse_each(self, jobs: list[_Job], error: Exception) -> None:
         """Let each find out alone whose fault it is."""
         if len(jobs) == 1:
             self._refuse(jobs, error)
@@ -182,7 +170,7 @@ class _Joint(Generic[J, R]):
         for job in jobs:
             self._do([job])
 
-    def _refuse(self, jobs: list[J], error: Exception) -> None:
+    def _refuse(self, jobs: list[_Job], error: Exception) -> None:
         for job in jobs:
             report(job.answered, error)
 
@@ -197,8 +185,8 @@ class Queues:
         self._runner = runner
         self._receiver = receiver
         self._claims = Claims(spool, runner, admission, receiver)
-        self._puts: _Joint[_Put, str] = _Joint(spool, runner, self._put, True)
-        self._acks: _Joint[_Ack, Acked] = _Joint(spool, runner, self._ack, False)
+        self._puts: _Joint[str] = _Joint(spool, runner, self._put, True)
+        self._acks: _Joint[Acked] = _Joint(spool, runner, self._ack, False)
 
     # -- put ---------------------------------------------------------------------------------------
 
@@ -209,11 +197,18 @@ class Queues:
     def begin_put(
         self, queue: str, messages: Sequence[NewMessage], answered: Answered[Sequence[str]]
     ) -> None:
-        self._puts.ask(_Put(queue, messages, answered))
+        size, is_alone = 0, False
+        for message in messages:
+            size += len(message.body)
+            # An own id that is taken concerns one request alone.
+            is_alone = is_alone or message.id is not None
+        self._puts.ask(_Job(queue, messages, (), answered, size, is_alone))
 
-    def _put(self, puts: list[_Put]) -> _Pending[str]:
-        messages = [message for put in puts for message in put.messages]
-        return self.storing(puts[0].queue, messages)
+    def _put(self, jobs: list[_Job]) -> _Pending[str]:
+        messages = jobs[0].things
+        if len(jobs) > 1:
+            messages = [message for job in jobs for message in job.things]
+        return self.storing(jobs[0].queue, messages)
 
     def storing(
         self, queue: str, messages: Sequence[NewMessage], batch: Batch | None = None
@@ -256,12 +251,14 @@ class Queues:
         claims: Sequence[str | None],
         answered: Answered[Sequence[Acked]],
     ) -> None:
-        self._acks.ask(_Ack(queue, ids, claims or [None] * len(ids), answered))
+        self._acks.ask(_Job(queue, ids, claims or [None] * len(ids), answered))
 
-    def _ack(self, acks: list[_Ack]) -> _Pending[Acked]:
-        ids = [one for ack in acks for one in ack.ids]
-        claims = [one for ack in acks for one in ack.claims]
-        return self._spool.unsynced.remove_if(acks[0].queue, ids, claims)
+    def _ack(self, jobs: list[_Job]) -> _Pending[Acked]:
+        ids, claims = jobs[0].things, jobs[0].claims
+        if len(jobs) > 1:
+            ids = [one for job in jobs for one in job.things]
+            claims = [one for job in jobs for one in job.claims]
+        return self._spool.unsynced.remove_if(jobs[0].queue, ids, claims)
 
     # -- change ------------------------------------------------------------------------------------
 
@@ -283,17 +280,17 @@ class Queues:
             self._runner.then(pending, reported, reported)
 
 
-def _portions(jobs: list[J]) -> Iterator[list[J]]:
+def _portions(jobs: list[_Job]) -> Iterator[list[_Job]]:
     """What is done at a time: some jobs that are about few messages in all, or one."""
-    part: list[J] = []
+    part: list[_Job] = []
     number = size = 0
     for job in jobs:
-        number += job.number
+        number += len(job.things)
         size += job.size
         if part and (
             job.is_alone or part[-1].is_alone or number > _MOST_AT_ONCE or size > _MOST_BYTES
         ):
             yield part
-            part, number, size = [], job.number, job.size
+            part, number, size = [], len(job.things), job.size
         part.append(job)
     yield part
