@@ -8,7 +8,8 @@ from itertools import islice
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-from .claimed import Claimed, QueueVerbs, id_of, with_claims
+from ._sync.claimed_message import Claimed, QueueVerbs
+from .claimed import id_of, with_claims
 from .context import Pending
 from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue, as_unavailable
@@ -335,7 +336,8 @@ class Queue(QueueVerbs):
     ) -> Worker:
         """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
 
-        The handler of an AsyncQueue is a coroutine function; any other runs in a thread of its own.
+        The handler of an async client is a coroutine function; any other runs in a thread of its
+        own.
 
         concurrency: messages in work at a time, 1 to 1000.
         visibility: seconds of a claim, which is renewed while the handler runs.
