@@ -5,24 +5,19 @@ The server has no use for them: it makes a plain :class:`Message` of each claim.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from .errors import ClaimEnded, FsmqError, InvalidValue, NoSuchMessage
+from .errors import ClaimEnded, FsmqError, InvalidValue
 from .given import Delay, seconds_of
 from .layout.claim_names import check_claim
 from .layout.message import Message
 from .layout.settings import MAX_DELAY_S, check_seconds
 from .verbs.remove_if import Acked
 
-log = logging.getLogger(__name__)
 M = TypeVar("M", bound="Of")
-# The claim is over.
-_OVER = (NoSuchMessage, ClaimEnded)
-_BURIED = "message %s goes to the dead-letter queue: %s"
 _new, _set = object.__new__, object.__setattr__
 # All that a message says, in the order in which it is made.
 _values: Callable[[Message], tuple[Any, ...]] = attrgetter(*(f.name for f in fields(Message)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool._async.claimed_message import AsyncClaimed, AsyncQueueVerbs
+from fsmq.spool._async.claimed_message import AsyncClaimed
+from fsmq.spool._async.queue_verbs import AsyncQueueVerbs
 from fsmq.spool.claimed import id_of, with_claims
 from fsmq.spool.given import (
     Body,
     Delay,
     as_new_message,
-    new_message,
     seconds_of,
     untold,
 )
@@ -68,29 +68,7 @@ class AsyncQueue(AsyncQueueVerbs):
         """
         return await self._run(self._verbs.configure(self.name, changes))
 
-    async def put(
-        self,
-        body: Body,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str:
-        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
-
-        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
-
-        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
-        QueueFull.
-        """
-        message = new_message(
-            body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
-        )
+    async def _put(self, message: NewMessage) -> str:
         return await self._run(self._verbs.put(self.name, message))
 
     async def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:

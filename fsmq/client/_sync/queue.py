@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool._sync.claimed_message import Claimed, QueueVerbs
+from fsmq.spool._sync.claimed_message import Claimed
+from fsmq.spool._sync.queue_verbs import QueueVerbs
 from fsmq.spool.claimed import id_of, with_claims
 from fsmq.spool.given import (
     Body,
     Delay,
     as_new_message,
-    new_message,
     seconds_of,
     untold,
 )
@@ -66,29 +66,7 @@ class ClientQueue(QueueVerbs):
         """
         return self._run(self._verbs.configure(self.name, changes))
 
-    def put(
-        self,
-        body: Body,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str:
-        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
-
-        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
-
-        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
-        QueueFull.
-        """
-        message = new_message(
-            body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
-        )
+    def _put(self, message: NewMessage) -> str:
         return self._run(self._verbs.put(self.name, message))
 
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:

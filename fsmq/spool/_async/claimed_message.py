@@ -1,51 +1,19 @@
-"""Claimed messages, and what queues make of their verbs, for coroutines."""
+"""Claimed messages, for coroutines."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Protocol
+from contextlib import suppress
 
-from ..claimed import Bury, Of, Retry, acked, single
+from ..claimed import Bury, Of, Retry
 from ..errors import ClaimEnded, FsmqError, InvalidValue, NoSuchMessage
-from ..given import JSON_TYPE, Body, Delay, json_of
+from ..given import Delay
 from ..layout.dead_letter import reason_of
-from ..layout.message import Message
-from ..verbs.remove_if import Acked
 
 log = logging.getLogger(__name__)
 # The claim is over.
 _OVER = (NoSuchMessage, ClaimEnded)
 _BURIED = "message %s goes to the dead-letter queue: %s"
-
-
-class AsyncKeeper(Protocol):
-    """The queue of a claimed message, for coroutines."""
-
-    name: str
-
-    async def put(
-        self,
-        body: Body,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str: ...
-    async def claim(
-        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[AsyncClaimed]: ...
-    async def remove(self, *messages: Message | str) -> int: ...
-    async def remove_each(self, messages: Iterable[Message | str]) -> list[bool]: ...
-    async def ack_each(
-        self, messages: Iterable[Message | str], claims: Sequence[str | None] | None = None
-    ) -> list[Acked]: ...
 
 
 class AsyncClaimed(Of):
@@ -109,70 +77,3 @@ class AsyncClaimed(Of):
             with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
                 await self.release()
         return False
-
-
-class AsyncQueueVerbs:
-    """Verbs of the library's queues and of the client's, made of their other verbs."""
-
-    async def put_json(
-        self: AsyncKeeper,
-        value: Any,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str:
-        """Put one message whose body is the JSON of ``value``; its id.
-
-        Its content type is ``application/json``. Otherwise as ``put``.
-        """
-        return await self.put(
-            json_of(value),
-            delay=delay,
-            priority=priority,
-            ttl=ttl,
-            id=id,
-            content_type=JSON_TYPE,
-            attributes=attributes,
-            group=group,
-            dedup_id=dedup_id,
-        )
-
-    async def ack(self: AsyncKeeper, *messages: Message | str, claim: str | None = None) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
-
-        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
-        message is removed whoever has claimed it.
-        """
-        if claim is None:
-            return await self.remove(*messages)
-        return acked(self.name, messages, await self.ack_each(single(messages), [claim]))
-
-    async def remove(self: AsyncKeeper, *messages: Message | str) -> int:
-        """Remove messages, or ids of them, in whatever state they are; how many were there."""
-        return sum(await self.remove_each(messages))
-
-    def claim_one(
-        self: AsyncKeeper, visibility: float | None = None, wait: float = 0.0
-    ) -> AbstractAsyncContextManager[AsyncClaimed | None]:
-        """Claim one message for the length of a ``with``; it gives None if there is none.
-
-        The message is acknowledged at the end, and released when the end is an exception.
-        """
-        return _one(self, visibility, wait)
-
-
-@asynccontextmanager
-async def _one(
-    queue: AsyncKeeper, visibility: float | None, wait: float
-) -> AsyncIterator[AsyncClaimed | None]:
-    messages = await queue.claim(1, visibility, wait)
-    if not messages:
-        yield None
-        return
-    async with messages[0] as message:
-        yield message

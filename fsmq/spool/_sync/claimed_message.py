@@ -1,52 +1,20 @@
 # Made from ../_async/claimed_message.py by `make sync`: change that one.
-"""Claimed messages, and what queues make of their verbs."""
+"""Claimed messages."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol
+from contextlib import suppress
 
-from ..claimed import Bury, Of, Retry, acked, single
+from ..claimed import Bury, Of, Retry
 from ..errors import ClaimEnded, FsmqError, InvalidValue, NoSuchMessage
-from ..given import JSON_TYPE, Body, Delay, json_of
+from ..given import Delay
 from ..layout.dead_letter import reason_of
-from ..layout.message import Message
-from ..verbs.remove_if import Acked
 
 log = logging.getLogger(__name__)
 # The claim is over.
 _OVER = (NoSuchMessage, ClaimEnded)
 _BURIED = "message %s goes to the dead-letter queue: %s"
-
-
-class Keeper(Protocol):
-    """The queue of a claimed message."""
-
-    name: str
-
-    def put(
-        self,
-        body: Body,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str: ...
-    def claim(
-        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[Claimed]: ...
-    def remove(self, *messages: Message | str) -> int: ...
-    def remove_each(self, messages: Iterable[Message | str]) -> list[bool]: ...
-    def ack_each(
-        self, messages: Iterable[Message | str], claims: Sequence[str | None] | None = None
-    ) -> list[Acked]: ...
 
 
 class Claimed(Of):
@@ -110,68 +78,3 @@ class Claimed(Of):
             with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
                 self.release()
         return False
-
-
-class QueueVerbs:
-    """Verbs of the library's queues and of the client's, made of their other verbs."""
-
-    def put_json(
-        self: Keeper,
-        value: Any,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str:
-        """Put one message whose body is the JSON of ``value``; its id.
-
-        Its content type is ``application/json``. Otherwise as ``put``.
-        """
-        return self.put(
-            json_of(value),
-            delay=delay,
-            priority=priority,
-            ttl=ttl,
-            id=id,
-            content_type=JSON_TYPE,
-            attributes=attributes,
-            group=group,
-            dedup_id=dedup_id,
-        )
-
-    def ack(self: Keeper, *messages: Message | str, claim: str | None = None) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
-
-        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
-        message is removed whoever has claimed it.
-        """
-        if claim is None:
-            return self.remove(*messages)
-        return acked(self.name, messages, self.ack_each(single(messages), [claim]))
-
-    def remove(self: Keeper, *messages: Message | str) -> int:
-        """Remove messages, or ids of them, in whatever state they are; how many were there."""
-        return sum(self.remove_each(messages))
-
-    def claim_one(
-        self: Keeper, visibility: float | None = None, wait: float = 0.0
-    ) -> AbstractContextManager[Claimed | None]:
-        """Claim one message for the length of a ``with``; it gives None if there is none.
-
-        The message is acknowledged at the end, and released when the end is an exception.
-        """
-        return _one(self, visibility, wait)
-
-
-@contextmanager
-def _one(queue: Keeper, visibility: float | None, wait: float) -> Iterator[Claimed | None]:
-    messages = queue.claim(1, visibility, wait)
-    if not messages:
-        yield None
-        return
-    with messages[0] as message:
-        yield message
