@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from fsmq.spool import Claimed as Held
 from fsmq.spool import FsmqError, Spool
-from fsmq.spool.claimed import Claimed as Held
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.fsck import check
 from tests.harness.calls import Trap, failing, seen

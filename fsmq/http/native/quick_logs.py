@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from functools import partial
 
+from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import LARGE_BYTES
-from fsmq.spool.log.handed import ChannelMessage
 
 from ..lane.heads import Verbs
 from ..lane.request import Request, Verb

@@ -22,10 +22,11 @@ from ..layout.dead_letter import check_reason
 from ..layout.names import check_queue
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from . import channel_files
+from ._sync.channel_message import ChannelMessage
 from .burial import bury, choose_queue
 from .channel_files import CHANNEL_FILE
 from .channels import ChannelStore
-from .handed import ChannelMessage, Given, Handed, claims_of, generation_of, offset_of
+from .handed import Given, Handed, claims_of, generation_of, offset_of
 from .handing import Asked
 from .log_settings import ChannelSettings
 from .progress import Hold

@@ -1,17 +1,18 @@
-"""One queue of a server, for threads."""
+# Made from ../_async/queue.py by `make sync`: change that one.
+"""One queue of a server."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool.claimed import Claimed, QueueVerbs, id_of, with_claims
+from fsmq.spool._sync.claimed_message import Claimed
+from fsmq.spool._sync.queue_verbs import QueueVerbs
+from fsmq.spool.claimed import id_of, with_claims
 from fsmq.spool.given import (
     Body,
     Delay,
     as_new_message,
-    new_message,
     seconds_of,
     untold,
 )
@@ -24,9 +25,9 @@ from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Counts
 from fsmq.spool.views.wanted import Found
 
-from .looks import LookVerbs
-from .moves import MoveVerbs
-from .options import MAX_CONNECTIONS
+from ..looks import LookVerbs
+from ..moves import MoveVerbs
+from ..workers import queue_worker
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.blocking_worker import Worker
@@ -65,29 +66,7 @@ class ClientQueue(QueueVerbs):
         """
         return self._run(self._verbs.configure(self.name, changes))
 
-    def put(
-        self,
-        body: Body,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str:
-        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
-
-        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
-
-        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
-        QueueFull.
-        """
-        message = new_message(
-            body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
-        )
+    def _put(self, message: NewMessage) -> str:
         return self._run(self._verbs.put(self.name, message))
 
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
@@ -283,23 +262,13 @@ class ClientQueue(QueueVerbs):
     ) -> Worker:
         """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
 
-        The handler of an AsyncQueue is a coroutine function; any other runs in a thread of its own.
+        The handler of an async client is a coroutine function; any other runs in a thread of its
+        own.
 
         concurrency: messages in work at a time, 1 to 1000.
         visibility: seconds of a claim, which is renewed while the handler runs.
         backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
         stop_timeout: seconds that handlers may take when the worker stops.
         """
-        # It brings asyncio and aiohttp along, which who only puts and claims can do without.
-        from fsmq.spool.worker.blocking_worker import Worker
-        from fsmq.spool.worker.handlers import WorkerOptions
-
-        from .aio import AsyncClient
-        from .source import RemoteSource
-
-        options = WorkerOptions(concurrency, visibility, backoff, backoff_max, stop_timeout)
-        # A connection for each message in work, one that claims, and some in reserve.
-        of_client = self.client.options
-        connections = min(MAX_CONNECTIONS, max(of_client.connections, concurrency + 10))
-        own = AsyncClient.of(replace(of_client, connections=connections))
-        return Worker(RemoteSource(own, self.name, owns_client=True), handler, options)
+        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return queue_worker(self, handler, *pace)

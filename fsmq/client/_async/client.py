@@ -1,15 +1,11 @@
-"""The client for event loops: aiohttp carries the requests."""
+"""The client for coroutines: what it asks is in :mod:`fsmq.client.verbs` and others."""
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
-
-import aiohttp
-from yarl import URL
+from typing import Any, Literal, Self, TypeVar, overload
 
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import Move
@@ -17,31 +13,43 @@ from fsmq.spool.records.history import Moment
 from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.views.places import Place
 
-from .async_log import AsyncClientLog
-from .async_queue import AsyncQueue
-from .errors import ConnectionFailed
-from .exchange import Answer, Pause, Request, Verb
-from .log_verbs import LogVerbs
-from .looks import LookVerbs
-from .moves import MoveVerbs
-from .options import Options
-from .schedules import AsyncClientSchedule, ScheduleVerbs
-from .topics import AsyncClientTopic, TopicVerbs
-from .verbs import Verbs
+from ..async_connections import AsyncConnections
+from ..errors import ConnectionFailed
+from ..exchange import Answer, Pause, Verb
+from ..log_verbs import LogVerbs
+from ..looks import LookVerbs
+from ..moves import MoveVerbs
+from ..options import Options
+from ..schedule_verbs import ScheduleVerbs
+from ..topic_verbs import TopicVerbs
+from ..verbs import Verbs
+from .log import AsyncClientLog
+from .queue import AsyncQueue
+from .schedule import AsyncClientSchedule
+from .topic import AsyncClientTopic
 
 T = TypeVar("T")
-_CONNECT_S = 10.0
-# Less than the 75 s after which mq closes an idle connection.
-_KEEPALIVE_S = 60.0
 
 
 class AsyncClient:
-    """The queues of a server, for coroutines; otherwise as :class:`fsmq.Client`.
+    """The queues of a server with the words of the embedded library, for coroutines.
 
     >>> async with AsyncClient("http://127.0.0.1:8080") as client:
-    ...     await client.queue("jobs").put(b"hello")
+    ...     jobs = client.queue("jobs")
+    ...     await jobs.put(b"hello")
 
-    Use it on one event loop, and close it there.
+    url: the server, such as ``http://host:8080``; a path in it stands before all paths.
+    key: sent as a bearer token; None takes that of the environment variable FSMQ_KEY, if any.
+    ca: a file of the authorities that may have signed the server's certificate, or an SSLContext;
+        None takes those of the system.
+    timeout: seconds of silence after which an answer is given up (a claim's wait comes on top).
+    retry_for: seconds for which a request is tried again while the server cannot be reached or
+        says 503; longer pauses between tries each time, and as long as the server asks for.
+    connections: how many are kept open at most.
+
+    Connections are made when needed and kept. Use it on one event loop, and close it there.
+    All methods raise :class:`~fsmq.FsmqError`: the errors of the library, and ConnectionFailed when
+    no answer came, AccessDenied, UnexpectedAnswer.
     """
 
     def __init__(
@@ -54,25 +62,14 @@ class AsyncClient:
         retry_for: float = 60.0,
         connections: int = 100,
     ) -> None:
-        self._begin(Options(url, key, ca, timeout, retry_for, connections))
-
-    @classmethod
-    def of(cls, options: Options) -> AsyncClient:
-        """A client with the options of another."""
-        client = cls.__new__(cls)
-        client._begin(options)
-        return client
-
-    def _begin(self, options: Options) -> None:
-        self.options = options
-        self.verbs = Verbs(options)
-        self._tls = options.tls()
-        self._session: aiohttp.ClientSession | None = None
+        self.options = Options(url, key, ca, timeout, retry_for, connections)
+        self.verbs = Verbs(self.options)
+        self._connections = AsyncConnections(self.options)
 
     def __repr__(self) -> str:
         return f"<AsyncClient of {self.options.origin}>"
 
-    async def __aenter__(self) -> AsyncClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -80,9 +77,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close all connections; another request would open one again."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._connections.close()
 
     # -- queues ----------------------------------------------------------------------------------
 
@@ -265,52 +260,12 @@ class AsyncClient:
                 return result
             answer = failed = None
             if isinstance(asked, Pause):
-                await asyncio.sleep(asked.seconds)
+                await self._connections.pause(asked.seconds)
                 continue
             try:
-                answer = await self._send(asked)
+                answer = await self._connections.send(asked)
             except ConnectionFailed as error:
                 failed = error
-
-    async def _send(self, request: Request) -> Answer:
-        where = self.options.origin
-        try:
-            async with self._connected().request(
-                request.method,
-                URL(where + request.path, encoded=True),
-                data=request.body or None,
-                headers=request.headers,
-                allow_redirects=False,
-                middlewares=(_Once(),),
-                timeout=aiohttp.ClientTimeout(
-                    sock_connect=min(_CONNECT_S, request.timeout), sock_read=request.timeout
-                ),
-            ) as response:
-                headers = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(response.status, headers, await response.read())
-        except (aiohttp.ClientConnectorSSLError, aiohttp.ClientConnectorCertificateError) as error:
-            raise ConnectionFailed(f"{where}: {error}", maybe_done=False, lasting=True) from error
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise ConnectionFailed(f"{where}: {error}", maybe_done=False) from error
-        except TimeoutError as error:
-            silence = f"{where}: no answer within {request.timeout:g} seconds"
-            raise ConnectionFailed(silence) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise ConnectionFailed(f"{where}: {error}") from error
-
-    def _connected(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=self.options.connections,
-                keepalive_timeout=_KEEPALIVE_S,
-                ssl=self._tls if self._tls is not None else True,
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                headers=self.options.headers,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
 
 
 N = TypeVar("N", AsyncQueue, AsyncClientTopic, AsyncClientLog)
@@ -319,22 +274,3 @@ N = TypeVar("N", AsyncQueue, AsyncClientTopic, AsyncClientLog)
 async def _created(named: N) -> N:
     await named.create()
     return named
-
-
-class _Once:
-    """Keeps aiohttp from sending a request again by itself.
-
-    It would do so with GET and DELETE when a connection breaks, and tell nobody; but whether an
-    earlier try may have been carried out is what the meaning of the next answer hangs on.
-    """
-
-    def __init__(self) -> None:
-        self._sent = False
-
-    async def __call__(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        if self._sent:
-            raise aiohttp.ServerDisconnectedError
-        self._sent = True
-        return await handler(request)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool.claimed import AsyncClaimed, AsyncClaimsOne, acked, id_of, single, with_claims
+from fsmq.spool._async.claimed_message import AsyncClaimed
+from fsmq.spool._async.queue_verbs import AsyncQueueVerbs
+from fsmq.spool.claimed import id_of, with_claims
 from fsmq.spool.given import (
-    JSON_TYPE,
     Body,
     Delay,
     as_new_message,
-    json_of,
-    new_message,
     seconds_of,
     untold,
 )
@@ -24,19 +23,22 @@ from fsmq.spool.verbs.redrive import Redriven
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Counts
 from fsmq.spool.views.wanted import Found
-from fsmq.spool.worker.async_worker import AsyncWorker
-from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop
 
-from .looks import LookVerbs
-from .moves import MoveVerbs
-from .source import RemoteSource
+from ..async_workers import queue_worker
+from ..looks import LookVerbs
+from ..moves import MoveVerbs
 
 if TYPE_CHECKING:
-    from .aio import AsyncClient
+    from fsmq.spool.worker.async_worker import AsyncWorker
+    from fsmq.spool.worker.handlers import Claim
+
+    from .client import AsyncClient
 
 
-class AsyncQueue(AsyncClaimsOne):
-    """One queue of a server, for coroutines; otherwise as :class:`~fsmq.ClientQueue`.
+class AsyncQueue(AsyncQueueVerbs):
+    """One queue of a server, for coroutines; every verb is durable when it returns.
+
+    What a verb finds whose answer was lost and that is tried again: docs/client.md.
 
     A claim that is cancelled while it waits takes no message with it (in rare moments one, which
     comes back at its deadline).
@@ -66,58 +68,8 @@ class AsyncQueue(AsyncClaimsOne):
         """
         return await self._run(self._verbs.configure(self.name, changes))
 
-    async def put(
-        self,
-        body: Body,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str:
-        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
-
-        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
-
-        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
-        QueueFull.
-        """
-        message = new_message(
-            body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
-        )
+    async def _put(self, message: NewMessage) -> str:
         return await self._run(self._verbs.put(self.name, message))
-
-    async def put_json(
-        self,
-        value: Any,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str:
-        """Put one message whose body is the JSON of ``value``; its id.
-
-        Its content type is ``application/json``. Otherwise as ``put``.
-        """
-        return await self.put(
-            json_of(value),
-            delay=delay,
-            priority=priority,
-            ttl=ttl,
-            id=id,
-            content_type=JSON_TYPE,
-            attributes=attributes,
-            group=group,
-            dedup_id=dedup_id,
-        )
 
     async def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
         """Put many messages; their ids in the same order. Durable in parts of at most 250.
@@ -183,20 +135,6 @@ class AsyncQueue(AsyncClaimsOne):
         Each is "removed", or "missing", or "ended": its claim had, and it stays as it is.
         """
         return await self._run(self._verbs.remove_if(self.name, *with_claims(messages, claims)))
-
-    async def ack(self, *messages: Message | str, claim: str | None = None) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
-
-        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
-        message is removed whoever has claimed it.
-        """
-        if claim is None:
-            return await self.remove(*messages)
-        return acked(self.name, messages, await self.ack_each(single(messages), [claim]))
-
-    async def remove(self, *messages: Message | str) -> int:
-        """Remove messages, or ids of them, in whatever state they are; how many were there."""
-        return sum(await self.remove_each(messages))
 
     async def set_priority(self, message: Message | str, priority: int) -> str:
         """Give a message that is ready another priority, 0 (first) to 99; its id, which changes.
@@ -328,12 +266,13 @@ class AsyncQueue(AsyncClaimsOne):
     ) -> AsyncWorker:
         """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
 
-        The handler of an AsyncQueue is a coroutine function; any other runs in a thread of its own.
+        The handler of an async client is a coroutine function; any other runs in a thread of its
+        own.
 
         concurrency: messages in work at a time, 1 to 1000.
         visibility: seconds of a claim, which is renewed while the handler runs.
         backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
         stop_timeout: seconds that handlers may take when the worker stops.
         """
-        options = WorkerOptions(concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return AsyncWorker(RemoteSource(self.client, self.name), on_loop(handler), options)
+        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return queue_worker(self, handler, *pace)

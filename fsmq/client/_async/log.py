@@ -8,27 +8,32 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fsmq.spool.errors import OffsetGone
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.log._async.channel_message import AsyncChannelMessage
 from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.handed import AsyncChannelMessage, Given
+from fsmq.spool.log.handed import Given
 from fsmq.spool.log.log import Batch, From, LogEntry, LogStats
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.log.record import LogMessage
-from fsmq.spool.worker.async_worker import AsyncWorker
-from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop
 
-from .channel_source import RemoteChannel
-from .channel_verbs import ChannelVerbs
-from .log_verbs import LogVerbs
+from ..async_workers import channel_worker
+from ..channel_verbs import ChannelVerbs
+from ..log_verbs import LogVerbs
 
 if TYPE_CHECKING:
-    from .aio import AsyncClient
+    from fsmq.spool.worker.async_worker import AsyncWorker
+    from fsmq.spool.worker.handlers import Claim
+
+    from .client import AsyncClient
 
 _FOLLOW_S = 20.0
 
 
 class AsyncClientLog:
-    """One ordered log of a server, for coroutines; otherwise as :class:`ClientLog`."""
+    """One ordered log of a server, for coroutines; every verb is durable when it returns.
+
+    What a verb finds whose answer was lost and that is tried again: docs/client.md.
+    """
 
     def __init__(self, client: AsyncClient, name: str) -> None:
         self.client = client
@@ -280,7 +285,7 @@ class AsyncClientChannel:
 
     def worker(
         self,
-        handler: Callable[[AsyncChannelMessage, Claim], Awaitable[None]],
+        handler: Callable[[AsyncChannelMessage, Claim], Awaitable[object]],
         *,
         concurrency: int = 4,
         visibility: float = 60.0,
@@ -298,9 +303,8 @@ class AsyncClientChannel:
         backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
         stop_timeout: seconds that handlers may take when the worker stops.
         """
-        options = WorkerOptions(concurrency, visibility, backoff, backoff_max, stop_timeout)
-        source = RemoteChannel(self.log.client, self.log.name, self.name)
-        return AsyncWorker(source, on_loop(handler), options)
+        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return channel_worker(self, handler, *pace)
 
 
 async def _created(channel: AsyncClientChannel) -> AsyncClientChannel:

@@ -1,23 +1,12 @@
-"""The client for threads: urllib3 carries the requests, and sleeping is sleeping."""
+# Made from ../_async/client.py by `make sync`: change that one.
+"""The client for threads: what it asks is in :mod:`fsmq.client.verbs` and others."""
 
 from __future__ import annotations
 
-import os
 import ssl
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
-
-import urllib3
-from urllib3.exceptions import (
-    ConnectTimeoutError,
-    HTTPError,
-    NewConnectionError,
-    ReadTimeoutError,
-    SSLError,
-)
 
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import Move
@@ -25,24 +14,26 @@ from fsmq.spool.records.history import Moment
 from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.views.places import Place
 
-from .errors import ConnectionFailed
-from .exchange import Answer, Pause, Request, Verb
+from ..connections import Connections
+from ..errors import ConnectionFailed
+from ..exchange import Answer, Pause, Verb
+from ..log_verbs import LogVerbs
+from ..looks import LookVerbs
+from ..moves import MoveVerbs
+from ..options import Options
+from ..schedule_verbs import ScheduleVerbs
+from ..topic_verbs import TopicVerbs
+from ..verbs import Verbs
 from .log import ClientLog
-from .log_verbs import LogVerbs
-from .looks import LookVerbs
-from .moves import MoveVerbs
-from .options import Options
 from .queue import ClientQueue
-from .schedules import ClientSchedule, ScheduleVerbs
-from .topics import ClientTopic, TopicVerbs
-from .verbs import Verbs
+from .schedule import ClientSchedule
+from .topic import ClientTopic
 
 T = TypeVar("T")
-_CONNECT_S = 10.0
 
 
 class Client:
-    """The queues of a server, with the words of the embedded library.
+    """The queues of a server with the words of the embedded library.
 
     >>> with Client("http://127.0.0.1:8080") as client:
     ...     jobs = client.queue("jobs")
@@ -74,10 +65,7 @@ class Client:
     ) -> None:
         self.options = Options(url, key, ca, timeout, retry_for, connections)
         self.verbs = Verbs(self.options)
-        self._lock = threading.Lock()
-        self._tls = self.options.tls()
-        self._pool: urllib3.HTTPConnectionPool | None = None
-        self._pid = 0
+        self._connections = Connections(self.options)
 
     def __repr__(self) -> str:
         return f"<Client of {self.options.origin}>"
@@ -90,10 +78,7 @@ class Client:
 
     def close(self) -> None:
         """Close all connections; another request would open one again."""
-        with self._lock:
-            if self._pool is not None and self._pid == os.getpid():
-                self._pool.close()
-            self._pool = None
+        self._connections.close()
 
     # -- queues ----------------------------------------------------------------------------------
 
@@ -103,9 +88,7 @@ class Client:
         Its verbs raise NoSuchQueue if there is none of this name.
         """
         queue = ClientQueue(self, check_queue(name))
-        if create:
-            queue.create()
-        return queue
+        return _created(queue) if create else queue
 
     def queues(self) -> list[str]:
         """The names of all queues that one may see, sorted."""
@@ -177,9 +160,7 @@ class Client:
         Its verbs raise NoSuchTopic if there is none of this name.
         """
         topic = ClientTopic(self, check_queue(name, "topic"))
-        if create:
-            topic.create()
-        return topic
+        return _created(topic) if create else topic
 
     def topics(self) -> list[str]:
         """The names of all topics that one may see, sorted."""
@@ -204,9 +185,7 @@ class Client:
         Its verbs raise NoSuchLog if there is none of this name.
         """
         log = ClientLog(self, check_queue(name, "log"))
-        if create:
-            log.create()
-        return log
+        return _created(log) if create else log
 
     def logs(self) -> list[str]:
         """The names of all logs, sorted."""
@@ -262,60 +241,17 @@ class Client:
                 return result
             answer = failed = None
             if isinstance(asked, Pause):
-                time.sleep(asked.seconds)
+                self._connections.pause(asked.seconds)
                 continue
             try:
-                answer = self._send(asked)
+                answer = self._connections.send(asked)
             except ConnectionFailed as error:
                 failed = error
 
-    def _send(self, request: Request) -> Answer:
-        where = self.options.origin
-        try:
-            response = self._connections().urlopen(
-                request.method,
-                request.path,
-                body=request.body or None,
-                headers={**self.options.headers, **request.headers},
-                retries=False,
-                redirect=False,
-                assert_same_host=False,
-                timeout=urllib3.Timeout(
-                    connect=min(_CONNECT_S, request.timeout), read=request.timeout
-                ),
-            )
-        except SSLError as error:
-            raise ConnectionFailed(f"{where}: {error}", maybe_done=False, lasting=True) from error
-        except (NewConnectionError, ConnectTimeoutError) as error:
-            raise ConnectionFailed(f"{where}: {_reason(error)}", maybe_done=False) from error
-        except ReadTimeoutError as error:
-            silence = f"{where}: no answer within {request.timeout:g} seconds"
-            raise ConnectionFailed(silence) from error
-        except (HTTPError, OSError) as error:
-            raise ConnectionFailed(f"{where}: {error}") from error
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(response.status, headers, response.data)
 
-    def _connections(self) -> urllib3.HTTPConnectionPool:
-        with self._lock:
-            # A child that shared its parent's connections would read the parent's answers.
-            if self._pool is None or self._pid != os.getpid():
-                self._pool = self._new_pool()
-                self._pid = os.getpid()
-            return self._pool
-
-    def _new_pool(self) -> urllib3.HTTPConnectionPool:
-        options = self.options
-        if self._tls is None:
-            return urllib3.HTTPConnectionPool(
-                options.host, options.port, maxsize=options.connections
-            )
-        return urllib3.HTTPSConnectionPool(
-            options.host, options.port, maxsize=options.connections, ssl_context=self._tls
-        )
+N = TypeVar("N", ClientQueue, ClientTopic, ClientLog)
 
 
-def _reason(error: HTTPError) -> str:
-    """What the system said; the library's own words are about its objects."""
-    cause = error.__cause__
-    return cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)
+def _created(named: N) -> N:
+    named.create()
+    return named

@@ -1,24 +1,25 @@
-"""Logs of a server, and their channels, for threads."""
+# Made from ../_async/log.py by `make sync`: change that one.
+"""Logs of a server, and their channels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fsmq.spool.errors import OffsetGone
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.log._sync.channel_message import ChannelMessage
 from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.handed import ChannelMessage, Given
+from fsmq.spool.log.handed import Given
 from fsmq.spool.log.log import Batch, From, LogEntry, LogStats
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.log.record import LogMessage
 
-from .channel_verbs import ChannelVerbs
-from .log_verbs import LogVerbs
-from .options import MAX_CONNECTIONS
+from ..channel_verbs import ChannelVerbs
+from ..log_verbs import LogVerbs
+from ..workers import channel_worker
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.blocking_worker import Worker
@@ -159,9 +160,7 @@ class ClientLog:
         at the end of the log: see `Channel.create`.
         """
         channel = ClientChannel(self, check_queue(name, "channel"))
-        if create:
-            channel.create()
-        return channel
+        return _created(channel) if create else channel
 
     def channels(self) -> list[str]:
         """The names of the log's channels, sorted."""
@@ -294,16 +293,10 @@ class ClientChannel:
         backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
         stop_timeout: seconds that handlers may take when the worker stops.
         """
-        # It brings asyncio and aiohttp along, which others can do without.
-        from fsmq.spool.worker.blocking_worker import Worker
-        from fsmq.spool.worker.handlers import WorkerOptions
+        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return channel_worker(self, handler, *pace)
 
-        from .aio import AsyncClient
-        from .channel_source import RemoteChannel
 
-        options = WorkerOptions(concurrency, visibility, backoff, backoff_max, stop_timeout)
-        of_client = self.log.client.options
-        connections = min(MAX_CONNECTIONS, max(of_client.connections, concurrency + 10))
-        own = AsyncClient.of(replace(of_client, connections=connections))
-        source = RemoteChannel(own, self.log.name, self.name, owns_client=True)
-        return Worker(source, handler, options)
+def _created(channel: ClientChannel) -> ClientChannel:
+    channel.create()
+    return channel
