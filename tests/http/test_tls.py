@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import ssl
+import struct
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -115,13 +116,18 @@ def test_who_says_goodbye_hears_it(secured: Suite) -> None:
             assert bare.recv(1) == b""
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /q HTTP/1.1\r\nHost: localhost\r\n\r\n"])
-def test_who_goes_without_a_word_is_let_go(secured: Suite, said: bytes) -> None:
+@pytest.mark.parametrize("is_reset", [False, True], ids=["ended", "reset"])
+@pytest.mark.parametrize("said", [b"", request("GET /q")], ids=["silent", "asking"])
+def test_who_goes_without_a_word_is_let_go(secured: Suite, said: bytes, is_reset: bool) -> None:
     before = open_sockets(secured)
-    for _ in range(20):
+    for _ in range(40):
         with SecureWire(secured) as wire:
             wire.send(said)
+            wire.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_reset, 0)
+            )
     eventually(lambda: open_sockets(secured) <= before)
+    assert [event for event in secured.logs("mq") if event["level"] == "error"] == []
 
 
 # -- memory ----------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
             return False
         self._abort_after(None)
         self.begun.set_result(True)
-        self._flush()
+        # Before the next bytes are sent, by which it may turn out that the client has gone.
         self._connection.connection_made(self)
         return True
 
