@@ -167,6 +167,7 @@ class Connection(OnWire):
         if self.occupant is not None:
             if behind := self.occupant.more(data):
                 self._keep(behind)
+                self._take_up_behind()  # its request may have been answered just now
             return
         lane, wire = self._server.lane, self._wire
         if (
@@ -175,11 +176,12 @@ class Connection(OnWire):
             and (self._waiter is not None or not self._has_read)
             and not self._is_begun
             and not wire.get_write_buffer_size()
-            and lane.take(self, data)
         ):
             # Who waits for an answer is not idle; aiohttp, which knows nothing of it, would close.
-            self._next_keepalive_close_time = _NEVER
-            return
+            idle_at, self._next_keepalive_close_time = self._next_keepalive_close_time, _NEVER
+            if lane.take(self, data):
+                return
+            self._next_keepalive_close_time = idle_at
         self.read(data)
 
     # -- for an occupant ---------------------------------------------------------------------------
@@ -225,7 +227,7 @@ class Connection(OnWire):
 
     def _take_up_behind(self) -> None:
         """Go on with what was sent behind a request that has been answered."""
-        if self.ahead.behind:
+        if self.ahead.behind and self.occupant is None:
             self.data_received(self.ahead.take())
         self._after_reading()
 

@@ -195,7 +195,7 @@ class Request:
         if not self._has_hung_up:
             self.connection.write(render(status, headers, body, closing=closing))
             if self.connection.writing_paused:
-                self.hold(max(0, len(body) - self.held))
+                self.hold(max(0, len(body) - self.held), sure=True)
                 self._lane.spawn(self._drain(closing))
                 return
         self._finish(closing)

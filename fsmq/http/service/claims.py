@@ -313,15 +313,20 @@ class Claims:
         left = asked.until - time.monotonic()
         if left <= 0 or self._is_over(asked):
             return False
-        again = asked.place is not None
+        again = asked.waits is not None
         try:
-            if asked.place is None:
-                place = self._admission.waiting(party.account)
-                place.__enter__()
-                asked.place = place
+            if asked.waits is None:
+                asked.place = receiver.waiters.last_place()
+                waits = self._admission.waiting(party.account)
+                waits.__enter__()
+                asked.waits = waits
             pause = receiver.pause_of(queue, left)
             waiter = receiver.waiters.enter(
-                queue, pause, lambda woken: self._end_pause(asked, woken), again=again
+                queue,
+                pause,
+                lambda woken: self._end_pause(asked, woken),
+                place=asked.place,
+                again=again,
             )
         except FsmqError as error:
             self._refuse([asked], error)
@@ -354,9 +359,9 @@ class Claims:
 
     def _wait_no_more(self, asked: Asked, *, in_vain: bool = False) -> None:
         """One is about to be answered. in_vain: what woke it is for the next in line."""
-        if asked.place is not None:
-            asked.place.__exit__(None, None, None)
-            asked.place = None
+        if asked.waits is not None:
+            asked.waits.__exit__(None, None, None)
+            asked.waits = None
             if in_vain and asked.woken:
                 self._receiver.waiters.wake(asked.wanted.queues[0], 1)
 

@@ -43,9 +43,9 @@ class Wanted(NamedTuple):
 class Asked:
     """A claim of one request.
 
-    until: how long it waits, in monotonic seconds. place: among those that may wait of its key.
-    woken: by an arrival, which may be for it. deliveries: what it expects, by queue, where it has
-    come up short. through: what the journal says that it came through.
+    until: how long it waits, in monotonic seconds. waits: it counts among those of its key that do.
+    place: in the line. woken: by an arrival, which may be for it. deliveries: what it expects, by
+    queue, where it has come up short. through: what the journal says that it came through.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class Asked:
         "place",
         "through",
         "until",
+        "waits",
         "wanted",
         "woken",
     )
@@ -67,7 +68,8 @@ class Asked:
         self.until = 0.0
         if wanted.wait:
             self.until = time.monotonic() + min(wanted.wait, party.sender.seconds_left)
-        self.place: AbstractContextManager[None] | None = None
+        self.waits: AbstractContextManager[None] | None = None
+        self.place = 0
         self.woken = False
         self.deliveries: dict[str, Delivery] | None = None
 
