@@ -219,6 +219,22 @@ def test_an_answer_for_which_there_is_no_memory_any_more_is_one_answer(root: Pat
             assert json.loads(wire.ask("GET", "/q").body)["queue"] == "q"
 
 
+@pytest.mark.parametrize("headers", [{}, {"X-Other": "1"}])
+def test_attributes_of_claimed_messages_count_as_bodies_do(
+    root: Path, headers: dict[str, str]
+) -> None:
+    with Inside(root, send_buffer=4096) as server, Wire(server.url) as wire:
+        server.queue("q")
+        with Spool(root) as spool:
+            lines = {f"a{n}": "x" * 12_000 for n in range(5)}
+            spool.queue("q").put_many([NewMessage(b"b", attributes=lines)] * 200)
+            spool.deliver()
+        server.load("q")
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.request("GET", "/q/messages?count=200", headers)
+        eventually(lambda: server.admission.memory > 200 * 60_000)
+
+
 @pytest.mark.parametrize("other", [b"", b"X-Other: 1\r\n"])
 def test_what_came_with_the_end_of_a_request_that_is_answered_at_once(
     root: Path, other: bytes

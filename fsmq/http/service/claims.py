@@ -27,7 +27,7 @@ from ..guard.admission import Admission
 from ..running.runner import Runner
 from .asking import Answered, Party, Tasks, report
 from .deliveries import LOOK_S, Delivery
-from .wanted import Asked, ClaimRoom, Wanted, form_of, portions
+from .wanted import Asked, ClaimRoom, Wanted, form_of, portions, size_of
 
 if TYPE_CHECKING:
     from .receiver import Receiver
@@ -276,7 +276,7 @@ class Claims:
         self._wait_no_more(asked)
         fill = len(messages) / wanted.most
         fills[fill] = fills.get(fill, 0) + 1
-        size = sum([len(message.body) for message in messages])
+        size = sum([size_of(message) for message in messages])
         if wanted.in_json:
             party.hold(size + form_of(size), sure=True)
         elif size > LARGE_BYTES:  # what is smaller is written at once

@@ -118,6 +118,14 @@ def portions(asked: list[Asked]) -> Iterator[list[Asked]]:
         yield part
 
 
+def size_of(message: Message) -> int:
+    """The bytes of a message, with those of its attributes."""
+    size = len(message.body)
+    for name, value in message.attributes.items() if message.attributes else ():
+        size += len(name) + len(value)
+    return size
+
+
 def form_of(size: int) -> int:
     """What bodies of so many bytes take in JSON beside themselves, at a time."""
     return min((JSON_FACTOR - 1) * size, FORM_BYTES)
