@@ -183,9 +183,7 @@ class Ready:
     def set_share(self, share: Share) -> None:
         """Prefer other ids from now on."""
         with self._lock:
-            if share == self.share:
-                return
-            self.share = share  # what this process prefers
+            self.share = share
             for queue in self._entries:
                 self._apply_partitions(queue)
 
@@ -224,9 +222,10 @@ class Ready:
         if self._events is None:
             return False
         with self._lock:
-            if not self._listeners.set(folder, of, on_event, on_loss):
+            if not self._listeners.set(folder, of, on_event, on_loss, changes):
                 self._events.unwatch(folder)
             elif on_event is not None:
+                changes = self._listeners.hears_changes(folder)
                 self._events.watch(folder, departures=True, changes=changes, lasting=True)
             return folder not in self._events.unwatched
 
@@ -351,7 +350,7 @@ class Ready:
 
     def _apply(self, kind: Kind, folder: str, events: list[Event]) -> None:
         """Apply events of one kind and one folder; the lock is held."""
-        if self._listeners.report(folder, events):
+        if self._listeners.report(kind, folder, events):
             return
         if folder == QUEUES:
             for event in events:
