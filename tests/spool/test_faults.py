@@ -310,3 +310,39 @@ def test_a_folder_that_was_removed_hides_no_message(
         assert jobs.remove(message_id) == 1
     else:
         assert [message.id for message in jobs.claim()] == [message_id]
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_in_flight": 2}, {"fetch_order": "fair", "max_in_flight_per_group": 2}]
+)
+def test_a_claim_that_cannot_be_looked_at_counts_and_refuses_no_other(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, object]
+) -> None:
+    jobs.configure(**limit)
+    jobs.put_many([NewMessage(b"x", group="a")] * 3)
+    [held] = jobs.claim()
+    with Spool(root, sync="none", clock=spool.context.clock) as other:
+        theirs = other.queue("jobs")
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "stat", f"delay/jobs:{held.id}", errno.EIO)
+            assert [len(theirs.claim(9)), len(theirs.claim(9))] == [1, 0]
+        assert theirs.claim() == []
+        held.ack()
+        assert len(theirs.claim(9)) == 1
+
+
+def test_a_claim_that_cannot_be_looked_at_once_keeps_the_limit(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put_many([b"x"] * 3)
+    jobs.configure(max_in_flight=1)
+    with Spool(root, sync="none", clock=clock) as other:
+        theirs = other.queue("jobs")
+        theirs.claim()[0].ack()  # from here on the claims are counted by events
+        [held] = jobs.claim(visibility=10)
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "stat", f"delay/jobs:{held.id}", errno.EIO)
+            assert theirs.claim() == []
+        assert theirs.claim() == []
+        clock.advance(11)
+        assert len(theirs.claim()) == 1
