@@ -16,6 +16,7 @@ from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.mover.delivery import Delivery
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, files_no_longer_than, tree_of
+from tests.spool.test_ready import make_noise
 
 
 def refuse(
@@ -346,3 +347,40 @@ def test_a_claim_that_cannot_be_looked_at_once_keeps_the_limit(
         assert theirs.claim() == []
         clock.advance(11)
         assert len(theirs.claim()) == 1
+
+
+def test_a_renewal_that_cannot_be_looked_at_hides_no_event_behind_it(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.configure(max_in_flight=2)
+    spool.create_queue("ordered", fifo=True)
+    ordered = spool.queue("ordered")
+    with Spool(root, sync="none", clock=clock, delivers=False) as other:
+        for queue, theirs in ((jobs, other.queue("jobs")), (ordered, other.queue("ordered"))):
+            queue.put(b"0", group="a")
+            spool.deliver()
+            theirs.claim()[0].ack()
+        jobs.put(b"1")
+        [held] = jobs.claim()
+        assert other.queue("jobs").claim() == []
+        held.renew(90)
+        ordered.put(b"1", group="a")
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "stat", f"delay/jobs:{held.id}", errno.EIO)
+            assert [message.body for message in theirs.claim()] == [b"1"]
+
+
+def test_a_queue_that_cannot_be_listed_after_a_loss_refuses_no_other(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = spool.queue("bad", create=True)
+    assert jobs.claim() == bad.claim() == []
+    make_noise(root / "queues" / "jobs")
+    for name in ("jobs", "bad"):
+        (root / "queues" / name / "late").write_bytes(b"x")
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "ready_names", "bad", errno.EIO)
+        assert [message.id for message in jobs.claim()] == ["late"]
+        with pytest.raises(Unavailable):
+            bad.claim()
+    assert [message.id for message in bad.claim()] == ["late"]
