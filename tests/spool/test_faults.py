@@ -384,3 +384,23 @@ def test_a_queue_that_cannot_be_listed_after_a_loss_refuses_no_other(
         with pytest.raises(Unavailable):
             bad.claim()
     assert [message.id for message in bad.claim()] == ["late"]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_listing_that_failed_changes_no_order(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    spool.create_queue("ordered", fifo=True)
+    ordered = spool.queue("ordered")
+    ordered.put(b"0", group="a")
+    ordered.claim()[0].ack()
+    ordered.put(b"1", group="a")
+    held = ordered.claim() if is_held else []
+    with Spool(root, sync="none", clock=spool.context.clock, delivers=False) as other:
+        theirs = other.queue("ordered")
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "names", "delay", errno.EIO)
+            with pytest.raises(Unavailable):
+                theirs.claim()
+        ordered.put(b"2", group="a")
+        assert [message.body for message in theirs.claim(9)] == ([] if held else [b"1"])
