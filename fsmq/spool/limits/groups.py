@@ -300,9 +300,8 @@ class _Queue:
         return opens
 
     def _where(self, message_id: str) -> State | None:
-        if self._tree.look(self._tree.path(State.REMOVE, self.queue, message_id)) is not None:
-            return None
-        # Most were acknowledged. A release comes between two looks, and no claim: one sees it.
+        # What has its name in remove/ may be an older one. A release comes between two looks, and
+        # no claim: one sees it.
         for state in (State.READY, State.DELAY, State.READY):
             if self._tree.look(self._tree.path(state, self.queue, message_id)) is not None:
                 return state
