@@ -404,3 +404,20 @@ def test_a_listing_that_failed_changes_no_order(
                 theirs.claim()
         ordered.put(b"2", group="a")
         assert [message.body for message in theirs.claim(9)] == ([] if held else [b"1"])
+
+
+def test_a_message_that_can_neither_be_claimed_nor_looked_at_keeps_its_turn(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.create_queue("ordered", fifo=True)
+    ordered = spool.queue("ordered")
+    ordered.put(b"0", group="a")
+    ordered.claim()[0].ack()
+    bad = ordered.put(b"1", group="b")
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "open", bad, errno.EIO)
+        refuse(spool, patched, "stat", bad, errno.EIO)
+        with pytest.raises(Unavailable):
+            ordered.claim()
+    ordered.put(b"2", group="c")
+    assert sorted(message.body for message in ordered.claim(9)) == [b"1", b"2"]

@@ -394,5 +394,7 @@ class Turn:
     def _settle(self) -> None:
         """Look what has become of a message that could not be claimed."""
         tried, self._tried = self._tried, None
-        if tried is not None and self._queue.look_at(tried):
-            self._failed.append(tried)
+        if tried is not None:
+            self._failed.append(tried)  # also if it cannot be looked at: its group has its turn
+            if not self._queue.look_at(tried):
+                self._failed.pop()
