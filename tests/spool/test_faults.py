@@ -16,6 +16,7 @@ from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.mover.delivery import Delivery
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, files_no_longer_than, tree_of
+from tests.spool.test_ready import make_noise
 
 
 def refuse(
@@ -310,3 +311,113 @@ def test_a_folder_that_was_removed_hides_no_message(
         assert jobs.remove(message_id) == 1
     else:
         assert [message.id for message in jobs.claim()] == [message_id]
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_in_flight": 2}, {"fetch_order": "fair", "max_in_flight_per_group": 2}]
+)
+def test_a_claim_that_cannot_be_looked_at_counts_and_refuses_no_other(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, object]
+) -> None:
+    jobs.configure(**limit)
+    jobs.put_many([NewMessage(b"x", group="a")] * 3)
+    [held] = jobs.claim()
+    with Spool(root, sync="none", clock=spool.context.clock) as other:
+        theirs = other.queue("jobs")
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "stat", f"delay/jobs:{held.id}", errno.EIO)
+            assert [len(theirs.claim(9)), len(theirs.claim(9))] == [1, 0]
+        assert theirs.claim() == []
+        held.ack()
+        assert len(theirs.claim(9)) == 1
+
+
+def test_a_claim_that_cannot_be_looked_at_once_keeps_the_limit(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put_many([b"x"] * 3)
+    jobs.configure(max_in_flight=1)
+    with Spool(root, sync="none", clock=clock) as other:
+        theirs = other.queue("jobs")
+        theirs.claim()[0].ack()  # from here on the claims are counted by events
+        [held] = jobs.claim(visibility=10)
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "stat", f"delay/jobs:{held.id}", errno.EIO)
+            assert theirs.claim() == []
+        assert theirs.claim() == []
+        clock.advance(11)
+        assert len(theirs.claim()) == 1
+
+
+def test_a_renewal_that_cannot_be_looked_at_hides_no_event_behind_it(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.configure(max_in_flight=2)
+    spool.create_queue("ordered", fifo=True)
+    ordered = spool.queue("ordered")
+    with Spool(root, sync="none", clock=clock, delivers=False) as other:
+        for queue, theirs in ((jobs, other.queue("jobs")), (ordered, other.queue("ordered"))):
+            queue.put(b"0", group="a")
+            spool.deliver()
+            theirs.claim()[0].ack()
+        jobs.put(b"1")
+        [held] = jobs.claim()
+        assert other.queue("jobs").claim() == []
+        held.renew(90)
+        ordered.put(b"1", group="a")
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "stat", f"delay/jobs:{held.id}", errno.EIO)
+            assert [message.body for message in theirs.claim()] == [b"1"]
+
+
+def test_a_queue_that_cannot_be_listed_after_a_loss_refuses_no_other(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = spool.queue("bad", create=True)
+    assert jobs.claim() == bad.claim() == []
+    make_noise(root / "queues" / "jobs")
+    for name in ("jobs", "bad"):
+        (root / "queues" / name / "late").write_bytes(b"x")
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "ready_names", "bad", errno.EIO)
+        assert [message.id for message in jobs.claim()] == ["late"]
+        with pytest.raises(Unavailable):
+            bad.claim()
+    assert [message.id for message in bad.claim()] == ["late"]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_listing_that_failed_changes_no_order(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    spool.create_queue("ordered", fifo=True)
+    ordered = spool.queue("ordered")
+    ordered.put(b"0", group="a")
+    ordered.claim()[0].ack()
+    ordered.put(b"1", group="a")
+    held = ordered.claim() if is_held else []
+    with Spool(root, sync="none", clock=spool.context.clock, delivers=False) as other:
+        theirs = other.queue("ordered")
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "names", "delay", errno.EIO)
+            with pytest.raises(Unavailable):
+                theirs.claim()
+        ordered.put(b"2", group="a")
+        assert [message.body for message in theirs.claim(9)] == ([] if held else [b"1"])
+
+
+def test_a_message_that_can_neither_be_claimed_nor_looked_at_keeps_its_turn(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.create_queue("ordered", fifo=True)
+    ordered = spool.queue("ordered")
+    ordered.put(b"0", group="a")
+    ordered.claim()[0].ack()
+    bad = ordered.put(b"1", group="b")
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "open", bad, errno.EIO)
+        refuse(spool, patched, "stat", bad, errno.EIO)
+        with pytest.raises(Unavailable):
+            ordered.claim()
+    ordered.put(b"2", group="c")
+    assert sorted(message.body for message in ordered.claim(9)) == [b"1", b"2"]

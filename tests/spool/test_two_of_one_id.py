@@ -107,6 +107,15 @@ def test_another_program_finds_the_one_that_waits(both: Queue, root: Path, clock
         assert bodies(other.queue("jobs")) == [b"new"]
 
 
+def test_the_other_is_served_in_turn(both: Queue, spool: Spool) -> None:
+    both.configure(fetch_order="fair")
+    assert bodies(both) == []
+    both.ack("order")
+    both.put(b"later")
+    spool.deliver()
+    assert sorted(bodies(both)) == [b"later", b"new"]
+
+
 def test_so_it_is_where_times_are_coarse(
     spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
