@@ -209,6 +209,16 @@ def move_timer(
         return moved is not None
 
 
+def is_in_flight(context: Context, queue: str, message_id: str) -> bool:
+    """Whether a message of ``delay/`` is, as far as can be seen: who moves one finds out."""
+    try:
+        found = context.tree.stat(context.tree.path(State.DELAY, queue, message_id))
+    except OSError:
+        return False
+    stamp = None if found is None else context.stamps.decode(message_id, found.st_mtime_ns)
+    return found is not None and (stamp is None or stamp.is_claim)
+
+
 class Delayed(NamedTuple):
     """A delayed message that is latched: where it is, and its timer."""
 

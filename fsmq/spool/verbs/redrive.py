@@ -48,6 +48,7 @@ class Redriven(NamedTuple):
 
 
 _NONE = Redriven()
+UNREAD = -1.0
 
 
 class _Outcome(Enum):
@@ -105,7 +106,7 @@ class Redrive:
 
     def _is_meant(self, letter: DeadLetter | None, message_id: str) -> bool:
         """Whether it is the letter that was found: it may have come back, and failed once more."""
-        return self.found is None or self.found[message_id] == (letter and letter.at)
+        return self.found is None or self.found[message_id] in (UNREAD, letter and letter.at)
 
     def bring(self, target: str, ids: Sequence[str], patience_s: float = PATIENCE_S) -> None:
         """Redrive messages to one queue; those that are not ready are skipped.
@@ -231,11 +232,16 @@ class Redrive:
 
 
 def buried_at(context: Context, dead: str, message_id: str) -> float | None:
-    """When a dead letter was buried; None if nothing says so, or it is not ready. OSError."""
+    """When a dead letter was buried; None if nothing says so, or it is not ready.
+
+    UNREAD if it cannot be read now. Then it is meant whenever that was: nobody can act on it.
+    """
     try:
         letter = _letter(context, dead, message_id)
     except FileNotFoundError:
         return None
+    except OSError:
+        return UNREAD
     return None if letter is None else letter.at
 
 
