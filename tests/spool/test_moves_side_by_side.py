@@ -256,6 +256,27 @@ def test_what_one_message_fails_at_keeps_none_of_the_others(
     assert spool.counts(target).total == 9
 
 
+@pytest.mark.parametrize("verb", ["move", "redrive"])
+def test_one_whose_id_cannot_be_read_keeps_none_of_the_others_where_somebody_waits(
+    spool: Spool, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = indexed(spool)
+    names = [message.id for message in spool.queue("a").peek(len(ids))]
+
+    def move() -> object:
+        if verb == "move":
+            return move_messages(spool.context, "a", "b")
+        return spool.complete(redrive_messages(spool.context, "a", names, "b"))
+
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "open", names[3], errno.EIO)
+        with pytest.raises(Unavailable, match="EIO"):
+            move()
+        assert spool.counts("b").total == 19
+    move()
+    assert spool.counts("b").total == 20
+
+
 @pytest.mark.parametrize("to", ["home", None])
 def test_a_dead_letter_that_cannot_be_read_when_its_redrive_begins_goes_later(
     spool: Spool, to: str | None, monkeypatch: pytest.MonkeyPatch

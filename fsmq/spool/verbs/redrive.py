@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Pending
@@ -31,7 +32,7 @@ from ..layout.transitions import DELAY, MOVE_READY, MOVED, NEW, QUEUES, State
 from ..layout.tree import STRAY
 from .latch import PATIENCE_S as LATCH_PATIENCE_S
 from .latch import Latched, latch
-from .links_of_move import PART, Turns, index_folders, receiving
+from .links_of_move import PART, Turns, index_folders, receiving, together_or_alone
 from .move import check_order, is_elsewhere
 
 
@@ -303,7 +304,8 @@ def redrive_messages(
         redrive, turns = Redrive(context, dead, to, homes=may_go), Turns()
         for part in portions(list(dict.fromkeys(ids)), PART):
             for target, those in redrive.targets(part).items():
-                redrive.bring(target, those)
+                fault = together_or_alone(partial(redrive.bring, target), those)
+                redrive.fault = redrive.fault or fault
             progress(redrive.done.moved)
             time.sleep(turns.pause())
     return Pending(redrive.work, redrive.finish)
