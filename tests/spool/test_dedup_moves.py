@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,34 @@ def test_what_is_claimed_behind_the_look_stays(spool: Spool, shown: list[Message
     assert len(claimed) == len(BODIES)
     assert poll(spool, "y") == []
     assert all(acked(spool, claimed))
+
+
+def test_what_is_delayed_and_not_deferred_yet_moves_with_its_delay(
+    spool: Spool, shown: list[Message], clock: Clock
+) -> None:
+    assert all(acked(spool, shown))
+    spool.configure(write_side("x"), {"default_delay": 600})
+    spool.complete(spool.unsynced.dedup_send("x", [b"later"]))
+    assert spool.counts(write_side("x")).new == 1
+    spool.make_move(spool.begin_move("x", "y", dedup=True, in_flight=False, delayed=True).ref)
+    assert poll(spool, "y") == []
+    assert spool.counts(write_side("y")).delayed == 1
+    clock.advance(601)
+    spool.deliver()
+    assert [message.body for message in poll(spool, "y")] == [b"later"]
+
+
+def test_what_is_too_large_to_be_read_here_stays_and_is_counted(root: Path) -> None:
+    with Spool(root, sync="none", max_message_bytes=100 << 20) as large:
+        for name in "xy":
+            for side in (read_side(name), write_side(name)):
+                large.create_queue(side)
+        send(large, "x", bytes(70 << 20), b"small")
+        with Spool(root, sync="none") as small:
+            order = small.make_move(small.begin_move("x", "y", dedup=True).ref)
+        assert order is not None
+        assert (order.status, order.moved, order.conflicts) == ("error", 1, 1)
+        assert large.counts(write_side("x")).total == 1
 
 
 def test_what_is_delayed_moves_with_its_delay(

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable
+from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.durability.sync import Work
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.mover.delivery import Delivery
 from tests.harness.suite import eventually
+from tests.spool.crashing import leave
 from tests.spool.helpers import Clock, files_no_longer_than, tree_of
 from tests.spool.test_ready import make_noise
 
@@ -196,6 +198,37 @@ def test_a_mover_that_polls_remembers_each_failure_once(
         from_new = delivery._from_new
         assert len(from_new._apart) + len(from_new.backlog) == 20
     delivery.close()
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the disk read no bytes of files of these names."""
+    real = os.read
+
+    def read(fd: int, count: int) -> bytes:
+        if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) in names:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, count)
+
+    monkeypatch.setattr(os, "read", read)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_cannot_be_read_of_a_killed_put_keeps_none_of_its_others(
+    spool: Spool, jobs: Queue, root: Path, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [b"%d" % n for n in range(10)]
+    leave(root, *(NewMessage(body, id=body.decode() if own else None) for body in bodies))
+    left = sorted(name for name in tree_of(root)["new"] if not name.endswith(":own"))
+    with monkeypatch.context() as patched:
+        unreadable(patched, left[0])
+        told: list[str] = []
+        recover(spool.tree, 0, at_start=True, on_fault=lambda path, why: told.append(why))
+        assert told
+        spool.deliver()
+        assert jobs.counts().total == 9
+    recover(spool.tree, 0, at_start=True)
+    spool.deliver()
+    assert sorted(message.body for message in jobs.claim(count=20)) == bodies
 
 
 def test_a_start_that_met_a_fault_is_still_a_start(

@@ -23,6 +23,7 @@ from fsmq.spool.verbs.redrive import redrive_messages
 from fsmq.spool.views import browse
 from tests.harness.calls import seen
 from tests.harness.suite import eventually
+from tests.spool.test_faults import refuse
 
 # Less than anybody waits for a program that is stopped.
 SOON_S = 3.0
@@ -253,3 +254,100 @@ def test_what_one_message_fails_at_keeps_none_of_the_others(
         assert (moved.moved, moved.status) == (8, "in_progress") if fails else (9, "complete")
     eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
     assert spool.counts(target).total == 9
+
+
+@pytest.mark.parametrize("verb", ["move", "redrive"])
+def test_one_whose_id_cannot_be_read_keeps_none_of_the_others_where_somebody_waits(
+    spool: Spool, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = indexed(spool)
+    names = [message.id for message in spool.queue("a").peek(len(ids))]
+
+    def move() -> object:
+        if verb == "move":
+            return move_messages(spool.context, "a", "b")
+        return spool.complete(redrive_messages(spool.context, "a", names, "b"))
+
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "open", names[3], errno.EIO)
+        with pytest.raises(Unavailable, match="EIO"):
+            move()
+        assert spool.counts("b").total == 19
+    move()
+    assert spool.counts("b").total == 20
+
+
+@pytest.mark.parametrize("to", ["home", None])
+def test_a_dead_letter_that_cannot_be_read_when_its_redrive_begins_goes_later(
+    spool: Spool, to: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = buried(spool, "home")[1]
+    ref = spool.begin_redrive("dead", to=to).ref
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "open", bad, errno.EIO)
+        with pytest.raises(Unavailable, match="EIO"):
+            spool.make_moves()
+        assert spool.counts("home").total == 2
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert spool.counts("home").total == 3
+
+
+def test_what_is_delayed_and_cannot_be_looked_at_keeps_none_of_the_others(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.queue("a", create=True).put_many([NewMessage(b"x", delay=60)] * 3)
+    filled(spool, "b", "a")
+    bad = browse.ids(spool.context, "a", State.DELAY)[1]
+    ref = spool.begin_move("a", "b", in_flight=False, delayed=True).ref
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "stat", bad, errno.EIO)
+        with pytest.raises(Unavailable, match="EIO"):
+            spool.make_moves()
+        assert spool.counts("b").total == 4
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert spool.counts("b").total == 5
+
+
+def test_who_is_stopped_with_the_name_of_one_home_keeps_back_no_letter_of_another(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buried(spool, "a", "b")
+    monkeypatch.setattr("fsmq.spool.moves.work._PATIENCE_S", 0.0)
+    stopped = lock(spool.tree, "config/.a.lock", os.O_CREAT)
+    assert stopped is not None
+    ref = spool.begin_redrive("dead").ref
+    with pytest.raises(InUse):
+        spool.make_moves()
+    assert (spool.counts("a").total, spool.counts("b").total) == (0, 3)
+    stopped.free()
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert (spool.counts("a").total, spool.counts("b").total) == (3, 3)
+
+
+def test_an_id_that_is_locked_keeps_back_no_later_portion(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = indexed(spool)
+    stopped = spool.unsynced.upsert("a", [NewMessage(b"new", id=ids[-1])])
+    monkeypatch.setattr("fsmq.spool.moves.work.MAX_CHOSEN", 5)
+    monkeypatch.setattr(links_of_move, "PATIENCE_S", 0.0)
+    ref = spool.begin_move("a", "b", count=20).ref
+    with pytest.raises(InUse):
+        spool.make_moves()
+    assert spool.counts("b").total == 19
+    stopped.abandon()
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert spool.counts("b").total == 20
+
+
+def buried(spool: Spool, *queues: str) -> list[str]:
+    """Three messages of each, all buried in one queue; their ids."""
+    spool.create_queue("dead")
+    ids = []
+    for queue in queues:
+        spool.queue(queue, create=True).configure(dead_letter_queue="dead", max_deliveries=1)
+        ids += spool.queue(queue).put_many([NewMessage(b"x")] * 3)
+        spool.deliver()
+        for message in spool.queue(queue).claim(3):
+            message.bury("x")
+    return ids

@@ -27,6 +27,7 @@ from fsmq.spool.staging.part import Job, Part, Written
 from tests.harness.calls import Trap, failing, seen
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, files_no_longer_than, visible
+from tests.spool.test_faults import refuse
 
 JOB = Job("load-1")
 
@@ -388,6 +389,49 @@ def test_a_file_that_cannot_come_keeps_no_other_of_its_job(
         commit(spool, JOB, [part])
     assert jobs.counts().total == 8
     eventually(lambda: spool.deliver() >= 0 and jobs.counts().total == 9)
+
+
+@pytest.mark.parametrize("call", ["stat", "stamp"])
+def test_a_delay_that_cannot_begin_keeps_no_other_file_of_its_job(
+    spool: Spool, jobs: Queue, clock: Clock, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.0)
+    part = write(spool, JOB, [NewMessage(b"x", id=f"m{n}", delay=60) for n in range(9)])
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, call, "/jobs:m3", errno.EIO)
+        with pytest.raises(Unavailable, match="is committed"):
+            commit(spool, JOB, [part])
+        assert jobs.counts().total == 8
+    eventually(lambda: spool.deliver() >= 0 and jobs.counts().total == 9)
+    assert bodies(jobs) == []
+    clock.advance(60)
+    assert len(bodies(jobs)) == 9
+
+
+def test_delays_whose_sync_failed_are_stamped_and_synced_again(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel forgets what it could not write: the next sync says that all is well."""
+    part = write(spool, JOB, [NewMessage(b"x", id="m", delay=60)])
+    done: list[str] = []
+    stamp, sync = spool.tree.stamp, spool.syncer.sync
+
+    def note_stamp(path: str, mtime_ns: int) -> bool:
+        done.append("stamp")
+        return stamp(path, mtime_ns)
+
+    def fail_once(work: Work) -> None:
+        if any(path.endswith("/jobs:m") for path in work.closed):
+            done.append("sync")
+            if done.count("sync") == 1:
+                raise Unavailable("the disk reports an I/O error (EIO)")
+        sync(work)
+
+    monkeypatch.setattr(spool.tree, "stamp", note_stamp)
+    monkeypatch.setattr(spool.syncer, "sync", fail_once)
+    commit(spool, JOB, [part])
+    assert done == ["stamp", "sync"] * 2
+    assert jobs.counts().delayed + jobs.counts().new == 1
 
 
 @pytest.mark.parametrize("create", [False, True])

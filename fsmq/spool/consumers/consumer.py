@@ -82,7 +82,7 @@ class Consumer:
                     self._lock.write(json.dumps(said).encode())
                 # The program that stored a batch may have died before it synced the folder.
                 self._tree.sync_folder(folder_of(self._tree, name))
-                finish_committed(self._context, name)
+                self._finish_left()
                 self._open = OpenBatches(self._tree, name)
             except BaseException:
                 self._lock.unlock()
@@ -343,6 +343,14 @@ class Consumer:
             reraise(faults[0], doing)
         if unnoted is not None:
             self._on_problem(unavailable(unnoted, doing))
+
+    def _finish_left(self) -> None:
+        """Remove what was committed before, as far as it can be now: the rest keeps nobody out."""
+        try:
+            finish_committed(self._context, self.name)
+        except (OSError, FsmqError):
+            self._is_unfinished = True
+            self._renewer.be_due(0.0)  # which tries again, and tells
 
     def _finish(self) -> int:
         """Remove what is committed; how many messages. Raises Unavailable."""

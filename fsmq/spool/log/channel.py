@@ -29,6 +29,7 @@ from .channels import ChannelStore
 from .handed import Given, Handed, claims_of, generation_of, offset_of
 from .handing import Asked
 from .log_settings import ChannelSettings
+from .open_channel import TENDING_S
 from .progress import Hold
 from .ranges import Range, ranges_of
 from .record import LogMessage
@@ -118,7 +119,7 @@ class Channel:
                 return False
             with self._held(writes=False):
                 store = self._store
-                with store.locked():  # nobody changes the setting now, or uses it
+                with store.locked(TENDING_S):  # nobody changes the setting now, or uses it
                     return store.is_unused() and store.store.disk.trash_durably(store.folder)
 
     def settings(self) -> ChannelSettings:

@@ -24,6 +24,7 @@ from ..layout.transitions import (
 )
 from ..layout.tree import Tree
 from ..verbs.dedup import content_id
+from ..verbs.deliver import deliver_one
 from ..verbs.move import latched_delayed, move_timer
 from ..views.look import look
 
@@ -34,7 +35,10 @@ _STATES = (State.NEW, State.READY, State.DELAY, State.READY)
 
 
 class Stays(Exception):
-    """A message has to stay where it is, until a person has renamed it, or lets it be read."""
+    """A message has to stay where it is, until a person has renamed it, or lets it be read.
+
+    Or until who may read larger ones moves it.
+    """
 
 
 def collapse(
@@ -57,7 +61,20 @@ def collapse(
     to_id = content_id(body)
     with _reserved(tree, (source, message_id), (target, to_id)):
         act = _remove if exists(tree, target, to_id) else _bring
-        return any(act(context, how, source, message_id, target, to_id) for how in attempts)
+        return any(
+            act(context, how, source, message_id, target, to_id)
+            for how in attempts
+            if how is not MOVE_NEW or not _is_delivered(context, source, message_id)
+        )
+
+
+def _is_delivered(context: Context, source: str, message_id: str) -> bool:
+    """Deliver what may be delayed in ``new/``: its timer goes with it from ``delay/`` alone."""
+    found = context.tree.stat(context.tree.path(State.NEW, source, message_id))
+    if found is None or context.stamps.decode(message_id, found.st_mtime_ns) is None:
+        return False
+    deliver_one(context, source, message_id)
+    return True
 
 
 def _bring(
@@ -90,6 +107,9 @@ def _body(context: Context, source: str, message_id: str) -> bytes | None:
         for state in _STATES:
             if (found := look(context, source, message_id, state)) is not None:
                 return found.body
+            there = context.tree.stat(context.tree.path(state, source, message_id))
+            if there is not None and there.st_size > context.max_file_bytes:
+                raise Stays
     except PermissionError:
         raise Stays from None  # another user's file
     return None

@@ -234,7 +234,11 @@ class MoveWork:
                 if later:
                     self._syncer.sync(work)
                     work = self._folders(pairs)
-                    self._pause = self._last_tries.pause(len(later), len(found))
+                    try:
+                        self._pause = self._last_tries.pause(len(later), len(found))
+                    except InUse as error:
+                        self._fault = self._fault or error
+                        return  # there may be other portions
                     yield
                 found = later
         finally:
@@ -296,21 +300,12 @@ class MoveWork:
             for message_id in browse.ids(self._context, queue, state):
                 if message_id in seen or (youngest and _age(message_id) > youngest):
                     continue
-                if is_id(message_id) and not (
-                    state is State.DELAY and self._stays(queue, message_id)
-                ):
+                stays = state is State.DELAY and not move.in_flight
+                if stays and moving.is_in_flight(self._context, queue, message_id):
+                    continue
+                if is_id(message_id):
                     seen.add(message_id)
                     yield message_id
-
-    def _stays(self, queue: str, message_id: str) -> bool:
-        """Whether a message of ``delay/`` is in flight, and these are left."""
-        if self.move.in_flight:
-            return False
-        found = self._tree.stat(self._tree.path(State.DELAY, queue, message_id))
-        if found is None:
-            return False
-        stamp = self._context.stamps.decode(message_id, found.st_mtime_ns)
-        return stamp is None or stamp.is_claim
 
     def _move(self, source: str, target: str, message_id: str) -> bool:
         """Move one message, in whatever state it is.
@@ -359,9 +354,11 @@ class MoveWork:
         while True:
             try:
                 return make(part)
-            except InUse:
-                if time.monotonic() >= end:
-                    raise
+            except InUse as error:
+                # One that is held for long takes the time of one part, and not of each.
+                if isinstance(self._fault, InUse) or time.monotonic() >= end:
+                    self._fault = self._fault or error
+                    return
             except (OSError, Unavailable):
                 break
             self._pause = _AGAIN_S

@@ -226,10 +226,15 @@ class _Chunk:
         self._reserved: set[tuple[str, str]] = set()
 
     def run(self) -> None:
+        names = self._names
         if self._described["delayed"]:
-            self._start_delays()
+            try:
+                names = self._start_delays()
+            except (OSError, Unavailable) as error:
+                self._forward.hold_up(error)
+                return
         ids: dict[str, list[str]] = {}
-        for queue, message_id in filter(None, map(split_entry, self._names)):
+        for queue, message_id in filter(None, map(split_entry, names)):
             ids.setdefault(queue, []).append(message_id)
         # What is none of ours goes with the folder.
         for queue, of_queue in ids.items():
@@ -258,23 +263,41 @@ class _Chunk:
                 for _, bare in reserved:
                     self._reservations.free(queue, [bare])
 
-    def _start_delays(self) -> None:
-        """Start the delays at the time of the commit, and make that durable."""
-        stamps, at_ms = self._context.stamps, self._forward._manifest.at_ms
-        work = Work()
+    def _start_delays(self) -> list[str]:
+        """Start the delays at the time of the commit, durably; the names of those that have begun.
+
+        All are stamped: what a sync that failed has left unwritten, the kernel would not write.
+        """
+        work, started = Work(), []
         for name in self._names:
             path = f"{self._folder}/{name}"
-            parts, found = split_entry(name), self._tree.stat(path)
-            if parts is None or found is None:
-                continue
-            stamp = stamps.decode(parts[1], found.st_mtime_ns)
-            # A deadline near 1970 is a delay that an earlier process did not start before it died.
-            if stamp is not None and stamp.deadline_ms <= MAX_DELAY_S * 1000:
-                mtime = stamps.encode(parts[1], at_ms + stamp.deadline_ms, 0)
-                self._tree.stamp(path, mtime)
-                work.closed.append(path)
+            try:
+                if self._start_delay(name, path):
+                    work.closed.append(path)
+            except OSError as error:
+                self._forward.hold_up(error)
+            else:
+                started.append(name)
         if work.closed:
             self._forward._sync(work)
+        return started
+
+    def _start_delay(self, name: str, path: str) -> bool:
+        """Stamp one file; False if it has no delay."""
+        stamps = self._context.stamps
+        parts, found = split_entry(name), self._tree.stat(path)
+        if parts is None or found is None:
+            return False
+        stamp = stamps.decode(parts[1], found.st_mtime_ns)
+        if stamp is None:
+            return False
+        mtime = found.st_mtime_ns
+        # A deadline near 1970 is a delay that an earlier process did not start before it died.
+        if stamp.deadline_ms <= MAX_DELAY_S * 1000:
+            at_ms = self._forward._manifest.at_ms
+            mtime = stamps.encode(parts[1], at_ms + stamp.deadline_ms, 0)
+        self._tree.stamp(path, mtime)
+        return True
 
     def _bring(self, queue: str, message_id: str) -> None:
         """Bring a file to ``new/``, or let it go if it has no place there."""

@@ -9,9 +9,9 @@ this one is brought back.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..context import Context
 from ..durability.ids import IS_HELD, PATIENCE_S, Held, given_of, hold, link_path, settle
@@ -24,6 +24,7 @@ from ..layout.settings import QueueSettings
 from ..layout.transitions import IDS, State
 from ..layout.tree import STRAY, Tree
 
+T = TypeVar("T")
 # Messages that share a lock, and a sync of their links.
 PART = 500
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY)
@@ -73,6 +74,25 @@ class LastTries:
             raise InUse(IS_HELD)
         self._pause = min(2 * self._pause, LONGEST_S)
         return self._pause
+
+
+def together_or_alone(make: Callable[[Sequence[T]], None], part: Sequence[T]) -> OSError | None:
+    """Do something to some messages, or to each alone: why it was not done to one of them.
+
+    make: does it to all, or to none if it raises OSError.
+    """
+    try:
+        make(part)
+        return None
+    except OSError:
+        pass
+    first: OSError | None = None
+    for one in part:
+        try:
+            make([one])
+        except OSError as error:
+            first = first or error
+    return first
 
 
 @contextmanager

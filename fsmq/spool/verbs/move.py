@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from ..context import Context
@@ -33,7 +34,7 @@ from ..layout.transitions import (
 from ..layout.tree import Tree
 from ..views.browse import ids
 from .latch import Latched, latch_patiently
-from .links_of_move import PART, Turns, keeps_order, receiving
+from .links_of_move import PART, Turns, keeps_order, receiving, together_or_alone
 
 _PROGRESS_STEP = 1000
 
@@ -84,15 +85,9 @@ def move_messages(
         found = _to_move(context, source, only, in_flight, delayed)
         for part in portions(found, limit.part(PART)):
             before = done.moved
-            names = [name for _, name in part]
-            with receiving(context, source, target, names) as not_now:
-                done.stay |= not_now.stay
-                done.later = done.later.difference(names) | not_now.later
-                for transition, message_id in part:
-                    done.try_one(context, transition, source, message_id, target)
-                    if done.moved % _PROGRESS_STEP == 0:
-                        progress(done.moved)
-            if rate is not None:
+            fault = together_or_alone(partial(done.try_part, context, source, target), part)
+            done.fault = done.fault or fault
+            if rate is not None or done.moved // _PROGRESS_STEP > before // _PROGRESS_STEP:
                 progress(done.moved)
             time.sleep(turns.pause(limit.pause(done.moved - before)))
         progress(done.moved)
@@ -110,6 +105,21 @@ class _Done:
     stay: set[str] = field(default_factory=set)
     later: set[str] = field(default_factory=set)
     fault: OSError | Unavailable | None = None
+
+    def try_part(
+        self,
+        context: Context,
+        source: str,
+        target: str,
+        part: Sequence[tuple[Transition, str]],
+    ) -> None:
+        """Move messages, each if it can come; none if it raises. Raises as `receiving`."""
+        names = [name for _, name in part]
+        with receiving(context, source, target, names) as not_now:
+            self.stay |= not_now.stay
+            self.later = self.later.difference(names) | not_now.later
+            for transition, message_id in part:
+                self.try_one(context, transition, source, message_id, target)
 
     def try_one(
         self, context: Context, how: Transition, source: str, message_id: str, target: str
@@ -207,6 +217,16 @@ def move_timer(
             if moved is None and to_id is not None:
                 latched.message.stamp(context, path, before_ns)
         return moved is not None
+
+
+def is_in_flight(context: Context, queue: str, message_id: str) -> bool:
+    """Whether a message of ``delay/`` is, as far as can be seen: who moves one finds out."""
+    try:
+        found = context.tree.stat(context.tree.path(State.DELAY, queue, message_id))
+    except OSError:
+        return False
+    stamp = None if found is None else context.stamps.decode(message_id, found.st_mtime_ns)
+    return found is not None and (stamp is None or stamp.is_claim)
 
 
 class Delayed(NamedTuple):

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Pending
@@ -31,7 +32,7 @@ from ..layout.transitions import DELAY, MOVE_READY, MOVED, NEW, QUEUES, State
 from ..layout.tree import STRAY
 from .latch import PATIENCE_S as LATCH_PATIENCE_S
 from .latch import Latched, latch
-from .links_of_move import PART, Turns, index_folders, receiving
+from .links_of_move import PART, Turns, index_folders, receiving, together_or_alone
 from .move import check_order, is_elsewhere
 
 
@@ -48,6 +49,7 @@ class Redriven(NamedTuple):
 
 
 _NONE = Redriven()
+UNREAD = -1.0
 
 
 class _Outcome(Enum):
@@ -105,7 +107,7 @@ class Redrive:
 
     def _is_meant(self, letter: DeadLetter | None, message_id: str) -> bool:
         """Whether it is the letter that was found: it may have come back, and failed once more."""
-        return self.found is None or self.found[message_id] == (letter and letter.at)
+        return self.found is None or self.found[message_id] in (UNREAD, letter and letter.at)
 
     def bring(self, target: str, ids: Sequence[str], patience_s: float = PATIENCE_S) -> None:
         """Redrive messages to one queue; those that are not ready are skipped.
@@ -231,11 +233,16 @@ class Redrive:
 
 
 def buried_at(context: Context, dead: str, message_id: str) -> float | None:
-    """When a dead letter was buried; None if nothing says so, or it is not ready. OSError."""
+    """When a dead letter was buried; None if nothing says so, or it is not ready.
+
+    UNREAD if it cannot be read now. Then it is meant whenever that was: nobody can act on it.
+    """
     try:
         letter = _letter(context, dead, message_id)
     except FileNotFoundError:
         return None
+    except OSError:
+        return UNREAD
     return None if letter is None else letter.at
 
 
@@ -297,7 +304,8 @@ def redrive_messages(
         redrive, turns = Redrive(context, dead, to, homes=may_go), Turns()
         for part in portions(list(dict.fromkeys(ids)), PART):
             for target, those in redrive.targets(part).items():
-                redrive.bring(target, those)
+                fault = together_or_alone(partial(redrive.bring, target), those)
+                redrive.fault = redrive.fault or fault
             progress(redrive.done.moved)
             time.sleep(turns.pause())
     return Pending(redrive.work, redrive.finish)
