@@ -215,6 +215,7 @@ def test_an_answer_for_which_there_is_no_memory_any_more_is_one_answer(root: Pat
             wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             wire.request("GET", "/q/messages?count=30")
             eventually(lambda: server.admission.memory > 2 * MIB)
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * MIB)
             assert len(json.loads(wire.answer().body)["messages"]) == 30
             assert json.loads(wire.ask("GET", "/q").body)["queue"] == "q"
 
