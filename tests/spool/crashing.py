@@ -11,6 +11,7 @@ from typing import Any
 
 from fsmq.spool import NewMessage, Spool
 from fsmq.spool.context import Pending
+from fsmq.spool.durability.pending import key_of
 from fsmq.spool.layout.tree import Tree
 
 MUTATING = ("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename")
@@ -81,9 +82,14 @@ def leave(root: Path, *messages: NewMessage) -> None:
 
 def begin_sends(spool: Spool, queue: str, *messages: NewMessage) -> Pending[None]:
     """Write messages into a fifo queue, and neither sync nor show them."""
-    group = spool.context.sends.group((queue,))
+    return begin_to_send(spool, spool.unsynced.put(queue, messages))
+
+
+def begin_to_send(spool: Spool, pending: Pending[Any]) -> Pending[None]:
+    """Write what a verb sends into fifo queues, and neither sync nor show it."""
+    group = spool.context.sends.group(key_of(pending))
     group.enter()
-    return group.write([spool.unsynced.put(queue, messages)])
+    return group.write([pending])
 
 
 class Countdown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import threading
 import time
@@ -15,7 +16,8 @@ from fsmq import InvalidValue, NewMessage, Queue, Spool
 from fsmq.spool.durability import send_lines
 from fsmq.spool.durability.dedup_records import KEPT_MS, WINDOW_MS, remove_old_records
 from fsmq.spool.fsck import check
-from tests.spool.crashing import begin_sends, run_and_die
+from fsmq.spool.layout.deliveries import Delivery
+from tests.spool.crashing import begin_sends, begin_to_send, run_and_die
 
 QUEUE = "orders"
 NOW = 1_790_000_000.0
@@ -294,6 +296,30 @@ def test_a_sender_that_died_behind_its_sync(spool: Spool, queue: Queue) -> None:
     first = put(queue, "1")
     [claimed] = queue.claim(10)
     assert (claimed.id, claimed.body) == (first, b"left")
+
+
+def test_dead_letters_behind_a_crash_are_known_by_their_subscriptions(
+    spool: Spool, queue: Queue
+) -> None:
+    """Two subscriptions share the queue; the sync was over for their letters, and not for what is
+    known of these."""
+    policy = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:000000000000:{QUEUE}"})
+    topic = spool.topic("news", create=True)
+    for name in ("a", "b"):
+        gone = spool.queue(name, create=True)
+        spool.subscribe("news", name, Delivery(raw=True, kept={"RedrivePolicy": policy}))
+        gone.delete()
+
+    def publish(dying: Spool) -> None:
+        begin_to_send(dying, dying.unsynced.publish("news", *message("1")))
+        for path in windows(dying):
+            os.unlink(path)
+
+    beside(spool, publish)
+    topic.publish(b"x", group="g", dedup_id="1")
+    assert queue.counts().total == 2
+    put(queue, "1")
+    assert queue.counts().total == 3
 
 
 def older_line(spool: Spool) -> None:

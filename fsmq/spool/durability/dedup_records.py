@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from ..layout.digests import sha256
-from ..layout.message import MAX_HEADER_BYTES, NO_LINES, OwnLines, header
+from ..layout.message import MAX_HEADER_BYTES, dedup_of, header
 from ..layout.names import dedup_name, facts, queue_of_dedup, sends_name, sequence_of
 from ..layout.settings_store import SettingsStore
 from ..layout.transitions import CONFIG
@@ -58,10 +58,15 @@ class Record(NamedTuple):
     decided: bytes = _OPEN
 
 
-def key_of(dedup_id: str, group: str | None) -> bytes:
-    """What a record has for a deduplication id; group: where it counts within its group alone."""
+def key_of(dedup_id: str, group: str | None, letter_of: str | None) -> bytes:
+    """What a record has for a deduplication id.
+
+    group: where it counts within its group alone. letter_of: the subscription, where it counts
+    among its dead letters alone.
+    """
     scope = "queue" if group is None else f"group\0{group}"
-    text = f"{scope}\0{dedup_id}".encode(errors="surrogatepass")
+    of = "" if letter_of is None else f"\0{letter_of}"
+    text = f"{scope}\0{dedup_id}{of}".encode(errors="surrogatepass")
     return sha256(text)[:_KEY_BYTES]
 
 
@@ -233,11 +238,12 @@ def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: in
     scope = SettingsStore(tree).get(queue).dedup_scope
     found = []
     for message_id, path in paths.items():
-        group, dedup_id, _ = _own_lines(tree, path)
+        raw = _beginning(tree, path)
+        group, dedup_id, _ = header(raw).own
         created_ms = facts(message_id).created_ms
         if dedup_id is None or created_ms is None or now_ms - created_ms > KEPT_MS:
             continue
-        key = key_of(dedup_id, (group or "") if scope == "group" else None)
+        key = key_of(dedup_id, (group or "") if scope == "group" else None, dedup_of(raw))
         found.append(Record(key, min(now_ms, created_ms), message_id))
     if found:
         work = Work()
@@ -251,13 +257,14 @@ def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: in
             work.close()
 
 
-def _own_lines(tree: Tree, path: str) -> OwnLines:
+def _beginning(tree: Tree, path: str) -> bytes:
+    """Of a message's file, its header block included; nothing if it has gone. Raises OSError."""
     try:
         fd = tree.open(path)
     except FileNotFoundError:
-        return NO_LINES
+        return b""
     try:
-        return header(os.pread(fd, MAX_HEADER_BYTES, 0)).own
+        return os.pread(fd, MAX_HEADER_BYTES, 0)
     finally:
         os.close(fd)
 

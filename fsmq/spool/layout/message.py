@@ -27,6 +27,10 @@ GROUP = "fsmq.group"
 MAX_GROUP_BYTES = 256
 # The line that has a message's deduplication id.
 DEDUP = "fsmq.dedup"
+# The line that has the subscription whose dead letter a message is, if it has a deduplication id:
+# that counts among the letters of this subscription alone.
+DEDUP_OF = "fsmq.dedup-of"
+_dedup_of = re.compile(rb"(?:^|\n)fsmq\.dedup-of: ([^\n]+)\n")
 # The line that has the id that its producer gave, in a queue with an index.
 GIVEN_ID = "fsmq.id"
 # The line that has the moment of the put, in Unix milliseconds, where the id tells an earlier one.
@@ -243,6 +247,12 @@ def header(raw: bytes) -> Header:
     given = values.get(GIVEN_ID)
     own = OwnLines(values.get(GROUP), values.get(DEDUP), given and unquote(given))
     return Header(end + 2, content_type, {n: v for n, v in values.items() if not is_own(n)}, own)
+
+
+def dedup_of(raw: bytes) -> str | None:
+    """Among whose dead letters the deduplication id of a message counts; None: among all."""
+    found = _dedup_of.search(raw[: header(raw).end])
+    return None if found is None else found[1].decode("utf-8", "replace")
 
 
 def arrived_ms(raw: bytes) -> int | None:

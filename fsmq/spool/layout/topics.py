@@ -203,7 +203,7 @@ class Topics:
             if self._tree.has_queue(queue):
                 result.append(Subscription(queue, filter, queue))
             elif isinstance(filter, Delivery):
-                result.append(Subscription(queue, filter, self._for_dead_letters(filter)))
+                result.append(Subscription(queue, filter, self.for_dead_letters(filter)))
         for log in listing.logs:
             found = self._tree.stat(f"{self.folder(topic)}/{_LOG_ENTRY}{log}")
             if (
@@ -225,7 +225,8 @@ class Topics:
         now = self._filter(listing, topic, path.rpartition("/")[2], found)
         return now is one.filter or passes(now)
 
-    def _for_dead_letters(self, delivery: Delivery) -> str | None:
+    def for_dead_letters(self, delivery: Delivery) -> str | None:
+        """The queue of its dead letters, if it has one that exists. Raises OSError."""
         queue = delivery.dead_letter_queue
         return queue if queue is not None and self._tree.has_queue(queue) else None
 
@@ -265,7 +266,7 @@ class Topics:
             filter = self.filter(path)
         except (OSError, ValueError):
             return None
-        return self._for_dead_letters(filter) if isinstance(filter, Delivery) else None
+        return self.for_dead_letters(filter) if isinstance(filter, Delivery) else None
 
     def problem(self, path: str) -> str | None:
         """Why an entry's filter does not parse; None if it does."""

@@ -15,6 +15,7 @@ from ..layout.message import (
     ARRIVED,
     CONTENT_TYPE,
     DEDUP,
+    DEDUP_OF,
     GROUP,
     MAX_DEDUP_BYTES,
     MAX_GROUP_BYTES,
@@ -39,9 +40,14 @@ _LATE_MS = 1000
 
 
 def drafts(
-    context: Context, messages: Sequence[NewMessage], settings: QueueSettings
+    context: Context,
+    messages: Sequence[NewMessage],
+    settings: QueueSettings,
+    letter_of: str | None = None,
 ) -> list[Draft]:
     """Drafts of several messages; an error's ``index`` is the position of the one it is about.
+
+    letter_of: the subscription whose dead letters they are.
 
     Raises:
         InvalidValue, MessageTooLarge
@@ -49,7 +55,7 @@ def drafts(
     found = []
     for message in messages:
         try:
-            found.append(draft(context, message, settings))
+            found.append(draft(context, message, settings, letter_of=letter_of))
         except (InvalidValue, MessageTooLarge) as error:
             error.index = len(found) if len(messages) > 1 else None
             raise
@@ -57,12 +63,18 @@ def drafts(
 
 
 def draft(
-    context: Context, message: NewMessage, settings: QueueSettings, *, is_indexed: bool = False
+    context: Context,
+    message: NewMessage,
+    settings: QueueSettings,
+    *,
+    is_indexed: bool = False,
+    letter_of: str | None = None,
 ) -> Draft:
     """A draft of one message. Raises InvalidValue, MessageTooLarge.
 
     is_indexed: its id is one that its producer gives, of any text, and stands in the header block.
         Its name is one of ours, which sorts by the time when it is due.
+    letter_of: the subscription whose dead letter it is.
     """
     given = check_given(message.id or "") if is_indexed else None
     own = None if is_indexed else message.id
@@ -77,7 +89,7 @@ def draft(
         raise MessageTooLarge(len(message.body), limit)
     group, own_lines, key = message.group, None, None
     if group is not None or message.dedup_id is not None or settings.fifo:
-        own_lines, key = _own_lines(message, settings)
+        own_lines, key = _own_lines(message, settings, letter_of)
     if own is not None and settings.retention is not None:
         own_lines = {**(own_lines or {}), **_late_line(own, context.now_ms())}
     header = pack_header(message.content_type, message.attributes, own_lines)
@@ -112,7 +124,9 @@ def _late_line(own: str, now_ms: int) -> dict[str, str]:
     return {ARRIVED: str(now_ms)} if is_late else {}
 
 
-def _own_lines(message: NewMessage, settings: QueueSettings) -> tuple[dict[str, str], bytes | None]:
+def _own_lines(
+    message: NewMessage, settings: QueueSettings, letter_of: str | None
+) -> tuple[dict[str, str], bytes | None]:
     """The lines of group and deduplication id, and the key that stands for the id. InvalidValue."""
     group = message.group
     if group is None and settings.fifo:
@@ -124,7 +138,10 @@ def _own_lines(message: NewMessage, settings: QueueSettings) -> tuple[dict[str, 
     if message.dedup_id is None and not settings.dedup_by_content:
         return lines, None
     lines[DEDUP] = dedup_id = _dedup_id(message, settings)
-    return lines, key_of(dedup_id, group if settings.dedup_scope == "group" else None)
+    if letter_of is not None:
+        # Several subscriptions may share a queue of dead letters: each has its own copy there.
+        lines[DEDUP_OF] = letter_of
+    return lines, key_of(dedup_id, group if settings.dedup_scope == "group" else None, letter_of)
 
 
 def _dedup_id(message: NewMessage, settings: QueueSettings) -> str:

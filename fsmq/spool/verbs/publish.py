@@ -34,11 +34,29 @@ class Copy(NamedTuple):
 
     still: whether it is subscribed, and takes the message, asked when it can be no other one of the
         same name any more. Raises OSError.
+    letter_of: the subscription of which it is a dead letter; None if it is none.
     """
 
     to: str
     message: NewMessage
     still: Callable[[], bool] = lambda: True
+    letter_of: str | None = None
+
+
+def copy_of(
+    topics: Topics,
+    topic: str,
+    passes: Callable[[Filter | None], bool],
+    one: Subscription,
+    to: str,
+    message: NewMessage,
+) -> Copy:
+    """What a subscription gets, or the queue of its dead letters.
+
+    passes: whether a filter takes the message.
+    """
+    letter_of = None if to == one.subscriber else f"{topic}/{one.subscriber}"
+    return Copy(to, message, partial(topics.takes, topic, passes, one), letter_of)
 
 
 def copies_of(
@@ -50,7 +68,7 @@ def copies_of(
         return filter is None or filter.matches(message.attributes, message.body)
 
     return [
-        Copy(one.target, message, partial(topics.takes, topic, passes, one))
+        copy_of(topics, topic, passes, one, one.target, message)
         for one in subscriptions
         if one.target is not None and passes(one.filter)
     ]
@@ -130,6 +148,7 @@ class _Copies:
                 batch=self._batch,
                 still=copy.still,
                 stands=self._stands,
+                letter_of=copy.letter_of,
             )
         except NoSuchQueue:
             return

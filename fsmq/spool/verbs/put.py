@@ -60,6 +60,7 @@ def put(
     batch: Batch | None = None,
     still: Callable[[], bool] = lambda: True,
     stands: Callable[[], bool] = lambda: False,
+    letter_of: str | None = None,
 ) -> Pending[list[str]]:
     """Write messages, all or none; their ids come from ``finish``, in the order given.
 
@@ -72,6 +73,7 @@ def put(
         the queue counts as one that was deleted.
     stands: asked when it fails: if it is True, nothing is removed, and who recovers what dead
         puts have left shows it.
+    letter_of: the subscription whose dead letters they are.
 
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
@@ -84,7 +86,7 @@ def put(
             settings = context.settings.get(queue)
             if not settings.fifo and not context.tree.has_queue(queue):
                 raise NoSuchQueue(queue)
-        checked = drafts(context, messages, settings)
+        checked = drafts(context, messages, settings, letter_of)
         depths.admit(queue, settings.max_depth, len(checked))
         shared = batch or Batch(context.tree)
         if settings.fifo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import urllib.request
 from itertools import count
@@ -163,6 +164,94 @@ def test_each_subscription_has_its_own_letter(sns: Any, sqs: Any) -> None:
         one.subscription for one in queues
     }
     assert len(there.messages(wait=20)) == 1
+
+
+@pytest.mark.parametrize("raw", ["true", "false"])
+def test_in_a_fifo_queue_of_dead_letters_too(sns: Any, sqs: Any, raw: str) -> None:
+    """Those of two topics, and what it has itself subscribed, have the same deduplication id."""
+    letters = Letters(sqs, fifo=True)
+    given = {"RawMessageDelivery": raw, "RedrivePolicy": letters.policy}
+    arns = [topic(sns, FifoTopic="true", ContentBasedDeduplication="true") for _ in range(2)]
+    for arn in arns:
+        for queue in [Subscribed(sns, sqs, arn, **given) for _ in range(2)]:
+            deleted(sqs, queue)
+    there = {"RawMessageDelivery": "true"}
+    sns.subscribe(TopicArn=arns[0], Protocol="sqs", Endpoint=letters.arn, Attributes=there)
+    for _ in range(2):  # what is known is stored once
+        for arn in arns:
+            sns.publish(TopicArn=arn, Message="by content", MessageGroupId="g")
+            entry = {"Id": "1", "Message": "x", "MessageGroupId": "g"}
+            entries = [{**entry, "MessageDeduplicationId": "given"}]
+            sns.publish_batch(TopicArn=arn, PublishBatchRequestEntries=entries)
+    got = letters.some(10)
+    ids = [one["Attributes"]["MessageDeduplicationId"] for one in got]
+    by_content = hashlib.sha256(b"by content").hexdigest()
+    assert {one: ids.count(one) for one in ids} == {"given": 5, by_content: 5}
+
+
+def test_what_is_published_natively_is_a_letter_of_each_too(
+    sns: Any, sqs: Any, suite: Suite
+) -> None:
+    letters = Letters(sqs, fifo=True)
+    arn = topic(sns, FifoTopic="true")
+    given = {"RedrivePolicy": letters.policy}
+    for queue in [Subscribed(sns, sqs, arn, **given) for _ in range(2)]:
+        deleted(sqs, queue)
+    sqs.set_queue_attributes(QueueUrl=letters.url, Attributes={"ContentBasedDeduplication": "true"})
+    place = f"{suite.url}/_topics/{arn.rpartition(':')[2]}/messages?group=g"
+    for more in ("&dedup_id=given", "", "&dedup_id=given", ""):
+        urllib.request.urlopen(place + more, b"native").close()
+    assert [one["Body"] for one in letters.some(4)] == ["native"] * 4
+
+
+MANY = {f"a{n}": {"DataType": "String", "StringValue": f"{n}"} for n in range(11)}
+FEW = dict(list(MANY.items())[:10])
+
+
+def test_a_raw_copy_with_more_than_ten_attributes_is_a_dead_letter(
+    sns: Any, sqs: Any, suite: Suite
+) -> None:
+    """As there: a queue takes ten. With an envelope they are part of the body."""
+    arn, letters = topic(sns), Letters(sqs)
+    raw = {"RawMessageDelivery": "true"}
+    queue = Subscribed(sns, sqs, arn, RedrivePolicy=letters.policy, **raw)
+    gone = Subscribed(sns, sqs, arn, RedrivePolicy=letters.policy, **raw)
+    without = Subscribed(sns, sqs, arn, **raw)
+    told = Subscribed(sns, sqs, arn, RedrivePolicy=letters.policy)
+    deleted(sqs, gone)
+    # A queue that was subscribed natively takes as many as there are.
+    native = Letters(sqs)
+    with Spool(suite.root) as spool:
+        spool.subscribe(arn.rpartition(":")[2], native.url.rpartition("/")[2])
+    sns.publish(TopicArn=arn, Message="many", MessageAttributes=MANY)
+    sns.publish(TopicArn=arn, Message="few", MessageAttributes=FEW)
+    found = {one["Body"]: one["MessageAttributes"] for one in native.some(2)}
+    assert found == {"many": MANY, "few": FEW}
+    dead = letters.some(3)
+    assert sorted(one["Body"] for one in dead) == ["few", "many", "many"]
+    assert all(one["MessageAttributes"] == MANY for one in dead if one["Body"] == "many")
+    for one in (queue, without):
+        assert [message["Body"] for message in one.messages(wait=20)] == ["few"]
+    bodies = [json.loads(one["Body"]) for one in told.messages(wait=20, least=2)]
+    assert sorted(len(body["MessageAttributes"]) for body in bodies) == [10, 11]
+
+
+def test_a_fifo_queue_of_dead_letters_takes_it_too(sns: Any, sqs: Any) -> None:
+    """Whose queues are there and do not take it: each has its letter, in the order of all."""
+    arn, letters = topic(sns, FifoTopic="true"), Letters(sqs, fifo=True)
+    given = {"RawMessageDelivery": "true", "RedrivePolicy": letters.policy}
+    queues = [Subscribed(sns, sqs, arn, **given) for _ in range(2)]
+    for number, attributes in enumerate((MANY, FEW, MANY)):
+        sns.publish(
+            TopicArn=arn,
+            Message=f"{number}",
+            MessageAttributes=attributes,
+            MessageGroupId="g",
+            MessageDeduplicationId=f"{number}",
+        )
+    assert [one["Body"] for one in letters.some(4)] == ["0", "0", "2", "2"]
+    for queue in queues:
+        assert [one["Body"] for one in queue.messages(wait=20)] == ["1"]
 
 
 def test_without_a_queue_for_them_they_are_dropped(sns: Any, sqs: Any) -> None:

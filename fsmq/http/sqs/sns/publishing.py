@@ -20,7 +20,7 @@ from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.policies import Candidates, as_number, listed
 from fsmq.spool.layout.topics import Subscription, log_of, work_of
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.verbs.publish import Copy
+from fsmq.spool.verbs.publish import Copy, copy_of
 
 from .. import fifo, message_attributes
 from ..ask import Action, Ask, Result
@@ -34,7 +34,7 @@ _MAX_ENTRIES = 10
 _MAX_ENTRY_NAME = 80
 _ENTRY = re.compile("[A-Za-z0-9_-]+")
 _MAX_SUBJECT = 100
-# A subscription that takes messages as they are gets none with more.
+# What clients of SNS have subscribed as it is published gets none with more: it is a dead letter.
 _MAX_RAW_ATTRIBUTES = 10
 
 
@@ -141,19 +141,25 @@ class Publishing(OfTopics):
         plain = _plain(publication)
         passes = partial(_passes, plain, publication.candidates)
         for one in to:
-            if one.target is None or not passes(one.filter):
+            target = self._target(publication, one)
+            if target is None or not passes(one.filter):
                 continue
-            still = partial(topics.takes, topic.name, passes, one)
-            if log_of(one.target) is not None:
-                yield Copy(one.target, plain, still)
-                continue
-            is_raw = one.filter.raw if isinstance(one.filter, Delivery) else True
-            if is_raw and len(publication.attributes) > _MAX_RAW_ATTRIBUTES:
-                continue
-            message = _copy(ask, topic, publication, one, is_raw, plain)
-            if message.dedup_id is not None and not self._is_fifo(one.target):
-                message = replace(message, dedup_id=None)
-            yield Copy(one.target, message, still)
+            message = plain
+            if log_of(target) is None:
+                message = _copy(ask, topic, publication, one, target, plain)
+                if message.dedup_id is not None and not self._is_fifo(target):
+                    message = replace(message, dedup_id=None)
+            yield copy_of(topics, topic.name, passes, one, target, message)
+
+    def _target(self, publication: _Publication, one: Subscription) -> str | None:
+        """Where a subscription gets a message that it takes; None where nobody gets it."""
+        delivery = one.filter
+        if not isinstance(delivery, Delivery) or not delivery.raw:
+            return one.target
+        if len(publication.attributes) <= _MAX_RAW_ATTRIBUTES:
+            return one.target
+        with as_unavailable(f"cannot look for the dead-letter queue of {one.subscriber!r}"):
+            return self._spool.context.topics.for_dead_letters(delivery)
 
     def _is_fifo(self, queue: str) -> bool:
         with as_unavailable(f"cannot read the settings of {queue!r}"):
@@ -180,12 +186,12 @@ def _copy(
     topic: Topic,
     publication: _Publication,
     one: Subscription,
-    is_raw: bool,
+    target: str,
     plain: NewMessage,
 ) -> NewMessage:
     """What the queue of a subscription gets, or its dead-letter queue."""
-    lines = own_lines(ask, one.target or one.subscriber)
-    if is_raw:
+    lines = own_lines(ask, target)
+    if not isinstance(one.filter, Delivery) or one.filter.raw:
         body = plain.body
         lines |= plain.attributes
     else:
