@@ -85,10 +85,11 @@ java: setup ## install Java, which Spark needs, where that can be done
 	    echo "The tests of the pipeline will be skipped." >&2
 
 .PHONY: lint
-lint: setup ## check style, formatting, and that no room imports what stands above it
+lint: setup ## check style, formatting, what is generated, and that no room imports one above it
 	$(BIN)/ruff check . $(PROGRAMS)
 	$(BIN)/ruff format --check . $(PROGRAMS)
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.harness.sync_code --check
 
 .PHONY: types
 types: setup ## check types
@@ -98,6 +99,10 @@ types: setup ## check types
 format: setup ## put all code into its form
 	$(BIN)/ruff check --fix . $(PROGRAMS)
 	$(BIN)/ruff format . $(PROGRAMS)
+
+.PHONY: sync
+sync: setup ## make the code for threads again, in _sync, from that for coroutines, in _async
+	$(BIN)/python -m tests.harness.sync_code
 
 .PHONY: vendor
 vendor: setup ## fetch the files of others again that the pages load, and check their sums (with npm)

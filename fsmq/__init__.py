@@ -22,13 +22,13 @@ from .spool import Queue as Queue
 from .spool import Topic as Topic
 
 if TYPE_CHECKING:
-    from .client.aio import AsyncClient as AsyncClient
-    from .client.async_queue import AsyncQueue as AsyncQueue
-    from .client.client import Client as Client
+    from .client._async.client import AsyncClient as AsyncClient
+    from .client._async.queue import AsyncQueue as AsyncQueue
+    from .client._sync.client import Client as Client
+    from .client._sync.queue import ClientQueue as ClientQueue
     from .client.errors import AccessDenied as AccessDenied
     from .client.errors import ConnectionFailed as ConnectionFailed
     from .client.errors import UnexpectedAnswer as UnexpectedAnswer
-    from .client.queue import ClientQueue as ClientQueue
     from .spool.worker.async_worker import AsyncWorker as AsyncWorker
     from .spool.worker.blocking_worker import Worker as Worker
     from .spool.worker.handlers import Claim as Claim
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 # Imported when they are first asked for: who uses the spool alone needs no HTTP library.
 _LATER = {
     "AccessDenied": "client.errors",
-    "AsyncClient": "client.aio",
-    "AsyncQueue": "client.async_queue",
+    "AsyncClient": "client._async.client",
+    "AsyncQueue": "client._async.queue",
     "AsyncWorker": "spool.worker.async_worker",
     "Claim": "spool.worker.handlers",
-    "Client": "client.client",
-    "ClientQueue": "client.queue",
+    "Client": "client._sync.client",
+    "ClientQueue": "client._sync.queue",
     "ConnectionFailed": "client.errors",
     "UnexpectedAnswer": "client.errors",
     "Worker": "spool.worker.blocking_worker",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from tests.harness.suite import HOME
 
 MODULES = sorted((HOME / "fsmq").rglob("*.py"))
-# A file of each dialect may have the name of its counterpart in another.
+# A file of each dialect may have the name of its counterpart in another. What stands in `_sync` is
+# made from what has its name in `_async`.
 DIALECTS = ("native", "emodb", "dynamiq", "sqs", "ui")
 NAMELESS = ("__init__.py", "__main__.py")
 
@@ -23,8 +25,20 @@ def test_no_module_has_more_than_400_lines() -> None:
 @pytest.mark.parametrize("package", ["cli", "client", "daemons", "http", "pipeline", "spool"])
 def test_a_name_leads_to_one_module_of_a_package(package: str) -> None:
     def is_counted(path: Path) -> bool:
-        return path.name not in NAMELESS and path.parent.name not in DIALECTS
+        return path.name not in NAMELESS and path.parent.name not in (*DIALECTS, "_sync")
 
     folder = HOME / "fsmq" / package
     names = Counter(path.name for path in MODULES if folder in path.parents and is_counted(path))
     assert [name for name, number in names.items() if number > 1] == []
+
+
+def test_each_verb_of_the_spool_is_called_in_one_place_of_the_server() -> None:
+    """Whatever the dialect, and whichever way a request came: decision 25."""
+    called = Counter(
+        name
+        for path in (HOME / "fsmq" / "http").rglob("*.py")
+        for found in re.findall(r"unsynced\.(\w+)|\b(claim_in)\(", path.read_text())
+        for name in filter(None, found)
+    )
+    assert called["put"] == called["claim_in"] == 1
+    assert {name: number for name, number in called.items() if number > 1} == {}

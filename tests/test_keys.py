@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from fsmq.cli.keys import keys
 from fsmq.http.guard.keys import KeysError, load, parse
 from tests.http.keyfile import add_key
+from tests.spool.helpers import files_no_longer_than
 
 HASH = "sha256:" + "0" * 64
 
@@ -59,6 +60,16 @@ def test_adding_keeps_what_is_there(file: Path) -> None:
     assert file.read_text().startswith("# by hand\n[anonymous]\nsend = ['a']\n\n[keys.")
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert load(file).anonymous.hold("send", "a")
+
+
+def test_half_a_key_is_never_added(file: Path) -> None:
+    """It may have no day from which it is not valid, or spoil the file for all others."""
+    add_key(file, "first", "--send=*")
+    before = file.read_text()
+    with files_no_longer_than(len(before) + 40):
+        result = run("new", "second", f"--keys={file}", "--send=*", "--not-after=2099-12-31")
+    assert result.exit_code == 78
+    assert file.read_text() == before
 
 
 def test_a_name_is_given_once(file: Path) -> None:

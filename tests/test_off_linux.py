@@ -84,7 +84,7 @@ def test_the_programs_serve_by_polling(suite: Suite) -> None:
         loaded = Path(f"/proc/{suite[name].pid}/maps").read_text()
         assert "uvloop" not in loaded
     script = f"""
-from fsmq.client.client import Client
+from fsmq import Client
 with Client({suite.url!r}) as client:
     client.create_queue("jobs")
     jobs = client.queue("jobs")

@@ -66,7 +66,7 @@ def mv(
     if moved.conflicts:
         report(
             f"{many(moved.conflicts, 'message')} stayed: {target} has one of the same id already,"
-            " or its name leaves no room for the id"
+            " its name leaves no room for the id, or they cannot be read"
         )
         sys.exit(Exit.EXISTS)
     if ids and moved.moved < len(ids):

@@ -18,7 +18,7 @@ from .incoming import member
 from .verbs import Verbs
 
 if TYPE_CHECKING:
-    from .client import Client
+    from ._sync.client import Client
 
 # What stands beside the ids is little.
 _PORTION_BYTES = MAX_BY_ID_BYTES - 1024

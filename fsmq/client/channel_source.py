@@ -12,7 +12,7 @@ from fsmq.wire import MAX_WAIT_S
 from .channel_verbs import ChannelVerbs
 
 if TYPE_CHECKING:
-    from .aio import AsyncClient
+    from ._async.client import AsyncClient
 
 _FOR_EVER_S = float("inf")
 # How often the channel is asked for its order, which may be changed.

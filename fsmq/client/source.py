@@ -12,7 +12,7 @@ from fsmq.spool.worker.removals import Removals
 from fsmq.wire import MAX_WAIT_S
 
 if TYPE_CHECKING:
-    from .aio import AsyncClient
+    from ._async.client import AsyncClient
 
 _FOR_EVER_S = float("inf")
 

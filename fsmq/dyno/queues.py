@@ -106,7 +106,7 @@ def _place(where: Any) -> Place:
         return Folder(where)
     if isinstance(where, Folder):
         return where
-    from fsmq.client.client import Client  # it needs an HTTP library
+    from fsmq.client._sync.client import Client  # it needs an HTTP library
 
     from .server import Server
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from fsmq.client._sync.client import Client
 from fsmq.client.by_id import ByIdVerbs, ClientIndexed
-from fsmq.client.client import Client
 from fsmq.client.moves import MoveVerbs
 from fsmq.spool import Message, NewMessage, NoSuchQueue
 from fsmq.spool.given import untold

@@ -16,7 +16,7 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 from fsmq.spool.records.journal import via
 
-from .connection.connection import Connection
+from .connection.connection import WRITTEN_TIMES, Connection
 from .connection.leftovers import forget_frames
 from .connection.lingering import LINGER_S
 from .connection.listener import Listener
@@ -98,8 +98,7 @@ class Server:
             auto_decompress=False,
         )
         service.connections = self._connections.counts
-        problem = self._native.problem
-        verbs = {**Quick(service, problem).verbs, **QuickBatches(service, problem).verbs}
+        verbs = {**Quick(service).verbs, **QuickBatches(service).verbs}
         needs_keys = service.access.needs_keys
         of_channels = QuickLogs(service).verbs
         reserved = frozenset(self._by_prefix)
@@ -218,7 +217,7 @@ class Server:
         """Hold what the answer holds until the client has taken it."""
         body = response.body if isinstance(response, Response) else None
         if isinstance(body, bytes | bytearray):
-            call.answer_with(len(body))
+            call.answer_with(WRITTEN_TIMES * len(body))
         elif (
             isinstance(body, Pieces) and body.size is None and call.request.version < HttpVersion11
         ):

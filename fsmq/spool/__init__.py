@@ -1,5 +1,6 @@
 """The spool: the on-disk format and every verb on it. Knows the disk and nothing else."""
 
+from ._sync.claimed_message import Claimed as Claimed
 from .claimed import Bury, Retry
 from .errors import (
     ClaimEnded,
@@ -27,8 +28,8 @@ from .errors import (
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.transitions import State as State
+from .log._sync.channel_message import ChannelMessage as ChannelMessage
 from .log.channel import Channel as Channel
-from .log.handed import ChannelMessage as ChannelMessage
 from .log.log import Log as Log
 from .log.log import LogEntry
 from .log.record import LogMessage as LogMessage

@@ -200,7 +200,8 @@ class ConsumerInUse(FsmqError):
     def __init__(self, consumer: str) -> None:
         super().__init__(
             f"another program works as the consumer {consumer!r}: stop it, or take another name;"
-            " consumers of different names share a queue"
+            " consumers of different names share a queue. (So does a mover, while it finishes what"
+            " one that died had committed: then try again.)"
         )
         self.consumer = consumer
 

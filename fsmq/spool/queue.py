@@ -8,11 +8,13 @@ from itertools import islice
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-from .claimed import Claimed, QueueVerbs, id_of, with_claims
+from ._sync.claimed_message import Claimed
+from ._sync.queue_verbs import QueueVerbs
+from .claimed import id_of, with_claims
 from .context import Pending
 from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue, as_unavailable
-from .given import Body, Delay, as_new_message, new_message, seconds_of, untold
+from .given import Body, Delay, as_new_message, seconds_of, untold
 from .layout.message import Message, NewMessage
 from .layout.names import check_id, check_queue
 from .layout.settings import QueueSettings, check_seconds
@@ -66,29 +68,7 @@ class Queue(QueueVerbs):
         """
         return self.spool.configure(self.name, changes)
 
-    def put(
-        self,
-        body: Body,
-        *,
-        delay: Delay | None = None,
-        priority: int = 0,
-        ttl: float | None = None,
-        id: str | None = None,
-        content_type: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-        dedup_id: str | None = None,
-    ) -> str:
-        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
-
-        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
-
-        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
-        QueueFull.
-        """
-        message = new_message(
-            body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
-        )
+    def _put(self, message: NewMessage) -> str:
         [message_id] = self.spool.complete(self.spool.unsynced.put(self.name, [message]))
         return message_id
 
@@ -335,7 +315,8 @@ class Queue(QueueVerbs):
     ) -> Worker:
         """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
 
-        The handler of an AsyncQueue is a coroutine function; any other runs in a thread of its own.
+        The handler of an async client is a coroutine function; any other runs in a thread of its
+        own.
 
         concurrency: messages in work at a time, 1 to 1000.
         visibility: seconds of a claim, which is renewed while the handler runs.

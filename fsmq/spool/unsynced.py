@@ -21,8 +21,8 @@ from .verbs import (
     reprioritize,
     upsert,
 )
-from .verbs import claim as claims
 from .verbs import publish as publishing
+from .verbs import renew as renewal
 from .verbs import renew_at_least as renewals
 from .verbs.publish import Copy, ToLog
 from .verbs.put import Batch
@@ -91,7 +91,7 @@ class Unsynced:
         *,
         though_over: bool = False,
     ) -> Pending[Renewal]:
-        return claims.renew(
+        return renewal.renew(
             self.context, queue, message_id, visibility, _checked(claim), though_over=though_over
         )
 

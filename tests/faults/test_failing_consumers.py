@@ -5,15 +5,19 @@ What was answered must be true: a claim has one holder, and what is committed is
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fsmq.spool import Claimed as Held
 from fsmq.spool import FsmqError, Spool
-from fsmq.spool.claimed import Claimed as Held
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.fsck import check
 from tests.harness.calls import Trap, failing, seen
@@ -98,6 +102,24 @@ def test_what_was_committed_is_finished_though_nobody_tries_again(tmp_path: Path
         eventually(lambda: spool.counts("jobs").total == 0)
 
 
+def test_a_message_that_cannot_be_removed_keeps_no_other_of_its_batch(tmp_path: Path) -> None:
+    with laid(tmp_path) as spool, open_consumer(spool) as consumer:
+        spool.create_queue("more")
+        spool.queue("more").put(b"three", id="three")
+        spool.deliver()
+        batch = consumer.claim("s", 0, ["jobs", "more"], 9)
+        assert batch is not None
+
+        def refuse_one(name: str, arguments: tuple[Any, ...]) -> None:
+            if name == "_rename2" and arguments[1] == "delay/jobs:one":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with seen(refuse_one), pytest.raises(FsmqError):
+            consumer.commit("s", batch.number)
+        assert [path.name for path in (tmp_path / "delay").iterdir()] == ["jobs:one"]
+        eventually(lambda: spool.counts("jobs").total == 0)
+
+
 def test_a_batch_that_could_not_be_stored_holds_nothing_of_others(
     tmp_path: Path, is_done: bool
 ) -> None:
@@ -160,6 +182,38 @@ def test_a_renewal_that_failed_keeps_what_it_holds(tmp_path: Path, is_done: bool
         assert claimed_by_another(spool) == []
 
 
+def test_what_a_failed_renewal_has_set_is_known_behind_one_that_met_another_program(
+    tmp_path: Path,
+) -> None:
+    lost: list[str] = []
+    with (
+        laid(tmp_path) as spool,
+        Consumer(spool, "spark", visibility=HOLD_S, on_lost=lambda _, ids: lost.extend(ids)) as it,
+    ):
+        batch = it.claim("s", 0, ["jobs"], 9)
+        assert batch is not None
+        syncs: list[str] = []
+
+        def fail_to_sync_claims(name: str, arguments: tuple[Any, ...]) -> None:
+            if name == "utime":
+                syncs.append(name)
+            if name == "fsync" and syncs:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with seen(fail_to_sync_claims), pytest.raises(FsmqError):
+            it.renew_batch(batch)
+        assert len(syncs) == len(BODIES)
+        fd = os.open(tmp_path / "delay" / "jobs:one", os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # as a program that was stopped in the middle
+            assert len(it.renew_batch(batch)) == len(BODIES)
+        finally:
+            os.close(fd)
+        for _ in range(2):
+            assert len(it.renew_batch(batch)) == len(BODIES)
+    assert lost == []
+
+
 def test_a_fault_of_one_message_lets_no_other_claim_end(tmp_path: Path) -> None:
     with laid(tmp_path) as spool, open_consumer(spool) as consumer:
         batch = consumer.claim("s", 0, ["jobs"], 9)
@@ -173,6 +227,40 @@ def test_a_fault_of_one_message_lets_no_other_claim_end(tmp_path: Path) -> None:
             consumer.renew_batch(batch)
         later = [name for name, deadline in deadlines().items() if deadline > before[name]]
         assert later == ["jobs:two"]
+
+
+def test_a_batch_that_could_not_be_divided_is_committed_as_it_is_given(
+    tmp_path: Path, is_done: bool
+) -> None:
+    for spool, consumer, error in at_each_call(
+        tmp_path,
+        is_done,
+        looks=False,
+        act=lambda c: c.divide(c.batches("s", 0)[0], 2),
+        lay=True,
+    ):
+        if error is None:
+            continue
+        batch = consumer.batches("s", 0)[0]
+        ours = {claim.id for claim in batch.claims["jobs"]}
+        consumer.commit("s", batch.number)
+        let_claims_end(spool)
+        assert {message.id for message in claimed_by_another(spool)} == {*BODIES} - ours
+
+
+def test_a_batch_that_could_not_be_divided_is_committed_on_a_full_disk(tmp_path: Path) -> None:
+    with laid(tmp_path) as spool, open_consumer(spool) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 9)
+        assert batch is not None
+
+        def be_full(name: str, arguments: tuple[Any, ...]) -> None:
+            if name == "write":
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with seen(be_full):
+            with pytest.raises(FsmqError):
+                consumer.divide(batch, 2)
+            assert consumer.commit("s", batch.number) == len(BODIES)
 
 
 def test_a_divided_batch_loses_nothing(tmp_path: Path, is_done: bool) -> None:

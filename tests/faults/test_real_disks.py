@@ -247,6 +247,18 @@ def test_messages_can_be_removed_on_a_full_disk(crowded: Spool) -> None:
     assert jobs.remove(*ids) == len(ids) == 30
 
 
+@pytest.mark.parametrize("use_up", [fill, use_up_inodes], ids=["space", "inodes"])
+def test_claimed_messages_can_be_removed_on_a_full_disk(
+    disk: Path, use_up: Callable[[Path], object]
+) -> None:
+    with Spool(disk / "mq", sync="fsync") as spool:
+        jobs = spool.queue("q", create=True)
+        jobs.put_many([NewMessage(b"x", id=f"{n:02}-" + "n" * 60) for n in range(60)])
+        claimed = jobs.claim(60, visibility=60)
+        use_up(disk)
+        assert jobs.ack_each(claimed) == ["removed"] * 60
+
+
 def test_a_full_disk_can_be_purged_over_http(small: Suite) -> None:
     disk = small.root.parent
     for _ in range(5):

@@ -23,12 +23,14 @@ ORDERS = ("none", "key", "strict")
 # The last ones note nothing.
 QUIET = ("keep", "start")
 KINDS = ("publish", "publish", "none", "none", "key", "strict", *QUIET)
+_WHOLE = "."  # at the end of each line
 _FORK = multiprocessing.get_context("fork")  # a set of imports for each start takes longest
 
 
 def work(what: str, root: Path, told: Path, *, hold_s: float = 0.5) -> None:
     """Do one of the KINDS until killed, and write down what was answered. hold_s: of claims."""
     with Spool(root, delivers=False) as spool, told.open("a", buffering=1) as file:
+        file.write("\n")  # whoever was killed before may have left half a line
         worker, chance = _Worker(what, spool, str(told), file, hold_s), random.Random()
         while True:
             try:
@@ -50,7 +52,7 @@ class _Worker:
         self._steps = 0
 
     def note(self, *what: object) -> None:
-        print(time.monotonic(), *what, file=self._file)
+        print(time.monotonic(), *what, _WHOLE, file=self._file)
 
     def step(self) -> None:
         self._steps += 1
@@ -118,9 +120,12 @@ class Told:
     def read(self, until: float = math.inf) -> None:
         """Take what is new. What was told after a moment (monotonic) does not count."""
         for file in self._files:
-            lines = file.read_text().splitlines() if file.exists() else []
+            text = file.read_text() if file.exists() else ""
+            lines = text.rpartition("\n")[0].split("\n")
             for line in lines[self._read.get(file, 0) :]:
-                at, kind, *words = line.split(" ")
+                if not line.endswith(f" {_WHOLE}"):
+                    continue
+                at, kind, *words = line.split(" ")[:-1]
                 if kind == "refused":
                     self.refused.append(" ".join(words))
                 elif kind == "begin":

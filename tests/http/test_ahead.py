@@ -92,13 +92,16 @@ def test_what_all_send_ahead_has_an_end(inside: Inside, headers: dict[str, str])
     assert "close" in [answer.headers["Connection"] for answer in answers]
 
 
+LONG = 2 * 100 * KIB  # what a head of 100 KiB takes: as bytes, and as text
+
+
 def test_heads_without_an_end_have_one_together(inside: Inside) -> None:
     ahead = inside.server._connections.ahead
     with ExitStack() as stack:
-        for _ in range(ROOM // (100 * KIB) + 1):
+        for _ in range(ROOM // LONG + 1):
             wire = stack.enter_context(Wire(inside.url))
             wire.send(b"GET /q HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 100 * KIB)
-        eventually(lambda: ahead.size > ROOM - 100 * KIB)
+        eventually(lambda: ahead.size > ROOM - LONG)
         with Wire(inside.url) as small:
             assert small.ask("GET", "/q").status == 200
         with Wire(inside.url) as large:
@@ -110,12 +113,12 @@ def test_heads_without_an_end_have_one_together(inside: Inside) -> None:
 def test_heads_of_those_who_wait_are_counted(inside: Inside) -> None:
     ahead = inside.server._connections.ahead
     with ExitStack() as stack:
-        number = ROOM // (100 * KIB)
+        number = ROOM // LONG
         wires = [stack.enter_context(Wire(inside.url)) for _ in range(number)]
         for wire in wires:
             wire.request("GET", "/q/messages?wait=5", {"X-Long": "a" * 100 * KIB})
         inside.until_open(number)
-        assert ahead.size > number * (100 * KIB - FREE_BYTES)
+        assert ahead.size > number * (LONG - FREE_BYTES)
         with Wire(inside.url) as one_more:
             answer = one_more.ask("GET", "/q/messages?wait=5", {"X-Long": "a" * 120 * KIB})
         assert is_problem(answer, 503, "overloaded")

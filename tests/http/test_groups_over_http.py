@@ -18,11 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
-from fsmq.client.aio import AsyncClient
-from fsmq.client.client import Client
-from fsmq.client.queue import ClientQueue
-from fsmq.spool import FsmqError, NewMessage, Spool
-from fsmq.spool.claimed import Claimed
+from fsmq import AsyncClient, Client, ClientQueue
+from fsmq.spool import Claimed, FsmqError, NewMessage, Spool
 from fsmq.spool.durability.send_lines import lock_sends
 from tests.harness.suite import Suite
 from tests.http.helpers import Wire

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.client.client import Client
+from fsmq import Client
 from fsmq.spool import Spool
 from fsmq.spool.durability import ids
 from fsmq.spool.durability.locks import lock

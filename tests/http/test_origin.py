@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.suite import Suite
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
+from tests.http.inside import Inside
 from tests.http.keyfile import add_key, bearer
 from tests.http.test_errors import is_problem
+from tests.http.test_held import traced
 
 # What a page can send without asking first: a form, an image, fetch() in mode no-cors.
 FOREIGN = [
@@ -127,3 +129,15 @@ def test_with_keys_any_name_will_do(tmp_path: Path) -> None:
         assert wire.ask("GET", "/", key).status == 200
         foreign = key | {"Origin": "https://evil.example"}
         assert wire.ask("GET", "/", foreign).status == 403
+
+
+def test_no_name_that_is_none_of_a_host_is_remembered(root: Path) -> None:
+    """However much a client sends of them: all of a head may be one name."""
+    with Inside(root, host_names=()) as server, traced() as more:
+        for number in range(100):
+            with Wire(server.url) as wire:
+                host = f"{number}{'a' * 60_000}.localhost"
+                wire.send(f"GET /_health/live HTTP/1.1\r\nHost: {host}\r\n\r\n")
+                assert wire.answer().status == 200
+        eventually(lambda: not server.server._connections.open)
+        assert more() < 1_000_000

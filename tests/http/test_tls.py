@@ -6,9 +6,11 @@ import os
 import signal
 import socket
 import ssl
+import struct
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,15 @@ import pytest
 from tests.harness.certificates import HAS_OPENSSL, make
 from tests.harness.forkserver import environment, run
 from tests.harness.suite import Suite, eventually
-from tests.http.helpers import Crowd, Wire
+from tests.http.helpers import Answer, Crowd, Wire
+from tests.http.pair import request
+from tests.http.test_errors import is_problem
+from tests.http.test_limits import memory
+
+KIB = 1024
+MIB = 1024 * KIB
+# What a connection takes in all, whatever comes on it.
+ITSELF = 96 * KIB
 
 pytestmark = pytest.mark.skipif(not HAS_OPENSSL, reason="there is no openssl")
 
@@ -28,7 +38,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     certificate, key = make(folder, "live")
     options = [f"--tls-cert={certificate}", f"--tls-key={key}", "--header-timeout=2"]
     with Suite(folder / "mq", mq_options=options) as suite:
-        (suite.root / "queues" / "q").mkdir()
+        for queue in ("q", "first", "last"):
+            (suite.root / "queues" / queue).mkdir()
         yield suite
 
 
@@ -48,7 +59,9 @@ class SecureWire(Wire):
         context = context or trusting(suite)
         if name is None:
             context.check_hostname = False
-        self.socket = context.wrap_socket(self.socket, server_hostname=name)
+        self.socket = context.wrap_socket(
+            self.socket, server_hostname=name, suppress_ragged_eofs=False
+        )
         self._reader = self.socket.makefile("rb")
 
     @property
@@ -59,10 +72,10 @@ class SecureWire(Wire):
 
 def test_a_message_over_https(secured: Suite) -> None:
     assert secured.url.startswith("https://127.0.0.1:")
-    ask = urllib.request.Request(f"{secured.url}/q/messages", data=b"hello", method="POST")
+    ask = urllib.request.Request(f"{secured.url}/first/messages", data=b"hello", method="POST")
     with urllib.request.urlopen(ask, context=trusting(secured)) as answer:
         assert answer.status == 201
-    get = f"{secured.url}/q/messages?wait=20"
+    get = f"{secured.url}/first/messages?wait=20"
     with urllib.request.urlopen(get, context=trusting(secured)) as answer:
         assert answer.read() == b"hello"
 
@@ -78,6 +91,97 @@ def test_a_kept_connection_with_large_bodies_and_waits(secured: Suite) -> None:
             assert wire.ask("DELETE", f"/q/messages/{answer.id}").status == 202
         wire.request("GET", "/q/messages?wait=2.5")  # longer than a head may take
         assert wire.answer().status == 204
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_last_answer_comes_whole_and_then_a_goodbye(
+    secured: Suite, version: ssl.TLSVersion
+) -> None:
+    """An end without one could be an attacker's, who has cut the rest off."""
+    body = bytes(range(256)) * 16384
+    context = trusting(secured)
+    context.minimum_version = context.maximum_version = version
+    with SecureWire(secured, context) as wire:
+        assert wire.ask("POST", "/last/messages", {}, body).status == 201
+        wire.request("GET", "/last/messages?wait=20", {"Connection": "close"})
+        assert wire.answer().body == body
+        assert wire.rest() == b""
+
+
+def test_who_says_goodbye_hears_it(secured: Suite) -> None:
+    with SecureWire(secured) as wire:
+        assert wire.ask("GET", "/q").status == 200
+        assert isinstance(wire.socket, ssl.SSLSocket)
+        with wire.socket.unwrap() as bare:
+            assert bare.recv(1) == b""
+
+
+@pytest.mark.parametrize("is_reset", [False, True], ids=["ended", "reset"])
+@pytest.mark.parametrize("said", [b"", request("GET /q")], ids=["silent", "asking"])
+def test_who_goes_without_a_word_is_let_go(secured: Suite, said: bytes, is_reset: bool) -> None:
+    before = open_sockets(secured)
+    for _ in range(40):
+        with SecureWire(secured) as wire:
+            wire.send(said)
+            wire.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_reset, 0)
+            )
+    eventually(lambda: open_sockets(secured) <= before)
+    assert [event for event in secured.logs("mq") if event["level"] == "error"] == []
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def test_what_is_sent_ahead_stays_in_the_kernel(secured: Suite) -> None:
+    """Beyond what is counted of each connection; TLS itself reads nothing ahead."""
+    number, counted = 60, 128 * KIB
+    before = memory(secured)
+    with ExitStack() as stack:
+        for _ in range(number):
+            wire = stack.enter_context(SecureWire(secured))
+            wire.request("GET", "/q/messages?wait=20")
+            wire.request("POST", "/q/messages", {"Content-Length": str(16 * MIB)})
+            wire.socket.settimeout(0.1)  # nobody reads it, so that it does not go out
+            with pytest.raises(TimeoutError):
+                wire.send(b"x" * 16 * MIB)
+        assert memory(secured) - before < number * (counted + ITSELF)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Suite]:
+    """mq alone, with little memory for bodies, and little patience."""
+    certificate, key = make(tmp_path, "live")
+    options = [f"--tls-cert={certificate}", f"--tls-key={key}", "--sync=none"]
+    options += [f"--max-body-memory={4 * MIB}", "--write-timeout=4"]
+    with Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite:
+        (suite.root / "queues" / "q").mkdir()
+        yield suite
+
+
+def test_answers_that_nobody_takes_are_counted_and_cut_off(small: Suite) -> None:
+    """Of whatever size: what TLS has encrypted waits as well."""
+    for number in range(40):
+        (small.root / "queues" / "q" / f"m{number}").write_bytes(b"x" * 500 * KIB)
+    with ExitStack() as stack, SecureWire(small) as wire:
+        for _ in range(40):
+            bare = socket.socket()
+            # Or the kernel takes all.
+            bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 500)
+            bare.connect(("127.0.0.1", small.port))
+            slow = trusting(small).wrap_socket(bare, server_hostname="localhost")
+            stack.enter_context(slow).sendall(request("GET /q/messages"))
+        refused = eventually(lambda: is_refused(wire.ask("GET", "/q/messages")))
+        assert is_problem(refused, 503, "overloaded")
+        eventually(lambda: wire.ask("GET", "/q/messages").status == 200)
+
+
+def is_refused(answer: Answer) -> Answer | None:
+    return answer if answer.status == 503 else None
+
+
+# -- versions and certificates ---------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")  # that these are old is the point
@@ -100,7 +204,7 @@ def test_versions_and_protocols(secured: Suite) -> None:
     context.set_ciphers("ALL:@SECLEVEL=0")
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = ssl.TLSVersion.TLSv1_1
-    with pytest.raises((ssl.SSLError, ConnectionError)):
+    with pytest.raises(ssl.SSLError, match="ALERT_PROTOCOL_VERSION"):
         SecureWire(secured, context)
 
 

@@ -73,7 +73,7 @@ def test_an_archive_has_all_that_a_message_is(spark: SparkSession, tmp_path: Pat
             for message_id, message in messages(spool, queue).items()
             if message.state == "ready" and message_id.isascii()
         }
-        hidden = sum(len(ids(spool.context, queue, State.DELAY)) for queue in spools.QUEUES)
+        hidden = sum(len(list(ids(spool.context, queue, State.DELAY))) for queue in spools.QUEUES)
         assert archive.look(str(root), ["jobs*", "mail@*"])["hidden"] == hidden
         done = archive.drain(spark, str(root), ["jobs*", "mail@*"], str(folder), messages=40)
         rows = archive.read(spark, str(folder)).collect()

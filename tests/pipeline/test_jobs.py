@@ -1,4 +1,4 @@
-"""The commands load, replay, dedup and rebalance: what they say, and what is in the queues then."""
+"""The commands load and replay: what they say, and what is in the queues then."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def bodies(spool: Spool, queue: str) -> list[bytes]:
     return [message.body for message in spool.queue(queue).peek(1000)]
 
 
-def test_what_is_loaded_can_be_spread_thinned_archived_and_replayed(
+def test_what_is_loaded_can_be_archived_and_replayed(
     spool: Spool, run: Run, tmp_path: Path
 ) -> None:
     lines = tmp_path / "lines.txt"
@@ -70,23 +70,13 @@ def test_what_is_loaded_can_be_spread_thinned_archived_and_replayed(
     assert told(run(*load))["done_before"] is True
     assert sorted(bodies(spool, "jobs")) == [b"a", b"a", b"b"]
 
-    assert told(run("dedup", "jobs", "--dry-run"))["would_remove"] == 1
-    assert told(run("dedup", "jobs"))["removed"] == 1
-    assert sorted(bodies(spool, "jobs")) == [b"a", b"b"]
-
-    spool.create_queue("work")
-    assert told(run("rebalance", "jobs", "--to=work", "--dry-run"))["would_move"] == 2
-    assert told(run("rebalance", "jobs", "--to=work"))["moved"] == 2
-    assert told(run("rebalance", "jobs", "--to=work"))["found"] == 0
-    assert sorted(bodies(spool, "work")) == [b"a", b"b"]
-
     archive = tmp_path / "archive"
-    assert told(run("archive", "work", f"--to={archive}"))["messages"] == 2
-    assert bodies(spool, "work") == []
-    assert told(run("replay", archive, "--dry-run"))["would_put"] == 2
-    assert told(run("replay", archive))["messages"] == 2
+    assert told(run("archive", "jobs", f"--to={archive}"))["messages"] == 3
+    assert bodies(spool, "jobs") == []
+    assert told(run("replay", archive, "--dry-run"))["would_put"] == 3
+    assert told(run("replay", archive))["messages"] == 3
     assert told(run("replay", archive))["done_before"] is True
-    assert sorted(bodies(spool, "work")) == [b"a", b"b"]
+    assert sorted(bodies(spool, "jobs")) == [b"a", b"a", b"b"]
 
 
 def test_a_bad_row_fails_the_job_by_name_or_goes_aside(
@@ -148,7 +138,6 @@ def test_the_journal_has_what_spark_did_where_other_programs_note_their_steps(
         (("archive", "jobs", "--to=file"), 2, "file can be no folder: File exists"),
         (("archive", "jobs", "--to=a", "--consumer=_x"), 2, "consumer: '_x' is not"),
         (("replay", "file"), 2, "Could not read footer"),
-        (("dedup", "jobs", "--key=sha2("), 2, "Syntax error at or near end of input"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

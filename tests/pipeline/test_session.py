@@ -125,8 +125,9 @@ def test_workers_use_the_interpreter_of_the_driver(spark: SparkSession) -> None:
 
 def test_a_master_that_does_not_answer_is_no_bug(tmp_path: Path) -> None:
     Spool(tmp_path / "mq").close()
-    command = [sys.executable, "-m", "fsmq.cli", "pipeline", "audit", "--root", tmp_path / "mq"]
-    done = subprocess.run([*command, "--master", "nowhere:1"], capture_output=True, text=True)
+    command = [sys.executable, "-m", "fsmq.cli", "pipeline", "archive", "q", "--to=there"]
+    options = ["--root", tmp_path / "mq", "--master", "nowhere:1"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True)
     assert done.returncode == Exit.UNAVAILABLE
     assert "Spark does not start with the master nowhere:1: [JAVA_GATEWAY_EXITED]" in done.stderr
     assert "bug" not in done.stderr

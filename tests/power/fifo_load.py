@@ -35,16 +35,19 @@ _MOST_CALLS = 150
 _STEP_EVERY_S = 0.1
 _HOSTS = 2
 
-_write = os.write  # not the one that a program dies in
+_open, _write = os.open, os.write  # not those that a program dies in
 
 
 class Log:
     """Where a program notes what it does."""
 
     def __init__(self, path: Path) -> None:
-        self._out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._path = path
+        self._out: int | None = None  # opened by who writes, not by who starts that
 
     def note(self, what: str, one: str, message_id: str = "-", *times: float) -> None:
+        if self._out is None:
+            self._out = _open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         note = Note(time.monotonic(), what, one, message_id, *times)
         _write(self._out, note.line().encode())
 
@@ -92,8 +95,9 @@ class Load:
     def notes(self) -> list[Note]:
         """What they noted; but no acknowledgement that was refused, as its claim was over."""
         found: list[Note] = []
-        for path in self._paths:
-            for note in map(Note.read, path.read_text().splitlines()):
+        for path in filter(Path.exists, self._paths):
+            whole = path.read_text().rpartition("\n")[0]  # who is killed may leave half a line
+            for note in map(Note.read, whole.splitlines()):
                 if note.what == "refused":
                     del found[-1]
                 else:

@@ -79,8 +79,10 @@ class Programs:
         try:
             pid = self._start(name, program, argv, listener.address, without, slow_s)
             end = time.monotonic() + PATIENCE_S
+            poll = select.poll()
+            poll.register(listener, select.POLLIN)
             while not listener.is_ready:
-                select.select([listener], [], [], 1.0)
+                poll.poll(1000)
                 listener.receive()
                 is_alive = self.is_running(pid) and time.monotonic() < end
                 assert is_alive, f"{program} did not start: {self.log(name)}"

@@ -24,6 +24,7 @@ from tests.power.disk import CannotMount, Cut, Disk
 from tests.power.fifo_history import History, Note, place_of
 from tests.power.fifo_load import FAR_S, HOLD_S, QUEUE, Load, new
 
+MINUTE_TICKS = 60_000 << 12
 ROUNDS, LOAD_S = 2, 0.8
 
 
@@ -76,7 +77,9 @@ def inspect(root: Path, known: Known) -> None:
     for group, places in found.items():
         assert places == sorted(places)
         before = [place_of(known.ids[one]) for one in known.gone if one[0] == group]
-        assert max(before, default=0) < places[0]
+        # One that was put by a clock far ahead holds the others back only as long as it stands.
+        ahead = places[0] + MINUTE_TICKS
+        assert not [place for place in before if places[0] < place <= ahead]
     findings = check(root, offline=True).findings
     assert [f for f in findings if f.severity is Severity.ERROR] == []
 

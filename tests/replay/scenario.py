@@ -381,7 +381,8 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
     claims = [claim for batch in batches for claim in batch.claims[JOBS]]
     if len(claims) > len({claim.id for claim in claims}):
         raise Broken(f"given in two batches: {batches}")
-    given = {FIRST[claim.id] for claim in claims if unfinished.exists(spool.tree, JOBS, claim.id)}
+    ours = [claim.id for claim in claims if claim.id in FIRST]  # a batch has others' messages, too
+    given = {FIRST[id] for id in ours if unfinished.exists(spool.tree, JOBS, id)}
     if promised.given is not None and bool(batches) != promised.given:
         raise Broken(f"a batch is {'gone' if promised.given else 'given again'}")
     # What someone has removed meanwhile is left out; so is what was in no part when it crashed.

@@ -3,7 +3,7 @@
     python -m tests.soak.cluster --strikes 6
 
 The hosts are network namespaces with names of their own, which mount one folder of a server over
-sshfs; mq, mover and reaper run on a fifth. One file is loaded, archived, replayed and audited by
+sshfs; mq, mover and reaper run on a fifth. One file is loaded, archived, and replayed by
 spark-submit. Then a driver writes rows into a queue with one stream and takes them into files with
 another, while executors die, workers are cut off the network and the driver is killed. Every row
 has to be in the files, once. Exit code 1 otherwise. As root; about ten minutes on two cores.
@@ -197,7 +197,6 @@ def jobs(place: Place, findings: Findings) -> None:
     load = ("load", source, "--queue=lines", "--create-queues")
     findings.expect("load", submit(place, *load)["messages"], _LINES)
     findings.expect("load again", submit(place, *load)["messages"], 0)
-    findings.expect("audit", submit(place, "audit")["messages"], _LINES)
     taken = submit(place, "archive", "lines", f"--to={archive}")
     findings.expect("archive", (taken["messages"], taken["hidden"]), (_LINES, 0))
     findings.expect("replay", submit(place, "replay", archive)["messages"], _LINES)

@@ -1,7 +1,7 @@
 """mq with its own figures in a file: ``python -m tests.soak.weighed --weights=FILE OPTIONS…``.
 
 FILE holds what it counts as held, as JSON, a moment old at most: bytes of bodies, open requests,
-waiting ones, bytes that were sent ahead, and connections.
+waiting ones, bytes that were sent ahead, bytes that wait for clients, and connections.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ async def _weigh(server: Server, file: Path) -> None:
             "requests": server._open.number,
             "waiting": admission._waiting.total(),
             "ahead": connections.ahead.size,
+            "unsent": connections.unsent.size,
             "connections": len(connections.open),
         }
         new.write_text(json.dumps(figures))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -81,3 +82,14 @@ def forked(fork: Callable[[], int] = os.fork) -> Iterator[int]:
         os.waitpid(child, 0)
         os.close(reading)
         os.close(writing)
+
+
+@contextmanager
+def files_no_longer_than(size: int) -> Iterator[None]:
+    """The kernel takes as much of a write as there is room for, as on a disk that gets full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

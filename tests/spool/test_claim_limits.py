@@ -82,6 +82,30 @@ def test_a_renewed_claim_counts_as_long_as_it_holds(jobs: Queue, clock: Clock) -
     assert len(jobs.claim()) == 1
 
 
+@pytest.mark.parametrize("fifo", [True, False])
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_renewed_claim_counts_for_who_claims_by_groups_too(
+    root: Path, jobs: Queue, clock: Clock, fifo: bool, is_own: bool
+) -> None:
+    put(jobs, 3)
+    jobs.configure(max_in_flight=1)
+    jobs.spool.create_queue("grouped", fifo=fifo)
+    if not fifo:
+        jobs.spool.configure("grouped", {"fetch_order": "fair"})
+    with Spool(root, sync="none", clock=clock) as other:
+        theirs = other.queue("jobs")
+        theirs.claim()[0].ack()  # from here on the claims are counted by events
+        assert other.queue("grouped").claim() == []
+        [held] = (theirs if is_own else jobs).claim(visibility=5)
+        assert theirs.claim() == []
+        held.renew(60)
+        clock.advance(6)
+        assert theirs.claim() == []
+        held.renew(1)
+        clock.advance(2)
+        assert len(theirs.claim()) == 1
+
+
 def test_an_ack_wakes_who_waits_in_another_process(root: Path) -> None:
     with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
         jobs = spool.queue("jobs", create=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -10,16 +11,26 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fsmq.spool import ConsumerInUse, InvalidValue, NewMessage, Queue, Spool
+from fsmq.spool import (
+    ConsumerInUse,
+    FsmqError,
+    InvalidValue,
+    NewMessage,
+    Queue,
+    Spool,
+    Unavailable,
+)
 from fsmq.spool.consumers.batches import forget, overview
 from fsmq.spool.consumers.claims import release_claims
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.consumers.window import Window
 from fsmq.spool.fsck import check
+from tests.harness.calls import seen
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, await_a_later_ctime, forked, visible
 
@@ -414,6 +425,30 @@ def test_what_was_committed_is_finished_by_any_mover(
         assert other.queue("jobs").claim() == []
     assert visible(spool.tree.root) == []
     assert os.listdir(folder) == [".lock"]  # which says what the consumer reads
+
+
+def test_what_was_committed_and_cannot_be_removed_keeps_nobody_out(
+    spool: Spool, jobs: Queue
+) -> None:
+    bad, _, last = fill(jobs, 3)
+
+    def refuse(name: str, arguments: tuple[Any, ...]) -> None:
+        if name in ("_rename2", "rename") and bad in str(arguments[:2]):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    told: list[FsmqError] = []
+    consumer = Consumer(spool, "spark")
+    consumer.claim("s", 0, ["jobs"], 2)
+    with seen(refuse):
+        with pytest.raises(Unavailable):
+            consumer.commit("s", 1)
+        consumer.close()
+        opened = Consumer(spool, "spark", on_problem=told.append)
+        assert ids_of(opened.claim("s", 1, ["jobs"], 9)) == [last]
+        assert visible(spool.tree.root) == [("jobs", bad), ("jobs", last)]
+        eventually(lambda: told)
+    with opened:
+        eventually(lambda: visible(spool.tree.root) == [("jobs", last)])
 
 
 def test_what_was_claimed_anew_is_not_taken_for_another_ones_when_a_message_after_it_is_busy(

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable
+from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.durability.sync import Work
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.mover.delivery import Delivery
 from tests.harness.suite import eventually
-from tests.spool.helpers import Clock, tree_of
+from tests.spool.crashing import leave
+from tests.spool.helpers import Clock, files_no_longer_than, tree_of
+from tests.spool.test_ready import make_noise
 
 
 def refuse(
@@ -86,11 +87,14 @@ def test_a_claim_that_fails_is_no_delivery(
 ) -> None:
     message_id = jobs.put(b"x")
     spool.deliver()
-    (root / "delay" / f"jobs:{message_id}").write_bytes(b"the same id")
+    other = root / "delay" / f"jobs:{message_id}"
+    other.write_bytes(b"the same id, in a claim")
+    until_ns = spool.context.stamps.encode(message_id, spool.context.now_ms() + 60_000, 1)
+    os.utime(other, ns=(until_ns, until_ns))
     for _ in range(3):
         spool.context.ready.forget("jobs")
         assert spool.complete(spool.unsynced.claim("jobs")) == []
-    (root / "delay" / f"jobs:{message_id}").unlink()
+    other.unlink()
     spool.context.ready.forget("jobs")
     assert [m.deliveries for m in jobs.claim()] == [1]
 
@@ -121,17 +125,6 @@ def test_a_mover_of_any_leg_waits_when_nothing_is_to_be_done(
         assert delivery.timeout() > 0.1
         delivery.rescan()
     delivery.close()
-
-
-@contextmanager
-def files_no_longer_than(size: int) -> Iterator[None]:
-    """The kernel takes as much of a write as there is room for, as on a disk that gets full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_half_a_filter_is_never_in_force(spool: Spool, jobs: Queue, root: Path) -> None:
@@ -205,6 +198,37 @@ def test_a_mover_that_polls_remembers_each_failure_once(
         from_new = delivery._from_new
         assert len(from_new._apart) + len(from_new.backlog) == 20
     delivery.close()
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the disk read no bytes of files of these names."""
+    real = os.read
+
+    def read(fd: int, count: int) -> bytes:
+        if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) in names:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, count)
+
+    monkeypatch.setattr(os, "read", read)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_cannot_be_read_of_a_killed_put_keeps_none_of_its_others(
+    spool: Spool, jobs: Queue, root: Path, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [b"%d" % n for n in range(10)]
+    leave(root, *(NewMessage(body, id=body.decode() if own else None) for body in bodies))
+    left = sorted(name for name in tree_of(root)["new"] if not name.endswith(":own"))
+    with monkeypatch.context() as patched:
+        unreadable(patched, left[0])
+        told: list[str] = []
+        recover(spool.tree, 0, at_start=True, on_fault=lambda path, why: told.append(why))
+        assert told
+        spool.deliver()
+        assert jobs.counts().total == 9
+    recover(spool.tree, 0, at_start=True)
+    spool.deliver()
+    assert sorted(message.body for message in jobs.claim(count=20)) == bodies
 
 
 def test_a_start_that_met_a_fault_is_still_a_start(
@@ -320,3 +344,113 @@ def test_a_folder_that_was_removed_hides_no_message(
         assert jobs.remove(message_id) == 1
     else:
         assert [message.id for message in jobs.claim()] == [message_id]
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_in_flight": 2}, {"fetch_order": "fair", "max_in_flight_per_group": 2}]
+)
+def test_a_claim_that_cannot_be_looked_at_counts_and_refuses_no_other(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, object]
+) -> None:
+    jobs.configure(**limit)
+    jobs.put_many([NewMessage(b"x", group="a")] * 3)
+    [held] = jobs.claim()
+    with Spool(root, sync="none", clock=spool.context.clock) as other:
+        theirs = other.queue("jobs")
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "stat", f"delay/jobs:{held.id}", errno.EIO)
+            assert [len(theirs.claim(9)), len(theirs.claim(9))] == [1, 0]
+        assert theirs.claim() == []
+        held.ack()
+        assert len(theirs.claim(9)) == 1
+
+
+def test_a_claim_that_cannot_be_looked_at_once_keeps_the_limit(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put_many([b"x"] * 3)
+    jobs.configure(max_in_flight=1)
+    with Spool(root, sync="none", clock=clock) as other:
+        theirs = other.queue("jobs")
+        theirs.claim()[0].ack()  # from here on the claims are counted by events
+        [held] = jobs.claim(visibility=10)
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "stat", f"delay/jobs:{held.id}", errno.EIO)
+            assert theirs.claim() == []
+        assert theirs.claim() == []
+        clock.advance(11)
+        assert len(theirs.claim()) == 1
+
+
+def test_a_renewal_that_cannot_be_looked_at_hides_no_event_behind_it(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.configure(max_in_flight=2)
+    spool.create_queue("ordered", fifo=True)
+    ordered = spool.queue("ordered")
+    with Spool(root, sync="none", clock=clock, delivers=False) as other:
+        for queue, theirs in ((jobs, other.queue("jobs")), (ordered, other.queue("ordered"))):
+            queue.put(b"0", group="a")
+            spool.deliver()
+            theirs.claim()[0].ack()
+        jobs.put(b"1")
+        [held] = jobs.claim()
+        assert other.queue("jobs").claim() == []
+        held.renew(90)
+        ordered.put(b"1", group="a")
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "stat", f"delay/jobs:{held.id}", errno.EIO)
+            assert [message.body for message in theirs.claim()] == [b"1"]
+
+
+def test_a_queue_that_cannot_be_listed_after_a_loss_refuses_no_other(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = spool.queue("bad", create=True)
+    assert jobs.claim() == bad.claim() == []
+    make_noise(root / "queues" / "jobs")
+    for name in ("jobs", "bad"):
+        (root / "queues" / name / "late").write_bytes(b"x")
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "ready_names", "bad", errno.EIO)
+        assert [message.id for message in jobs.claim()] == ["late"]
+        with pytest.raises(Unavailable):
+            bad.claim()
+    assert [message.id for message in bad.claim()] == ["late"]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_listing_that_failed_changes_no_order(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    spool.create_queue("ordered", fifo=True)
+    ordered = spool.queue("ordered")
+    ordered.put(b"0", group="a")
+    ordered.claim()[0].ack()
+    ordered.put(b"1", group="a")
+    held = ordered.claim() if is_held else []
+    with Spool(root, sync="none", clock=spool.context.clock, delivers=False) as other:
+        theirs = other.queue("ordered")
+        with monkeypatch.context() as patched:
+            refuse(other, patched, "names", "delay", errno.EIO)
+            with pytest.raises(Unavailable):
+                theirs.claim()
+        ordered.put(b"2", group="a")
+        assert [message.body for message in theirs.claim(9)] == ([] if held else [b"1"])
+
+
+def test_a_message_that_can_neither_be_claimed_nor_looked_at_keeps_its_turn(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.create_queue("ordered", fifo=True)
+    ordered = spool.queue("ordered")
+    ordered.put(b"0", group="a")
+    ordered.claim()[0].ack()
+    bad = ordered.put(b"1", group="b")
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "open", bad, errno.EIO)
+        refuse(spool, patched, "stat", bad, errno.EIO)
+        with pytest.raises(Unavailable):
+            ordered.claim()
+    ordered.put(b"2", group="c")
+    assert sorted(message.body for message in ordered.claim(9)) == [b"1", b"2"]

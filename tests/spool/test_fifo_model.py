@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fsmq.spool import NewMessage, Queue, Spool
-from fsmq.spool.claimed import Claimed
+from fsmq.spool import Claimed, NewMessage, Queue, Spool
 from fsmq.spool.fsck import check
 from tests.harness.rounds import part_of
 from tests.replay.place import scratch

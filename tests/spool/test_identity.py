@@ -424,7 +424,7 @@ def test_a_message_that_was_taken_away_waits_until_its_id_is_free(
     monkeypatch: pytest.MonkeyPatch,
     has_numbers: bool,
 ) -> None:
-    """Of two messages of one id neither could be claimed."""
+    """Of two messages of one id one would wait for the other."""
     monkeypatch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", has_numbers)
 
     def put_a_third_one() -> None:

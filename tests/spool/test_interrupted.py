@@ -17,11 +17,14 @@ from fsmq.spool import DuplicateMessage, NewMessage, Spool, context
 from fsmq.spool.context import Pending
 from fsmq.spool.durability import ids, locks, send_lines
 from fsmq.spool.durability.put_numbers import PutNumbers
+from fsmq.spool.index.events import Events
+from fsmq.spool.index.ready import Ready
 from fsmq.spool.limits import groups, shared
 from fsmq.spool.log import joint
 from fsmq.spool.verbs import latch
 from fsmq.spool.verbs.put import Staging
 from tests.harness.calls import Trap, seen
+from tests.spool.test_ready import make_noise
 
 
 class Interrupted(BaseException):
@@ -216,3 +219,38 @@ def test_a_publish_that_was_interrupted_keeps_no_other_one_waiting(tmp_path: Pat
         other.start()
         other.join(10)  # it waited for ever
         assert not other.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("function", "event"),
+    [(Events.read, "return"), (Ready._apply, "call"), (groups._Queue.on_event, "call")],
+)
+def test_what_was_read_by_who_was_interrupted_is_not_forgotten(
+    tmp_path: Path, function: Callable[..., Any], event: str
+) -> None:
+    with (
+        Spool(tmp_path, sync="none") as spool,
+        Spool(tmp_path, sync="none", delivers=False) as other,
+    ):
+        spool.create_queue("ordered", fifo=True)
+        ordered, theirs = spool.queue("ordered"), other.queue("ordered")
+        ordered.put(b"0", group="a")
+        theirs.claim()[0].ack()
+        assert theirs.claim() == []
+        ordered.put(b"1", group="a")
+        lost(function, event, theirs.claim)
+        ordered.put(b"2", group="a")
+        assert [message.body for message in theirs.claim(9)] == [b"1"]
+
+
+def test_a_listing_of_what_events_did_not_tell_that_was_interrupted_is_made_up_for(
+    tmp_path: Path,
+) -> None:
+    with Spool(tmp_path, sync="none") as spool:
+        jobs = spool.queue("jobs", create=True)
+        jobs.put(b"first")
+        jobs.claim()[0].ack()
+        make_noise(tmp_path / "queues" / "jobs")
+        (tmp_path / "queues" / "jobs" / "late").write_bytes(b"x")
+        lost(Ready.rescan, "call", jobs.claim)
+        assert [message.id for message in jobs.claim(5)] == ["late"]

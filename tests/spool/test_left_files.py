@@ -21,6 +21,7 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.log.once import publish_once
 from fsmq.spool.records import peers
+from tests.harness.calls import Trap
 from tests.harness.calls import seen as watched
 from tests.spool.helpers import Clock
 
@@ -223,3 +224,20 @@ def test_zones_that_have_no_consumer_any_more_are_forgotten(
     monkeypatch.setattr(peers, "_FORGOTTEN_S", 0.0)
     peers.forget_zones(spool.tree)
     assert os.listdir(root / "peers") == []
+
+
+def test_who_subscribes_with_a_draft_that_was_removed_is_not_told_that_the_topic_is_gone(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(left_files, "_OLD_S", -1.0)
+    topic = spool.topic("news", create=True)
+    spool.create_queue("jobs")
+
+    def sweep(name: str, arguments: tuple[Any, ...]) -> None:
+        with Spool(root, sync="none") as other:
+            remove_left_files(other.tree)
+
+    with watched(Trap("rename", sweep)), pytest.raises(Unavailable):
+        topic.subscribe("jobs")
+    topic.subscribe("jobs")
+    assert list(topic.subscriptions()) == ["jobs"]

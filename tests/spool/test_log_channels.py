@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Spool
+from fsmq.spool import ChannelMessage, Spool
 from fsmq.spool.errors import (
     ClaimVoid,
     InvalidValue,
@@ -20,7 +20,6 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.log.channel import Channel
-from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.handing import Asked
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.record import FIRST, MARK_BYTES

@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fsmq.spool import Spool
+from fsmq.spool import ChannelMessage, Spool
 from fsmq.spool.errors import ClaimVoid
 from fsmq.spool.log.channel import Channel
-from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.handing import Asked
 from fsmq.spool.log.log import Log, LogEntry
 from tests.harness.rounds import part_of

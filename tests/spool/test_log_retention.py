@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from fsmq.spool.log.channels import ChannelStore
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.logs import Logs
 from fsmq.spool.log.open_channel import OpenChannel
+from fsmq.spool.log.progress_file import ProgressFile
 from fsmq.spool.log.retention import Retention
 from fsmq.spool.log.upkeep import Upkeep
 from tests.harness.calls import seen
@@ -150,6 +153,62 @@ def test_a_log_that_drops_has_a_size(log: Log, clock: Clock) -> None:
     assert state.lost == stats.first == state.position > 0
     got = ch.claim(200)
     assert [message.offset for message in got] == list(range(stats.first, 200))
+
+
+@contextmanager
+def unreadable(channel: str) -> Iterator[None]:
+    """The disk cannot read how far a channel is."""
+    real = ProgressFile.read_bytes
+
+    def read(self: ProgressFile, size: int, start: int = 0) -> bytes:
+        if f"/{channel}/" in self.path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+        return real(self, size, start)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProgressFile, "read_bytes", read)
+        yield
+
+
+@contextmanager
+def kept_locked(channel: str) -> Iterator[None]:
+    """As by a program that is stopped."""
+    [path] = Path().glob(f"channels/{channel}/progress.*")
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.parametrize("fault", [unreadable, kept_locked])
+@pytest.mark.parametrize("when_full", ["drop", "refuse"])
+def test_a_channel_that_nobody_can_look_at_lets_no_log_grow(
+    log: Log,
+    clock: Clock,
+    spool: Spool,
+    when_full: str,
+    fault: Callable[[str], AbstractContextManager[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log.configure(when_full=when_full, max_bytes=8_000)
+    for name in ("bad", "good"):
+        log.channel(name).create("first")
+    fill(log, clock)
+    monkeypatch.chdir(spool.tree.root / "logs/users")
+    told: list[str] = []
+    with fault("bad"):
+        Upkeep(log.spool.open_logs, lambda of, error: told.append(of)).step()  # type: ignore[attr-defined]
+        assert "logs/users" in told
+        if when_full == "refuse":
+            with pytest.raises(LogFull):
+                log.publish(b"x")
+        else:
+            assert log.stats().bytes <= 8_000
+            assert log.channel("good").state().lost == log.first() > 0
+    state = log.channel("bad").state()
+    got = log.channel("bad").claim(200)
+    assert [message.offset for message in got] == list(range(log.first(), 200))
+    assert log.channel("bad").state().lost == log.first()
+    assert state.lost in (0, log.first())
 
 
 def leave_alone(spool: Spool, channel: str, since: float) -> None:

@@ -177,7 +177,7 @@ def test_a_publish_reaches_none_that_was_never_subscribed(
     assert os.listdir(spool.tree.root / "new") == []
 
 
-@pytest.mark.parametrize(("owner", "step"), [(Log, "_taking"), (publish._Copies, "publish")])
+@pytest.mark.parametrize(("owner", "step"), [(Log, "_taking"), (publish._Copies, "reach")])
 def test_nor_a_log(
     jobs: Queue,
     spool: Spool,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from fsmq.spool.moves import order
 from fsmq.spool.moves.ended import KEEP_OF_A_SOURCE, KEEP_S, forget_ended
 from fsmq.spool.moves.order import Move, Status
 from fsmq.spool.verbs.dedup import write_side
+from tests.harness.calls import seen
 
 _NOW = 1_800_000_000.0
 
@@ -72,3 +74,22 @@ def test_locks_that_nobody_holds_go(spool: Spool, root: Path) -> None:
     assert forget_ended(spool.tree) == 0
     assert os.listdir(root / "moves") == [".held.lock"]
     held.free()
+
+
+def test_a_stop_that_comes_behind_the_end_of_its_move_goes(spool: Spool, root: Path) -> None:
+    ref = spool.begin_move("jobs", "to").ref
+    ended: list[Move | None] = []
+
+    def end(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "rename" and str(arguments[1]).endswith(".stop") and not ended:
+            ended.append(spool.make_move(ref))
+
+    with seen(end):
+        assert spool.stop_move(ref) is not None
+    assert ended
+    assert (root / "moves" / f"{ref}.stop").exists()
+    going = spool.begin_move("jobs", "there").ref
+    order.order_stop(spool.context, going)  # and nobody works on it
+    (root / "moves" / "mine.stop").touch()
+    forget_ended(spool.tree)
+    assert {path.name for path in root.glob("moves/*.stop")} == {f"{going}.stop", "mine.stop"}

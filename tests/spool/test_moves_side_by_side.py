@@ -7,16 +7,23 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
 
-from fsmq.spool import NewMessage, Spool
+from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.durability.locks import lock, reserve
+from fsmq.spool.errors import InUse
+from fsmq.spool.layout.transitions import State
+from fsmq.spool.verbs import links_of_move
 from fsmq.spool.verbs.dedup import content_id, read_side, write_side
+from fsmq.spool.verbs.move import move_messages
+from fsmq.spool.verbs.redrive import redrive_messages
+from fsmq.spool.views import browse
 from tests.harness.calls import seen
 from tests.harness.suite import eventually
+from tests.spool.test_faults import refuse
 
 # Less than anybody waits for a program that is stopped.
 SOON_S = 3.0
@@ -120,3 +127,227 @@ def test_what_somebody_is_stopped_putting_keeps_back_none_of_the_others(spool: S
         stopped.free()
         eventually(is_done(spool, ref))
     assert spool.counts(write_side("b")).ready == 20
+
+
+def indexed(spool: Spool) -> list[str]:
+    """Two queues with an index, and the ids of messages in the first."""
+    for queue in "ab":
+        spool.create_queue(queue, index=True)
+    ids = [f"id{number}" for number in range(20)]
+    spool.indexed("a").upsert([NewMessage(b"old", id=one) for one in ids])
+    spool.deliver()
+    return ids
+
+
+def moved(spool: Spool) -> str:
+    return spool.begin_move("a", "b").ref
+
+
+def redriven(spool: Spool) -> str:
+    return spool.begin_redrive("a", to="b").ref
+
+
+@pytest.mark.parametrize("begin", [moved, redriven])
+@pytest.mark.parametrize("where", ["a", "b"])
+def test_an_id_that_a_stopped_program_has_locked_keeps_back_its_own_message_alone(
+    spool: Spool, begin: Callable[[Spool], str], where: str
+) -> None:
+    indexed(spool)
+    stopped = spool.unsynced.upsert(where, [NewMessage(b"new", id="id7")])
+    ref = begin(spool)
+    with worked_on(spool):
+        begun = time.monotonic()
+        eventually(lambda: spool.counts("b").ready == 19)
+        spool.configure("b", {"max_depth": 99})  # nobody holds its name
+        assert time.monotonic() - begun < SOON_S
+        assert getattr(spool.find_move(ref), "status", None) == "in_progress"
+        stopped.abandon()
+        eventually(is_done(spool, ref))
+    assert spool.counts("b").ready == 20
+
+
+@pytest.mark.parametrize("verb", ["move", "redrive"])
+def test_nor_does_it_where_somebody_waits_for_the_move(
+    spool: Spool, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = indexed(spool)
+    stopped = spool.unsynced.upsert("a", [NewMessage(b"new", id="id7")])
+    monkeypatch.setattr(links_of_move, "patiently", lambda attempt, patience_s: attempt())
+    names = [message.id for message in spool.queue("a").peek(len(ids))]
+
+    def move() -> object:
+        if verb == "move":
+            return move_messages(spool.context, "a", "b")
+        return spool.complete(redrive_messages(spool.context, "a", names, "b"))
+
+    with pytest.raises(InUse):
+        move()
+    assert spool.counts("b").ready == 19
+    stopped.abandon()
+    assert move_messages(spool.context, "a", "b").moved == 1
+
+
+def test_a_move_that_waits_for_one_alone_is_left_for_a_while(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed(spool)
+    stopped = spool.unsynced.upsert("a", [NewMessage(b"new", id="id7")])
+    monkeypatch.setattr(links_of_move, "PATIENCE_S", 0.0)
+    ref = moved(spool)
+    with pytest.raises(InUse):
+        spool.make_moves()
+    assert getattr(spool.find_move(ref), "moved", None) == 19
+    stopped.abandon()
+    assert spool.make_moves() == 1
+    assert getattr(spool.find_move(ref), "moved", None) == 20
+
+
+def prepared(spool: Spool, kind: str) -> tuple[str, Callable[[], str]]:
+    """Nine messages in a queue; and what orders a move of this kind from there. Both folders."""
+    if kind == "dedup":
+        for name in "ab":
+            for side in (read_side(name), write_side(name)):
+                spool.create_queue(side)
+        spool.complete(spool.unsynced.dedup_send("a", [b"%d" % number for number in range(9)]))
+        spool.deliver()
+        return write_side("b"), lambda: spool.begin_move("a", "b", dedup=True).ref
+    spool.create_queue("b", index=kind == "indexed")
+    if kind == "indexed":
+        spool.create_queue("a", index=True)
+        spool.indexed("a").upsert([NewMessage(b"x", id=f"id{number}") for number in range(9)])
+    else:
+        spool.queue("a", create=True).put_many([NewMessage(b"x")] * 9)
+    spool.deliver()
+    if kind == "redrive":
+        return "b", lambda: spool.begin_redrive("a", to="b").ref
+    count = 9 if kind == "count" else None
+    return "b", lambda: spool.begin_move("a", "b", count=count).ref
+
+
+@pytest.mark.parametrize("call", ["_rename2", "link"])
+@pytest.mark.parametrize("kind", ["plain", "count", "redrive", "dedup", "indexed", "at once"])
+def test_what_one_message_fails_at_keeps_none_of_the_others(
+    spool: Spool, kind: str, call: str
+) -> None:
+    target, order = prepared(spool, kind)
+    source = write_side("a") if kind == "dedup" else "a"
+    bad = list(browse.ids(spool.context, source, State.READY))[3]
+
+    def fail(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == call and bad in str(arguments[0 if call == "link" else 1]):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    if kind == "at once":
+        with seen(fail), pytest.raises(Unavailable) if call == "_rename2" else nullcontext():
+            spool.queue("a").move_to("b")
+        assert spool.counts("b").total == 8 + (call == "link")
+        return
+    ref = order()
+    with seen(fail):
+        for _ in range(2):
+            with suppress(Unavailable):
+                spool.make_moves()
+        moved = spool.find_move(ref)
+        assert moved is not None
+        fails = call == "_rename2" or kind == "indexed"
+        assert spool.counts(target).total == 8 + (not fails)
+        assert (moved.moved, moved.status) == (8, "in_progress") if fails else (9, "complete")
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert spool.counts(target).total == 9
+
+
+@pytest.mark.parametrize("verb", ["move", "redrive"])
+def test_one_whose_id_cannot_be_read_keeps_none_of_the_others_where_somebody_waits(
+    spool: Spool, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = indexed(spool)
+    names = [message.id for message in spool.queue("a").peek(len(ids))]
+
+    def move() -> object:
+        if verb == "move":
+            return move_messages(spool.context, "a", "b")
+        return spool.complete(redrive_messages(spool.context, "a", names, "b"))
+
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "open", names[3], errno.EIO)
+        with pytest.raises(Unavailable, match="EIO"):
+            move()
+        assert spool.counts("b").total == 19
+    move()
+    assert spool.counts("b").total == 20
+
+
+@pytest.mark.parametrize("to", ["home", None])
+def test_a_dead_letter_that_cannot_be_read_when_its_redrive_begins_goes_later(
+    spool: Spool, to: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = buried(spool, "home")[1]
+    ref = spool.begin_redrive("dead", to=to).ref
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "open", bad, errno.EIO)
+        with pytest.raises(Unavailable, match="EIO"):
+            spool.make_moves()
+        assert spool.counts("home").total == 2
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert spool.counts("home").total == 3
+
+
+def test_what_is_delayed_and_cannot_be_looked_at_keeps_none_of_the_others(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.queue("a", create=True).put_many([NewMessage(b"x", delay=60)] * 3)
+    filled(spool, "b", "a")
+    bad = list(browse.ids(spool.context, "a", State.DELAY))[1]
+    ref = spool.begin_move("a", "b", in_flight=False, delayed=True).ref
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, "stat", bad, errno.EIO)
+        with pytest.raises(Unavailable, match="EIO"):
+            spool.make_moves()
+        assert spool.counts("b").total == 4
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert spool.counts("b").total == 5
+
+
+def test_who_is_stopped_with_the_name_of_one_home_keeps_back_no_letter_of_another(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buried(spool, "a", "b")
+    monkeypatch.setattr("fsmq.spool.moves.work._PATIENCE_S", 0.0)
+    stopped = lock(spool.tree, "config/.a.lock", os.O_CREAT)
+    assert stopped is not None
+    ref = spool.begin_redrive("dead").ref
+    with pytest.raises(InUse):
+        spool.make_moves()
+    assert (spool.counts("a").total, spool.counts("b").total) == (0, 3)
+    stopped.free()
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert (spool.counts("a").total, spool.counts("b").total) == (3, 3)
+
+
+def test_an_id_that_is_locked_keeps_back_no_later_portion(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = indexed(spool)
+    stopped = spool.unsynced.upsert("a", [NewMessage(b"new", id=ids[-1])])
+    monkeypatch.setattr("fsmq.spool.moves.work.MAX_CHOSEN", 5)
+    monkeypatch.setattr(links_of_move, "PATIENCE_S", 0.0)
+    ref = spool.begin_move("a", "b", count=20).ref
+    with pytest.raises(InUse):
+        spool.make_moves()
+    assert spool.counts("b").total == 19
+    stopped.abandon()
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    assert spool.counts("b").total == 20
+
+
+def buried(spool: Spool, *queues: str) -> list[str]:
+    """Three messages of each, all buried in one queue; their ids."""
+    spool.create_queue("dead")
+    ids = []
+    for queue in queues:
+        spool.queue(queue, create=True).configure(dead_letter_queue="dead", max_deliveries=1)
+        ids += spool.queue(queue).put_many([NewMessage(b"x")] * 3)
+        spool.deliver()
+        for message in spool.queue(queue).claim(3):
+            message.bury("x")
+    return ids

@@ -11,6 +11,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.layout.names import seal_of, staged_entry
+from fsmq.spool.verbs.dedup import read_side, write_side
 
 NOBODY = 65534
 
@@ -179,3 +180,35 @@ def test_a_topic_of_another_user_keeps_no_queue_from_being_deleted(shared: Path)
 
     assert as_its_user(delete) == "[]"
     foreign.chmod(0o700)
+
+
+@pytest.mark.parametrize("kind", ["plain", "dedup", "indexed"])
+def test_a_file_that_cannot_be_read_keeps_no_move(shared: Path, kind: str) -> None:
+    def fill() -> str:
+        with Spool(shared, sync="none") as spool:
+            for name in "ab":
+                for side in (write_side(name), read_side(name)):
+                    spool.create_queue(side)
+                spool.create_queue(f"indexed-{name}", index=True)
+                spool.create_queue(f"plain-{name}")
+            spool.complete(spool.unsynced.dedup_send("a", [b"one", b"two"]))
+            spool.indexed("indexed-a").upsert(
+                [NewMessage(b"%d" % one, id=f"{one}") for one in (1, 2)]
+            )
+            spool.queue("plain-a").put_many([b"one", b"two"])
+            spool.deliver()
+        return ""
+
+    def move() -> str:
+        with Spool(shared, sync="none") as spool:
+            name = "" if kind == "dedup" else f"{kind}-"
+            ref = spool.begin_move(f"{name}a", f"{name}b", dedup=kind == "dedup").ref
+            done = spool.make_move(ref)
+            assert done is not None
+            return f"{done.status} {done.moved} {done.conflicts}"
+
+    assert as_its_user(fill) == ""
+    source = write_side("a") if kind == "dedup" else f"{kind}-a"
+    put_unreadable(shared / "queues" / source / "0-first")
+    # A plain rename reads nothing.
+    assert as_its_user(move) == ("complete 3 0" if kind == "plain" else "error 2 1")

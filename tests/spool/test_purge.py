@@ -6,17 +6,20 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.durability import new_names
+from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.index.events import Event, Events, Kind
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.verbs import deletion
+from fsmq.spool.verbs import deletion, latch
+from fsmq.spool.verbs.remove_known import remove_known
 from tests.harness.rounds import part_of
 from tests.spool import racing
 from tests.spool.helpers import tree_of, visible
@@ -100,6 +103,72 @@ def test_nor_is_it_missed_when_the_kernel_drops_the_event(
     assert visible(root) == []
 
 
+def die_with_taken(monkeypatch: pytest.MonkeyPatch, spool: Spool, message_id: str) -> None:
+    """As a program does that is killed when it has taken a message away, and not removed it yet."""
+
+    def die(tree: Tree, path: str, queue: str, name: str) -> bool:
+        raise SystemExit
+
+    with monkeypatch.context() as dying:
+        dying.setattr(latch, "discard", die)
+        with pytest.raises(SystemExit):
+            remove_known(spool.context, "jobs", message_id, latch.anyone)
+
+
+def before_listing(
+    monkeypatch: pytest.MonkeyPatch, tree: Tree, at: int, step: Callable[[], object]
+) -> list[int]:
+    """Do something before ``delay/`` is listed for the n-th time; what is left until then."""
+    real, left = tree.names, list(range(at))
+
+    def names(path: str) -> list[str]:
+        if path == "delay" and left and not left.pop():
+            step()
+        return real(path)
+
+    monkeypatch.setattr(tree, "names", names)
+    return left
+
+
+@pytest.mark.parametrize("claimed", [True, False], ids=["claimed", "ready"])
+@pytest.mark.parametrize("network", [False, True])
+def test_what_a_program_had_taken_away_that_was_killed_meanwhile_does_not_come_back(
+    spool: Spool,
+    jobs: Queue,
+    root: Path,
+    way: str,
+    claimed: bool,
+    network: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spool.tree.network = network
+    jobs.put(b"x", id="report")
+    spool.deliver()
+    if claimed:
+        jobs.claim(visibility=600)
+    die = partial(die_with_taken, monkeypatch, spool, "report")
+    left = before_listing(monkeypatch, spool.tree, 1, die)
+    jobs.purge()
+    assert not left
+    recover(spool.tree, time.time() + 3600)
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
+
+
+def test_nor_does_it_come_to_a_later_queue(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def claim_and_die() -> None:
+        (root / "delay" / "jobs:report").touch()  # its claim was the last one before the end
+        die_with_taken(monkeypatch, spool, "report")
+
+    left = before_listing(monkeypatch, spool.tree, 2, claim_and_die)
+    spool.delete_queue("jobs")
+    assert not left
+    spool.create_queue("jobs")
+    recover(spool.tree, time.time() + 3600)
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
+
+
 @pytest.mark.parametrize("network", [False, True])
 def test_a_purge_ends_while_others_put(
     spool: Spool, jobs: Queue, root: Path, way: str, network: bool
@@ -144,12 +213,15 @@ def test_a_name_that_is_too_long_for_any_other_folder_goes_too(
     assert visible(root) == []
 
 
-def fill_up(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """Let the disk have no room for one more name, of a file or of a folder."""
+def fill_up(monkeypatch: pytest.MonkeyPatch, code: int, folder: str = "") -> None:
+    """Let the disk, or a folder, have no room for one more name, of a file or of a folder."""
+    rename = Tree.rename
 
     def refuse(tree: Tree, path: str, target: str = "", *, replace: bool = False) -> bool:
         if target and tree.stat(path) is None:
             return False
+        if not (target or path).startswith(folder):
+            return rename(tree, path, target, replace=replace)
         raise OSError(code, os.strerror(code), path)
 
     monkeypatch.setattr(Tree, "rename", refuse)
@@ -196,6 +268,17 @@ def test_a_message_can_be_removed_on_a_full_disk(
     fill_up(monkeypatch, code)
     assert jobs.remove(claimed) == 1
     assert jobs.remove(claimed) == 0
+
+
+@pytest.mark.parametrize("full", ["remove/", "new/", ""])
+def test_a_claimed_message_of_an_own_id_can_be_removed_on_a_full_disk(
+    jobs: Queue, root: Path, code: int, full: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.put(b"own", id="own")
+    [message] = jobs.claim()
+    fill_up(monkeypatch, code, full)
+    assert message.ack()
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
 
 
 def test_what_fails_for_another_reason_is_told(

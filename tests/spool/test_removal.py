@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,8 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import reap
 from fsmq.spool.verbs import remove_known
 from fsmq.spool.verbs.latch import Latched
+from fsmq.spool.verbs.removal import remove_ready
+from tests.harness.calls import seen
 from tests.spool.helpers import Clock, await_a_later_ctime, nest, tree_of, visible
 
 
@@ -309,3 +313,25 @@ def test_one_that_is_meant_is_removed_though_each_look_comes_too_late(
         spool.context, "jobs", "x", lambda context, fd, found: found.st_ino == inode
     )
     assert jobs.counts().total == 0
+
+
+@pytest.mark.parametrize("only_ready", [False, True])
+def test_a_message_that_cannot_be_removed_keeps_no_other(
+    spool: Spool, jobs: Queue, only_ready: bool
+) -> None:
+    ids = jobs.put_many([b"1", b"2", b"3"])
+    spool.deliver()
+
+    def refuse_one(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "rename" and arguments[0].endswith(f"jobs/{ids[1]}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def remove() -> object:
+        if only_ready:
+            return spool.complete(remove_ready(spool.context, "jobs", ids))
+        return jobs.remove_each(ids)
+
+    with seen(refuse_one), pytest.raises(Unavailable, match="EIO"):
+        remove()
+    assert [message.id for message in jobs.peek(9)] == [ids[1]]
+    assert remove() == (1 if only_ready else [False, True, False])

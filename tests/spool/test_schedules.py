@@ -6,15 +6,17 @@ import json
 import os
 import shutil
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NoSuchQueue, NoSuchSchedule, QueueFull, Spool
+from fsmq.spool import FsmqError, InvalidValue, NoSuchQueue, NoSuchSchedule, QueueFull, Spool
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.schedules.crontab import Crontab
+from fsmq.spool.schedules.putting import Putter
 from fsmq.spool.schedules.schedule import Schedule
 from fsmq.spool.schedules.scheduler import IDLE_S, Scheduler, SchedulerThread
 from tests.harness.suite import eventually
@@ -335,6 +337,29 @@ def test_a_queue_that_is_gone_is_reported_and_awaited(spool: Spool, clock: Clock
     clock.advance(30)
     scheduler.step()
     assert moments(spool) == ["01 12:10:00", "01 12:20:00", "01 12:30:00"]
+
+
+def test_what_a_dead_mover_owes_does_not_come_to_a_queue_that_was_made_anew_as_a_fifo_queue(
+    spool: Spool, clock: Clock
+) -> None:
+    define(spool)
+    clock.advance(600)
+    child = os.fork()
+    if not child:
+        Putter._publish = lambda *of: os._exit(9)  # type: ignore[assignment,method-assign]
+        spool.run_schedules()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    folder = Path(f"{spool.tree.root}/schedules")
+    assert [name for name in os.listdir(folder) if name.startswith(f".{NAME}:")]
+    spool.delete_queue(JOBS)
+    spool.create_queue(JOBS, fifo=True)
+    with suppress(FsmqError):  # it takes no message without a group
+        spool.run_schedules()
+    spool.deliver()
+    assert spool.queue(JOBS).claim() == []
+    assert os.listdir(f"{spool.tree.root}/new") == []
+    assert [name for name in os.listdir(folder) if name.startswith(f".{NAME}:")] == []
 
 
 def test_a_full_queue_is_tried_again(spool: Spool, clock: Clock) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -427,6 +427,60 @@ def test_what_a_put_of_another_user_has_left_is_passed_over(shared: Path) -> Non
         assert as_its_user(put) == "1 1 3"
         spool.deliver()
         assert drained(spool.queue(QUEUE)) == ["2"]
+
+
+@contextmanager
+def unreadable(monkeypatch: pytest.MonkeyPatch, names: Iterable[str]) -> Iterator[None]:
+    """The disk cannot read the bytes of files of these names."""
+    real = os.read
+
+    def read(fd: int, count: int) -> bytes:
+        if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) in names:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, count)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "read", read)
+        yield
+
+
+def left_by_dead(spool: Spool) -> list[str]:
+    return sorted(name for name in os.listdir(spool.tree.root / "new") if name[0] == ".")
+
+
+def test_what_cannot_be_read_of_a_dead_put_keeps_no_other(
+    spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.put("1", group="g")
+    die_sending(spool, NewMessage(b"2", group="g"), NewMessage(b"3", group="other"))
+    [bad, _] = left_by_dead(spool)
+    reported: list[str] = []
+    context = spool.context
+    recovery = send_lines.Recovery(
+        spool.tree, context.stamps, QUEUE, context.clock(), lambda path, why: reported.append(path)
+    )
+    with unreadable(monkeypatch, [bad]):
+        recovery.try_it()
+        queue.put("4", group="g")
+        assert drained(queue) == ["1", "3", "4"]
+    assert reported == [f"new/{bad}"]
+    spool.deliver()
+    recovery.try_it()
+    assert drained(queue) == ["2"]
+
+
+def test_no_put_comes_before_one_that_cannot_be_read_and_whose_id_is_not_decided(
+    spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be acknowledged, or torn: a retry would be lost, or stored twice."""
+    die_sending(spool, NewMessage(b"1", group="g", dedup_id="one"))
+    with unreadable(monkeypatch, left_by_dead(spool)):
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="EIO"):
+                queue.put("1", group="g", dedup_id="one")
+    queue.put("1", group="g", dedup_id="one")
+    queue.put("2", group="g")
+    assert drained(queue) == ["1", "2"]
 
 
 # -- time ----------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +19,15 @@ from fsmq.spool.durability import settings_lock
 from fsmq.spool.durability.locks import reserve
 from fsmq.spool.durability.sync import Work
 from fsmq.spool.fsck import check
+from fsmq.spool.layout.settings import MAX_DELAY_S
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S
 from fsmq.spool.staging.commit import Outcome, abort, commit, is_committed
 from fsmq.spool.staging.forward import Forward
 from fsmq.spool.staging.part import Job, Part, Written
-from tests.spool.helpers import Clock, visible
+from tests.harness.calls import Trap, failing, seen
+from tests.harness.suite import eventually
+from tests.spool.helpers import Clock, files_no_longer_than, visible
+from tests.spool.test_faults import refuse
 
 JOB = Job("load-1")
 
@@ -172,6 +179,111 @@ def test_a_delay_counts_from_the_commit(spool: Spool, jobs: Queue, clock: Clock)
     assert bodies(jobs) == [b"later"]
 
 
+def test_the_longest_delay_counts_from_the_commit(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    commit(spool, JOB, [write(spool, JOB, [NewMessage(b"later", delay=MAX_DELAY_S)])])
+    clock.advance(MAX_DELAY_S - 1)
+    assert bodies(jobs) == []
+    clock.advance(1)
+    assert bodies(jobs) == [b"later"]
+
+
+def a_part(spool: Spool) -> Part:
+    return Part(spool.context, spool.syncer.sync, JOB)
+
+
+def check_is_over(part: Part) -> None:
+    """Nothing can be done with it but to abandon it."""
+    acts: list[Callable[[], object]] = [
+        lambda: part.write("jobs", NewMessage(b"more")),
+        lambda: part.reject(b"{}\n"),
+        part.finish,
+    ]
+    for act in acts:
+        with pytest.raises(Unavailable, match="abandon it"):
+            act()
+    part.abandon()
+
+
+@pytest.mark.parametrize("own", ["order-1", None])
+def test_a_torn_message_counts_for_nothing(
+    root: Path, spool: Spool, jobs: Queue, own: str | None
+) -> None:
+    """The disk gets full in the middle of a write; then somebody frees some of it."""
+    message = NewMessage(b"hello, world", id=own)
+    part = a_part(spool)
+    with files_no_longer_than(5), pytest.raises(Unavailable):
+        part.write("jobs", message)
+    check_is_over(part)
+    assert commit(spool, JOB, [write(spool, JOB, [message])]) == Outcome(1)
+    assert bodies(jobs) == [b"hello, world"]
+    assert staged(root) == ["load-1.json"]
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["not done", "done"])
+def test_a_part_is_over_when_a_call_of_it_fails(tmp_path: Path, is_done: bool) -> None:
+    message = NewMessage(b"x", id="order-1", delay=60)
+    acts: list[Callable[[Part], object]] = [
+        lambda part: part.write("jobs", message),
+        lambda part: part.reject(b"{}\n"),
+        lambda part: part.finish(),
+    ]
+    with Spool(tmp_path, sync="fsync") as spool:
+        spool.create_queue("jobs")
+        failed = 0
+        for act in acts:
+            for at in range(100):
+                part = a_part(spool)
+                part.write("jobs", NewMessage(b"before"))
+                trap = Trap(at, failing(0, is_done=is_done))
+                try:
+                    with seen(trap):
+                        act(part)
+                except Unavailable:
+                    failed += 1
+                    check_is_over(part)
+                else:
+                    part.abandon()
+                if not trap.is_sprung:
+                    break
+        assert failed >= 6
+
+
+def test_a_part_is_over_when_a_group_could_not_be_synced(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the group counts as durable when the part is finished once more."""
+    monkeypatch.setattr("fsmq.spool.staging.part._GROUP", 2)
+
+    def refuse_one(work: Work) -> None:
+        if work.written:
+            raise Unavailable("the disk says no")
+
+    part = Part(spool.context, refuse_one, JOB)
+    for message in some(2):
+        part.write("jobs", message)
+    with pytest.raises(Unavailable, match="says no"):
+        part.finish()
+    check_is_over(part)
+
+
+def test_a_torn_row_is_in_no_file_of_rejected_rows(spool: Spool, jobs: Queue) -> None:
+    part = a_part(spool)
+    part.reject(b"[1]\n")
+    with files_no_longer_than(7), pytest.raises(Unavailable):
+        part.reject(b"[22222]\n")
+    check_is_over(part)
+
+
+def test_a_message_that_cannot_be_leaves_a_part_as_it_was(spool: Spool, jobs: Queue) -> None:
+    part = a_part(spool)
+    with pytest.raises(InvalidValue):
+        part.write("jobs", NewMessage(b"x", id="a/b"))
+    with pytest.raises(NoSuchQueue):
+        part.write("elsewhere", NewMessage(b"x"))
+    part.write("jobs", NewMessage(b"x"))
+    assert commit(spool, JOB, [part.finish()]) == Outcome(1)
+
+
 def test_own_ids_that_stand_are_left_out(spool: Spool, jobs: Queue) -> None:
     jobs.put(b"ready", id="ready")
     jobs.put(b"held", id="held")
@@ -261,6 +373,65 @@ def test_a_file_that_did_not_come_keeps_its_job(
     with Spool(root, sync="none", clock=clock) as mover:
         mover.deliver()
     assert bodies(jobs) == [b"1", b"2"]
+
+
+def test_a_file_that_cannot_come_keeps_no_other_of_its_job(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.0)
+    part = write(spool, JOB, [NewMessage(b"x", id=f"m{n}") for n in range(9)])
+
+    def refuse_one(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "_rename2" and arguments[1].endswith("/jobs:m3"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with seen(refuse_one), pytest.raises(Unavailable, match="is committed"):
+        commit(spool, JOB, [part])
+    assert jobs.counts().total == 8
+    eventually(lambda: spool.deliver() >= 0 and jobs.counts().total == 9)
+
+
+@pytest.mark.parametrize("call", ["stat", "stamp"])
+def test_a_delay_that_cannot_begin_keeps_no_other_file_of_its_job(
+    spool: Spool, jobs: Queue, clock: Clock, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.0)
+    part = write(spool, JOB, [NewMessage(b"x", id=f"m{n}", delay=60) for n in range(9)])
+    with monkeypatch.context() as patched:
+        refuse(spool, patched, call, "/jobs:m3", errno.EIO)
+        with pytest.raises(Unavailable, match="is committed"):
+            commit(spool, JOB, [part])
+        assert jobs.counts().total == 8
+    eventually(lambda: spool.deliver() >= 0 and jobs.counts().total == 9)
+    assert bodies(jobs) == []
+    clock.advance(60)
+    assert len(bodies(jobs)) == 9
+
+
+def test_delays_whose_sync_failed_are_stamped_and_synced_again(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel forgets what it could not write: the next sync says that all is well."""
+    part = write(spool, JOB, [NewMessage(b"x", id="m", delay=60)])
+    done: list[str] = []
+    stamp, sync = spool.tree.stamp, spool.syncer.sync
+
+    def note_stamp(path: str, mtime_ns: int) -> bool:
+        done.append("stamp")
+        return stamp(path, mtime_ns)
+
+    def fail_once(work: Work) -> None:
+        if any(path.endswith("/jobs:m") for path in work.closed):
+            done.append("sync")
+            if done.count("sync") == 1:
+                raise Unavailable("the disk reports an I/O error (EIO)")
+        sync(work)
+
+    monkeypatch.setattr(spool.tree, "stamp", note_stamp)
+    monkeypatch.setattr(spool.syncer, "sync", fail_once)
+    commit(spool, JOB, [part])
+    assert done == ["stamp", "sync"] * 2
+    assert jobs.counts().delayed + jobs.counts().new == 1
 
 
 @pytest.mark.parametrize("create", [False, True])

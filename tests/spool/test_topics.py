@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,8 @@ from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.topics import subscriber_of
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log.store import Store
-from tests.harness.calls import seen
+from tests.harness.calls import Trap, failing, seen
+from tests.harness.suite import eventually
 from tests.spool.helpers import visible
 
 
@@ -449,6 +452,77 @@ def test_a_deletion_misses_no_subscription_whose_program_dies(
         spool.delete_queue("a")
     assert spool.create_queue("a")
     assert names(root, "news") == []
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["not done", "done"])
+@pytest.mark.parametrize("queues", [("p1", "p2"), ("p1", "f1"), ("f1", "f2")], ids="-".join)
+def test_a_publish_of_which_a_call_fails_reaches_all_or_none(
+    tmp_path: Path, queues: tuple[str, ...], is_done: bool
+) -> None:
+    for at in range(200):
+        root = tmp_path / str(at)
+        with Spool(root, sync="fsync", delivers=False) as spool:
+            news = spool.topic("news", create=True)
+            for queue in queues:
+                spool.create_queue(queue, fifo=queue[0] == "f")
+                if queue[0] == "f":
+                    spool.configure(queue, {"dedup_by_content": True})
+                news.subscribe(queue)
+            trap = Trap(at, failing(0, is_done=is_done))
+            error = None
+            try:
+                with seen(trap):
+                    news.publish(b"x", group="g")
+            except Unavailable as raised:
+                error = raised
+        with Spool(root, sync="none") as other:  # a mover
+            other.deliver()
+            reached = [other.counts(queue).total for queue in queues]
+            told = f"{error} at {trap.calls[-1]}, call {at}"
+            assert sum(reached) == (len(queues) if error is None or any(reached) else 0), told
+        if not trap.is_sprung:
+            assert at > 6
+            return
+    raise AssertionError("the publish did not end")
+
+
+def test_a_publish_reaches_all_or_none_though_another_of_its_group_fails(spool: Spool) -> None:
+    spool.create_queue("f", fifo=True)
+    topics = ["t1", "t2", "t3"]
+    for name in topics:
+        spool.create_queue(f"plain-{name}")
+        for queue in ("f", f"plain-{name}"):
+            spool.topic(name, create=True).subscribe(queue)
+
+    def refuse_one(name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "_rename2" and arguments[2].startswith("new/plain-t2:"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def publish(name: str) -> None:
+        with suppress(Unavailable):
+            spool.topic(name).publish(name.encode(), group="g")
+
+    held = lock_sends(spool.tree, "f")
+    assert held is not None
+    with seen(refuse_one):
+        threads = [threading.Thread(target=publish, args=(name,)) for name in topics]
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            eventually(partial(_are_waiting, spool, number))
+        held.unlock()
+        for thread in threads:
+            thread.join()
+    with Spool(spool.tree.root, sync="none") as other:  # a mover
+        other.deliver()
+        in_order = {message.body.decode() for message in other.queue("f").peek(9)}
+        plain = {name for name in topics if other.counts(f"plain-{name}").total}
+    assert in_order == plain
+    assert "t2" not in plain
+
+
+def _are_waiting(spool: Spool, number: int) -> bool:
+    """Whether so many verbs wait for a group to be sent."""
+    return sum(len(some) for _, some in spool.context.sends._waiting.values()) == number
 
 
 @pytest.mark.parametrize("failing", ["a", "b"])

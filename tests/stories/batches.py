@@ -163,8 +163,7 @@ def lay(spool: Spool) -> None:
     jobs.configure(max_deliveries=50, dead_letter_queue=DEAD)
     spool.create_queue(DEAD)
     jobs.put_many(["first", "second"])
-    with Spool(spool.tree.root, sync="fsync", watch="poll") as anew:
-        anew.deliver()  # what was just put is in its listing
+    plain.show(spool)
 
 
 BATCHES = Story(

@@ -11,12 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
+from weakref import WeakKeyDictionary
 
 from fsmq.spool import NewMessage, Spool
+from fsmq.spool.consumers.batches import forget
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.layout.names import is_queue
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.moves.ended import forget_ended
 from fsmq.spool.records.reports import Reports
+from fsmq.spool.staging.commit import commit
+from fsmq.spool.staging.part import Job, Part
 from tests.spool.helpers import Clock
 
 # So long no program takes to clean up what others may still need.
@@ -183,10 +188,47 @@ def dead_letter(spool: Spool, number: int) -> None:
         one.ack()
 
 
+def queue_of_a_consumer(spool: Spool, number: int) -> None:
+    """Of one that works all the time."""
+    if spool not in _consumers:
+        _consumers[spool] = Consumer(spool, "spark")
+    jobs = spool.queue(f"jobs-{number}", create=True)
+    jobs.put_many([b"one"] * 4)
+    spool.deliver()
+    batch = _consumers[spool].claim("s", 0, spool.queues(), 3)
+    assert batch is not None
+    _consumers[spool].commit("s", batch.number)
+    jobs.delete()
+
+
+_consumers: WeakKeyDictionary[Spool, Consumer] = WeakKeyDictionary()
+
+
+def consumer(spool: Spool, number: int) -> None:
+    spool.queue("jobs", create=True).put(b"one")
+    spool.deliver()
+    with Consumer(spool, f"spark-{number}") as one:
+        batch = one.claim("s", 0, ["jobs"], 9)
+        assert batch is not None
+        one.commit("s", batch.number)
+    forget(spool.context, one.name)
+
+
+def staged_job(spool: Spool, number: int) -> None:
+    jobs = spool.queue("jobs", create=True)
+    job = Job(f"load-{number}")
+    part = Part(spool.context, spool.syncer.sync, job)
+    part.write("jobs", NewMessage(b"one"))
+    commit(spool, job, [part.finish()], keeps=False)
+    for one in jobs.claim(9):
+        one.ack()
+
+
 COMERS: tuple[Come, ...] = (
     *(queue, queue_with_limits, fair_queue, fifo_queue, indexed_queue, message, given_id, group),
     *(topic, log_of_one_host, log_of_many_hosts, channel, logged_message),
     *(message_logged_by_many_hosts, schedule, move, dead_letter),
+    *(queue_of_a_consumer, consumer, staged_job),
 )
 
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from fsmq.spool import Spool
+from fsmq.spool import ChannelMessage, Spool
 from fsmq.spool.errors import ClaimVoid, NoSuchLog, NotInFlight
-from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.log.record import LogMessage
 from tests.stories.story import UNKNOWN, Asking, Story, Verb

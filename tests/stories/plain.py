@@ -142,6 +142,12 @@ def _release(program: Asking) -> None:
         program.ask("release", *found[:2])
 
 
+def show(spool: Spool) -> None:
+    """Deliver what waits in new/: whoever starts claims it, and need not deliver first."""
+    with Spool(spool.tree.root, sync="fsync", watch="poll") as anew:
+        anew.deliver()  # what was just put is in its listing
+
+
 def lay(spool: Spool) -> None:
     jobs = spool.queue(JOBS, create=True)
     spool.create_queue(MORE)
@@ -149,6 +155,7 @@ def lay(spool: Spool) -> None:
     jobs.put("buried")
     jobs.claim()[0].bury()
     jobs.put_many(["first", "second"])
+    show(spool)
 
 
 def look(program: Asking) -> None:

@@ -13,13 +13,8 @@ JOBS: dict[str, dict[str, str]] = {
         "load": "fsmq.cli.pipeline.load:load",
         "replay": "fsmq.cli.pipeline.replay:replay",
     },
-    "In queues": {
-        "dedup": "fsmq.cli.pipeline.dedup:dedup",
-        "rebalance": "fsmq.cli.pipeline.rebalance:rebalance",
-    },
     "Jobs": {
         "archive": "fsmq.cli.pipeline.archive:archive",
-        "audit": "fsmq.cli.pipeline.audit:audit",
         "app": "fsmq.cli.pipeline.app:app",
     },
 }

@@ -14,7 +14,7 @@ from fsmq.spool.log.log_settings import ChannelSettings
 from fsmq.spool.verbs.remove_if import Acked
 
 if TYPE_CHECKING:
-    from fsmq.client.log import ClientChannel
+    from fsmq.client._sync.log import ClientChannel
     from fsmq.spool import Channel
 
 _MOST = 1000

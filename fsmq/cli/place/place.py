@@ -13,15 +13,14 @@ from click.shell_completion import CompletionItem
 
 from fsmq.cli.failures import GIVEN, Exit, Failure, report
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
-from fsmq.spool import NoSuchQueue, Spool
-from fsmq.spool.claimed import Claimed
+from fsmq.spool import Claimed, NoSuchQueue, Spool
 from fsmq.spool.index.events import unwatched
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
 
 if TYPE_CHECKING:
     from fsmq.cli.place.server import Server
-    from fsmq.client.queue import ClientQueue
+    from fsmq.client._sync.queue import ClientQueue
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from http import HTTPStatus
 
-from fsmq.client.client import Client
+from fsmq.client._sync.client import Client
 from fsmq.client.exchange import Answer, Request, Verb
 from fsmq.spool import NoSuchQueue
 from fsmq.spool.views.counts import Overview

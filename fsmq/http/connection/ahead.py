@@ -12,8 +12,12 @@ import select
 from .leftovers import Leftovers
 
 END_OF_HEAD = b"\r\n\r\n"
-# So much of each connection is not counted: as much as most requests have in all.
-FREE_BYTES = 8 * 1024
+# So much of each connection is not counted: as much as most requests take in all.
+FREE_BYTES = 16 * 1024
+# aiohttp has a head as bytes and as text. One sign beyond ASCII may give four bytes to each sign of
+# a text, and each field is some objects of its own.
+_TIMES, _TIMES_BEYOND_ASCII = 2, 5
+FIELD_BYTES = 320
 # Of all connections together.
 ROOM_BYTES = 64 * 1024 * 1024
 # What is more has to wait in the kernel.
@@ -38,24 +42,42 @@ class AheadOfAll:
 class Ahead:
     """What was sent ahead on one connection.
 
-    head: bytes of a head that has no end yet, or of the one that is being answered. behind: what
-    has come behind the request that is being answered, since when it is there.
+    head: the memory of a head that has no end yet, or of the one that is being answered. behind:
+    what has come behind the request that is being answered, since when it is there.
     """
 
-    __slots__ = ("_all", "_counted", "behind", "head", "since")
+    __slots__ = ("_all", "_counted", "_fields", "_size", "_times", "behind", "head", "since")
 
     def __init__(self, of_all: AheadOfAll) -> None:
         self._all = of_all
         self._counted = 0
+        self._size = self._fields = 0  # of the head
+        self._times = _TIMES
         self.head = 0
         self.behind = b""
         self.since = 0.0
 
-    def has_head(self, size: int) -> None:
-        """Take note of how much there is of a head."""
-        self.head = size
-        if size > FREE_BYTES or self._counted:
+    def add_to_head(self, data: bytes) -> None:
+        """Take note of more of a head."""
+        self._size += len(data)
+        self._fields += data.count(b"\n")
+        if not data.isascii():
+            self._times = _TIMES_BEYOND_ASCII
+        self.head = self._size * self._times + self._fields * FIELD_BYTES
+        if self.head > FREE_BYTES or self._counted:
             self.count()
+
+    def forget_head(self) -> None:
+        """Its request is answered."""
+        self._size = self._fields = self.head = 0
+        self._times = _TIMES
+        if self._counted:
+            self.count()
+
+    @property
+    def has_long_head(self) -> bool:
+        """Whether a part of the head is counted."""
+        return self.head > FREE_BYTES
 
     def keep(self, data: bytes, now: float) -> None:
         """Put bytes behind the others."""
@@ -72,8 +94,8 @@ class Ahead:
 
     def forget(self) -> None:
         """Keep nothing."""
-        self.head, self.behind = 0, b""
-        self.count()
+        self.behind = b""
+        self.forget_head()
 
     def count(self) -> None:
         """Take note of how much there is."""

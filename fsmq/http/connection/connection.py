@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
-from aiohttp.web import BaseRequest, RequestPayloadError, StreamResponse
+from aiohttp.web import BaseRequest, RequestPayloadError, Response, StreamResponse
 
 from fsmq.spool.errors import FsmqError
 
@@ -35,6 +35,8 @@ BORROWED: Mapping[str, str] = {
 }
 # On the clock of the loop.
 _NEVER = 1e12
+# Until all of a body is sent, it is there as it is, and as aiohttp writes it behind its head.
+WRITTEN_TIMES = 2
 # So long aiohttp may read before others have their turn.
 _TURN_S = 0.002
 
@@ -108,6 +110,8 @@ class Connection(OnWire):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve, if it has got a place."""
         self._wire = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        # An answer is on its way as long as there is a byte that the kernel has not taken.
+        self._wire.set_write_buffer_limits(high=1)
         if self in self._server.open:
             super().connection_made(transport)
         else:
@@ -163,6 +167,7 @@ class Connection(OnWire):
         if self.occupant is not None:
             if behind := self.occupant.more(data):
                 self._keep(behind)
+                self._take_up_behind()  # its request may have been answered just now
             return
         lane, wire = self._server.lane, self._wire
         if (
@@ -171,11 +176,12 @@ class Connection(OnWire):
             and (self._waiter is not None or not self._has_read)
             and not self._is_begun
             and not wire.get_write_buffer_size()
-            and lane.take(self, data)
         ):
             # Who waits for an answer is not idle; aiohttp, which knows nothing of it, would close.
-            self._next_keepalive_close_time = _NEVER
-            return
+            idle_at, self._next_keepalive_close_time = self._next_keepalive_close_time, _NEVER
+            if lane.take(self, data):
+                return
+            self._next_keepalive_close_time = idle_at
         self.read(data)
 
     # -- for an occupant ---------------------------------------------------------------------------
@@ -221,7 +227,7 @@ class Connection(OnWire):
 
     def _take_up_behind(self) -> None:
         """Go on with what was sent behind a request that has been answered."""
-        if self.ahead.behind:
+        if self.ahead.behind and self.occupant is None:
             self.data_received(self.ahead.take())
         self._after_reading()
 
@@ -258,12 +264,12 @@ class Connection(OnWire):
             if in_body:
                 self._note_body(body, len(data), body.total_bytes - size)
             elif data:
-                self._count_head(len(data))
+                self._count_head(data)
             return
         self._unanswered += came
-        self.ahead.has_head(self._head_bytes + len(data))
         self._head_bytes = 0
         newest, self._payload = self._messages[-1]
+        self.ahead.add_to_head(data[: len(data) - self._payload.total_bytes])
         # aiohttp puts the error in line behind the request, and lets that one wait for its body,
         # whether it has begun to answer it or not.
         if isinstance(newest, RawRequestMessage):
@@ -273,8 +279,18 @@ class Connection(OnWire):
             if not body.is_eof():
                 body.set_exception(newest.exc)
 
+    def waits(self, on_hang_up: Callable[[], None] | None) -> None:
+        """The request waits for something, and wants no more of its body; None: it does no more."""
+        self.on_hang_up = on_hang_up
+        self._forget_unwanted(self._payload)
+
+    def _forget_unwanted(self, body: StreamReader) -> None:
+        if self.on_hang_up is not None and body.exception() is None:
+            body.read_nowait()
+
     def _note_body(self, body: StreamReader, size: int, came: int) -> None:
         self._parts.note_body(size, came)
+        self._forget_unwanted(body)
         limit = self._limits.header_bytes
         if self._parts.barren > limit and not body.is_eof():
             self._is_last = True
@@ -298,9 +314,11 @@ class Connection(OnWire):
         wire = self._wire
         if wire is None:
             return
-        if self._taking.is_too_slow(wire.get_write_buffer_size(), now, self._limits.write_timeout):
-            wire.abort()
+        if self._taking.is_too_slow(self.unsent, now, self._limits.write_timeout):
+            self.cut_off()
             return
+        if self.writing_paused:
+            self._note_unsent()  # a stream may have written more
         if self.is_idle and now >= self._next_keepalive_close_time:
             self.force_close()
             return
@@ -319,31 +337,36 @@ class Connection(OnWire):
         """Write an answer, and go on with what was sent behind the request."""
         if not resp.prepared:
             sign(resp.headers)
-        if self.is_last_answer:
+        if self.is_last_answer or self.ahead.has_long_head:
+            # aiohttp would keep the head until the next one comes.
             resp.force_close()
+        if isinstance(resp, Response) and isinstance(resp.body, bytes):
+            self._writes = WRITTEN_TIMES * len(resp.body)
         try:
             response, is_reset = await super().finish_response(request, resp, start_time)
         finally:
             written, self.on_written = self.on_written, None
             if written is not None:
                 written()
+            if isinstance(resp, Response):
+                resp.body = None  # aiohttp would keep it until the next request comes
         body = request.content
         is_kept = bool(response.keep_alive) and not is_reset
         if is_kept and not body.is_eof():
             is_kept = await skip(body, lambda: self.is_gone)
         self._unanswered -= 1
-        self.ahead.has_head(0)
+        self.ahead.forget_head()
         if is_kept:
             self._take_up_behind()
         else:
             self._end()
         return response, is_reset
 
-    def _count_head(self, size: int) -> None:
+    def _count_head(self, data: bytes) -> None:
         if not self._head_bytes:
             self._head_since = self._now()
-        self._head_bytes += size
-        self.ahead.has_head(self._head_bytes)
+        self._head_bytes += len(data)
+        self.ahead.add_to_head(data)
         limit = self._limits.header_bytes
         if self._head_bytes > limit:
             self._answer_last(too_long(limit))

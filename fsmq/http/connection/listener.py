@@ -12,7 +12,9 @@ import logging
 import socket
 import ssl
 
+from .connection import Connection
 from .serving import ProblemServer
+from .tls_wire import TlsWire
 
 log = logging.getLogger(__name__)
 # After an accept without a descriptor for it.
@@ -43,7 +45,7 @@ class Listener:
         self._socket = listening
         self._server = server
         self._tls = tls
-        self._timeouts = (handshake, shutdown) if tls is not None else (None, None)
+        self._handshake, self._shutdown = handshake, shutdown
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         self._beginning: set[asyncio.Task[None]] = set()
@@ -87,23 +89,30 @@ class Listener:
     async def _begin(self, accepted: socket.socket) -> None:
         # Not before this turn of the loop: a request that had come before is no idle connection's.
         connection = self._server()
-        if not self._server.take_in(connection) and self._tls is not None:
-            accepted.close()  # to say why would take a handshake, and there is no place for one
-            return
-        if self._tls is not None:
-            connection.beginning = asyncio.current_task()
-        handshake, shutdown = self._timeouts
+        has_place = self._server.take_in(connection)
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection,
-                accepted,
-                ssl=self._tls,
-                ssl_handshake_timeout=handshake,
-                ssl_shutdown_timeout=shutdown,
-            )
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(lambda: connection, accepted)
+            elif has_place:
+                await self._secure(connection, accepted, self._tls)
+            else:
+                accepted.close()  # to say why would take a handshake: there is no place for one
         except (OSError, asyncio.CancelledError):
             accepted.close()  # it has gone, its handshake was none, or another got its place
             self._server.forget(connection)
+
+    async def _secure(
+        self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext
+    ) -> None:
+        connection.beginning = asyncio.current_task()
+        wire = TlsWire(connection, tls, handshake=self._handshake, shutdown=self._shutdown)
+        try:
+            await self._loop.connect_accepted_socket(lambda: wire, accepted)
+            if not await wire.begun:
+                raise ConnectionAbortedError("the handshake was none")
+        except asyncio.CancelledError:
+            wire.abort()
+            raise
         finally:
             connection.beginning = None
 

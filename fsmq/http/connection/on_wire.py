@@ -40,6 +40,7 @@ class OnWire(web.RequestHandler):
         "_server",
         "_taking",
         "_wire",
+        "_writes",
         "ahead",
         "has_ended",
         "occupant",
@@ -56,7 +57,8 @@ class OnWire(web.RequestHandler):
         self._payload = EMPTY_PAYLOAD  # of the request that came last
         self._is_full = False  # whether so much of a body waits that more has to wait elsewhere
         self._is_last = False  # whether what stands behind this request is not read
-        self._taking = Taking()
+        self._taking = Taking(self._now())
+        self._writes = 0  # the memory of the part of an answer that was written last
         self.ahead = Ahead(server.ahead)
         self.has_ended = False
         self.occupant: Occupant | None = None
@@ -77,8 +79,33 @@ class OnWire(web.RequestHandler):
         """How many bytes wait for the client to take them."""
         return 0 if self._wire is None else self._wire.get_write_buffer_size()
 
+    @property
+    def slow_since(self) -> float:
+        """Since when the client has taken less than it has to."""
+        return self._taking.since
+
+    def cut_off(self) -> None:
+        """End it at once: the client takes its answer too slowly."""
+        if self._wire is not None:
+            self._wire.abort()
+
+    def pause_writing(self) -> None:
+        """A part of an answer has to wait for the client."""
+        super().pause_writing()
+        self._note_unsent()
+
+    def resume_writing(self) -> None:
+        """None has to wait any more."""
+        super().resume_writing()
+        self._server.unsent.note(self, 0)
+
+    def _note_unsent(self) -> None:
+        # Of a part that was begun all stays in memory.
+        self._server.unsent.note(self, max(self._writes, self.unsent))
+
     def will_write(self, size: int) -> None:
         """Take note of a part of an answer: what the client takes of it counts."""
+        self._writes = size
         self._taking.wrote(size)
 
     def _keep(self, data: bytes) -> None:

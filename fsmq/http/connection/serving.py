@@ -21,6 +21,7 @@ from .leftovers import Leftovers
 from .lingering import MOST_CONNECTIONS
 from .malformed import ends_in_doubt, head_size, no_room, too_long
 from .occupants import Lane
+from .unsent import UnsentOfAll
 
 log = logging.getLogger(__name__)
 Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
@@ -57,6 +58,7 @@ class ProblemServer(web.Server):
         self.lingering: set[Connection] = set()
         self.leftovers = Leftovers()
         self.ahead = AheadOfAll(self.leftovers)
+        self.unsent = UnsentOfAll(limits.memory)
         self._none_open = asyncio.Event()
 
     def __call__(self) -> Connection:

@@ -7,12 +7,15 @@ LEAST_BYTES = 256 * 1024
 
 
 class Taking:
-    """Measures how much of what is written a client takes; looked at now and then."""
+    """Measures how much of what is written a client takes; looked at now and then.
 
-    __slots__ = ("_since", "_taken", "_unsent", "_written")
+    since: when it had last taken enough, or all.
+    """
 
-    def __init__(self) -> None:
-        self._since = 0.0
+    __slots__ = ("_taken", "_unsent", "_written", "since")
+
+    def __init__(self, now: float) -> None:
+        self.since = now
         self._taken = 0  # since then
         self._unsent = 0  # at the last look
         self._written = 0  # since the last look
@@ -25,6 +28,6 @@ class Taking:
         """Whether it has taken too little for too long. unsent: bytes that wait for it now."""
         self._taken += max(0, self._unsent + self._written - unsent)
         if not unsent or not self._unsent or self._taken >= LEAST_BYTES:
-            self._since, self._taken = now, 0
+            self.since, self._taken = now, 0
         self._unsent, self._written = unsent, 0
-        return now - self._since > timeout
+        return now - self.since > timeout

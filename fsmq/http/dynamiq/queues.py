@@ -23,6 +23,7 @@ from ..routing import bodies
 from ..routing.call import Call
 from ..routing.headers import kept_headers
 from ..service.service import MAX_COUNT
+from ..service.wanted import Wanted
 from .answers import CONTENT_TYPE, Refused, answer, answer_list, no_such_queue, plain
 
 _whole = re.compile(r"[+-]?[0-9]{1,18}")
@@ -89,7 +90,7 @@ class Queues(Handlers):
             settings = self._spool.settings(queue)
             body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
             message = new_message(body, kept_headers(call.request.headers))
-            [message_id] = await self._service.put(queue, [message], settings)
+            [message_id] = await self._service.queues.put(queue, [message])
         except NoSuchQueue:
             await call.discard_body(self._service.read_timeout)
             return plain("")
@@ -102,7 +103,7 @@ class Queues(Handlers):
             raise Refused(404, no_such_queue(queue), bare=True)  # whatever the number is
         count = count_of(asked)
         try:
-            messages = await self._service.receiver.claim(call, queue, count, None, 0.0)
+            messages = await self._service.queues.claim(call, Wanted((queue,), count))
         except NoSuchQueue:
             raise Refused(404, no_such_queue(queue), bare=True) from None
         return fetched(messages)
@@ -121,15 +122,15 @@ class Queues(Handlers):
         queue, message_id = call.queue, call.names["id"]
         if not can_be(queue, message_id):
             return answer(200, False)
-        [found] = await self._service.complete(self._spool.unsynced.remove(queue, [message_id]))
-        return answer(200, found)
+        [outcome] = await self._service.queues.ack(queue, [message_id])
+        return answer(200, outcome == "removed")
 
     async def remove_many(self, call: Call) -> StreamResponse:
         queue = call.queue
         self._spool.settings(queue)
         ids = ids_of(queue, call.names["number"])
-        found = await self._service.remove(queue, ids)
-        return answer(200, {"deleted": sum(found)})
+        outcomes = await self._service.queues.ack(queue, ids)
+        return answer(200, {"deleted": outcomes.count("removed")})
 
 
 def new_message(body: bytes, kept: tuple[str | None, dict[str, str]]) -> NewMessage:

@@ -1,4 +1,4 @@
-"""Messages of Dynamiq's clients, many requests at a time: the verbs of the lane.
+"""Messages of Dynamiq's clients, as the lane takes them.
 
 What requests mean and what answers hold, `queues.py` says.
 """
@@ -7,21 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-from aiohttp.web import Response
-
-from fsmq.spool.context import Pending
-from fsmq.spool.errors import FsmqError, NoSuchQueue
+from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.layout.message import Message
+from fsmq.spool.verbs.remove_if import Acked
 
 from ...wire import quote_id
-from ..lane.claims import QuickClaims
-from ..lane.group_verbs import GroupVerbs
-from ..lane.groups import by_queue, each, in_turns, shares
 from ..lane.heads import Verbs
 from ..lane.request import Request, Verb
 from ..service.service import Service
+from ..service.wanted import Wanted
 from . import api, heads
 from .answers import JSON, PLAIN, plain, problem, written
 from .queues import fetched, new_message
@@ -32,10 +27,9 @@ class Quick:
 
     def __init__(self, service: Service) -> None:
         self._spool = service.spool
-        self._puts = GroupVerbs(service, _not_put)
-        self._group = GroupVerbs(service, problem)
-        fetches = _Fetches(service, self._group.fail)
+        self._queues = service.queues
         self.verbs: Verbs = {}
+        remove_one, remove_many = partial(self._remove, _removed), self._remove_many
         for prefix in api.PREFIXES:
             put, messages, one = (
                 f"/queues/{{queue}}/{place}"
@@ -47,103 +41,54 @@ class Quick:
                     of("PUT", put), "send", self._put, has_body=True, told=problem
                 ),
                 ("GET", f"{prefix} {heads.MESSAGES}"): Verb(
-                    of("GET", messages), "receive", fetches.claim, told=problem
+                    of("GET", messages), "receive", self._fetch, told=problem
                 ),
                 ("DELETE", f"{prefix} {heads.MESSAGES}"): Verb(
-                    of("DELETE", messages), "receive", self._remove_many, told=problem
+                    of("DELETE", messages), "receive", remove_many, told=problem
                 ),
                 ("DELETE", f"{prefix} {heads.ONE}"): Verb(
-                    of("DELETE", one), "receive", self._remove_one, told=problem
+                    of("DELETE", one), "receive", remove_one, told=problem
                 ),
             }
 
-    # -- put ---------------------------------------------------------------------------------------
+    def _put(self, request: Request) -> None:
+        message = new_message(request.body, request.fields.kept)
+        self._queues.begin_put(request.queue, [message], partial(_put, request))
 
-    def _put(self, requests: list[Request]) -> None:
-        for queue, some in by_queue(requests).items():
-            begin = partial(self._begin_put, queue, some)
-            self._puts.put(some, begin, partial(each, some, _stored))
+    def _fetch(self, request: Request) -> None:
+        wanted = Wanted((request.queue,), request.given)
+        self._queues.begin_claim(request, wanted, partial(_fetched, request))
 
-    def _begin_put(self, queue: str, requests: list[Request]) -> Pending[list[str]]:
-        messages = [new_message(request.body, request.fields.kept) for request in requests]
-        return self._spool.unsynced.put(queue, messages, self._spool.settings(queue))
+    def _remove_many(self, request: Request) -> None:
+        self._spool.settings(request.queue)  # it is an error that there is no such queue
+        self._remove(_removed_some, request)
 
-    # -- remove ------------------------------------------------------------------------------------
-
-    def _remove_one(self, requests: list[Request]) -> None:
-        self._remove(requests, _removed, must_be=False)
-
-    def _remove_many(self, requests: list[Request]) -> None:
-        self._remove(requests, _removed_some, must_be=True)
-
-    def _remove(
-        self,
-        requests: list[Request],
-        answer: Callable[[Request, Sequence[bool]], None],
-        must_be: bool,
-    ) -> None:
-        """must_be: whether it is an error that there is no such queue."""
-        for some in by_queue(requests).values():
-            in_turns(some, _number, partial(self._remove_together, answer, must_be))
-
-    def _remove_together(
-        self,
-        answer: Callable[[Request, Sequence[bool]], None],
-        must_be: bool,
-        requests: list[Request],
-    ) -> None:
-        queue = requests[0].queue
-
-        def begin() -> Pending[list[bool]]:
-            if must_be:
-                self._spool.settings(queue)
-            ids = [message_id for request in requests for message_id in request.given]
-            return self._spool.unsynced.remove(queue, ids)
-
-        def done(found: list[bool]) -> None:
-            each(requests, answer, shares(found, map(_number, requests)))
-
-        self._group.remove(requests, begin, done)
+    def _remove(self, answer: Callable[[Request, Sequence[Acked]], None], request: Request) -> None:
+        ids: Sequence[str] = request.given
+        self._queues.begin_ack(request.queue, ids, (), partial(request.answer_by, answer))
 
 
-class _Fetches(QuickClaims):
-    """Fetches. The ``given`` of their requests is how many messages they ask for."""
-
-    def count_of(self, request: Request) -> int:
-        return request.given  # type: ignore[no-any-return]
-
-    def visibility_of(self, request: Request) -> float | None:
-        return None
-
-    def wait_of(self, request: Request) -> float:
-        return 0.0
-
-    def is_in_json(self, request: Request) -> bool:
-        return True
-
-    def give(self, request: Request, claimed: list[Message]) -> None:
-        request.respond(fetched(claimed))
+def _put(request: Request, outcome: Sequence[str] | Exception) -> None:
+    if isinstance(outcome, NoSuchQueue):
+        request.respond(plain(""))
+    else:
+        request.answer_by(_stored, outcome)
 
 
-def _not_put(error: FsmqError) -> Response:
-    return plain("") if isinstance(error, NoSuchQueue) else problem(error)
+def _stored(request: Request, ids: Sequence[str]) -> None:
+    request.answer(200, PLAIN, quote_id(ids[0]).encode())
 
 
-def _stored(request: Request, message_id: str) -> None:
-    request.answer(200, PLAIN, quote_id(message_id).encode())
+def _fetched(request: Request, outcome: list[Message] | Exception) -> None:
+    if isinstance(outcome, NoSuchQueue):
+        request.hand_over()
+    else:
+        request.answer_by(lambda _, claimed: request.respond(fetched(claimed)), outcome)
 
 
-def _number(request: Request) -> int:
-    return len(request.given)
+def _removed(request: Request, outcomes: Sequence[Acked]) -> None:
+    request.answer(200, JSON, written(outcomes[0] == "removed"))
 
 
-def _removed(request: Request, found: Sequence[bool]) -> None:
-    _answer(request, found[0])
-
-
-def _removed_some(request: Request, found: Sequence[bool]) -> None:
-    _answer(request, {"deleted": sum(found)})
-
-
-def _answer(request: Request, content: Any) -> None:
-    request.answer(200, JSON, written(content))
+def _removed_some(request: Request, outcomes: Sequence[Acked]) -> None:
+    request.answer(200, JSON, written({"deleted": outcomes.count("removed")}))

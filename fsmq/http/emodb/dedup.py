@@ -13,8 +13,10 @@ from fsmq.spool.layout.steps import Steps, in_order
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from fsmq.spool.verbs.put import Batch
+from fsmq.spool.views.reading import Room
 
 from ..routing.call import Call
+from ..service.wanted import Wanted
 from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues
 
 # While an equal message is being stored, its send takes milliseconds; then it is told to wait.
@@ -52,17 +54,16 @@ class DedupQueues(PlainQueues):
     async def poll(self, call: Call, queue: str, ttl: int, limit: int) -> list[Message]:
         taken: Pending[list[Message]] | None = None
 
-        def claim() -> Steps[Pending[list[Message]]]:
+        def begin(room: Room) -> Steps[Pending[list[Message]]]:
             nonlocal taken
             context = self._spool.context
-            taken = yield from dedup.poll_in(context, queue, limit, ttl or GLANCE_S, call)
+            taken = yield from dedup.poll_in(context, queue, limit, ttl or GLANCE_S, room)
             return taken
 
         sides = (write_side(queue), read_side(queue))
         try:
-            messages = await self._service.receiver.claim_by(
-                call, sides, claim, limit, LOOK_AGAIN_S
-            )
+            wanted = Wanted(sides, limit, wait=LOOK_AGAIN_S, begin=begin)
+            messages = await self._service.queues.claim(call, wanted)
             if not ttl and taken is not None:
                 await self._service.in_thread(taken.abandon)  # they were only looked at
         except NoSuchQueue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -12,14 +12,13 @@ from fsmq.spool.context import Pending
 from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import MAX_QUEUE_BYTES
-from fsmq.spool.layout.steps import finish
 from fsmq.spool.moves.order import Move
 from fsmq.spool.verbs.put import Batch
-from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
 from ..routing.call import Call
 from ..service.service import Service
+from ..service.wanted import Wanted
 
 T = TypeVar("T")
 # So many messages are stored, or removed, on the loop.
@@ -29,6 +28,11 @@ AT_ONCE = 256
 LOOK_AGAIN_S = 0.05
 # Long enough that a claim which is given back at once cannot end before.
 GLANCE_S = 5.0
+
+
+def claim_of(queue: str, limit: int, ttl: int) -> Wanted:
+    """What a poll claims."""
+    return Wanted((queue,), limit, ttl, LOOK_AGAIN_S)
 
 
 class PlainQueues:
@@ -61,13 +65,10 @@ class PlainQueues:
 
     async def poll(self, call: Call, queue: str, ttl: int, limit: int) -> list[Message]:
         """Claim up to ``limit`` messages; with a ttl of 0 look at what could be claimed."""
-        receiver = self._service.receiver
         try:
             if ttl:
-                return await receiver.claim(call, queue, limit, ttl, LOOK_AGAIN_S)
-            await receiver.load(queue)
-            call.admit()
-            return await self._service.in_thread(self._glance, call, queue, limit)
+                return await self._service.queues.claim(call, claim_of(queue, limit, ttl))
+            return await self._service.queues.glance(call, queue, limit)
         except NoSuchQueue:
             return []
 
@@ -97,14 +98,15 @@ class PlainQueues:
         """Hold messages for ``ttl`` seconds at least; with a ttl of 0 release them."""
         try:
             if ttl:
-                await self._complete(self._spool.unsynced.renew_at_least, queue, message_ids, ttl)
+                changes = self._service.changes
+                await self._service.queues.do(changes.renew_at_least(queue, message_ids, ttl))
             else:
                 await self._release(queue, message_ids)
         except NoSuchQueue:
             return
 
     async def acknowledge(self, queue: str, message_ids: Sequence[str]) -> None:
-        await self._complete(self._spool.unsynced.remove, queue, message_ids)
+        await self._service.queues.ack(queue, message_ids)
 
     async def unclaim_all(self, queue: str) -> None:
         try:
@@ -122,8 +124,8 @@ class PlainQueues:
             return
 
     async def _release(self, queue: str, message_ids: Sequence[str] | None = None) -> None:
-        pending = await self._service.listing(self._spool.unsynced.release_many, queue, message_ids)
-        await self._service.complete(pending)
+        release = self._service.changes.release_many(queue, message_ids)
+        await self._service.queues.do(release)
 
     async def move(self, source: str, target: str) -> Move:
         """Order a move of all messages, claimed ones too."""
@@ -134,28 +136,9 @@ class PlainQueues:
         move = await self._service.in_thread(self._spool.find_move, ref)
         return move if move is not None and move.dedup == self.is_dedup else None
 
-    async def _complete(
-        self, verb: Callable[..., Pending[T]], queue: str, message_ids: Sequence[str], *more: int
-    ) -> T:
-        """Do something with messages: on the loop, or in a thread if they are many."""
-        few = len(message_ids) <= AT_ONCE
-        if few:
-            pending = verb(queue, message_ids, *more)
-        else:
-            pending = await self._service.in_thread(verb, queue, message_ids, *more)
-        return await self._service.complete(pending, light=few)
-
     def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
-        return self._spool.unsynced.put(queue, map(NewMessage, bodies), batch=batch)
+        return self._service.queues.storing(queue, map(NewMessage, bodies), batch)
 
     async def _make(self, queue: str) -> None:
         if not self._spool.has_queue(queue):
             await self._service.in_thread(self._spool.create_queue, queue)
-
-    def _glance(self, call: Call, queue: str, limit: int) -> list[Message]:
-        """Claim, and give back at once: the next poll may get the same messages."""
-        pending = finish(claim_in(self._spool.context, queue, limit, GLANCE_S, call))
-        pending.work.close()
-        messages = pending.finish()
-        pending.abandon()
-        return messages

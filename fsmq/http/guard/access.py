@@ -69,25 +69,22 @@ class Identity:
 
     Attributes:
         name: of the key, or ``anonymous``; fit for logs and metrics.
+        account: whose limits hold; None where there are no keys, and only limits in all.
         stale: the key was changed or taken away since.
     """
 
-    __slots__ = ("_grants", "_key", "name", "stale")
+    __slots__ = ("_grants", "_key", "account", "name", "stale")
 
     def __init__(self, name: str, grants: Grants | None, key: Key | None = None) -> None:
         self.name = name
         self.stale = False
         self._grants = grants  # None: everything is allowed
+        self.account = None if grants is None else name
         self._key = key
 
     @property
     def is_anonymous(self) -> bool:
         return self._key is None
-
-    @property
-    def account(self) -> str | None:
-        """Whose limits hold; None where there are no keys, and only limits in all."""
-        return None if self._grants is None else self.name
 
     @property
     def key(self) -> Key | None:

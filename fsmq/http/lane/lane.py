@@ -3,20 +3,19 @@
 A request costs aiohttp more than it costs the spool: objects, tasks, futures. So where nothing else
 goes on on a connection, what it sends is offered to the lane first. The lane takes a request that
 it knows to the last byte. It leaves any other to aiohttp, which reads the same bytes. The lane
-never says what is wrong with a request: if a verb raises before anything was done, the request goes
-to aiohttp, too. So there is one truth about errors.
+never says what is wrong with a request: if a verb cannot read it, the request goes to aiohttp, too.
+So there is one truth about errors.
 
 While the lane has a request, it is the occupant of its connection: what comes there, and its end,
-come to `Request`. A verb gets all requests for it of one turn as a list, and calls for each of them
-one of ``answer``, ``respond`` and ``hand_over``, at once or later.
+come to `Request`. A verb reads it, asks the engine (`service/queues.py`), and calls one of
+``answer``, ``respond``, ``refuse`` and ``hand_over``, at once or later.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import time
 from collections.abc import Coroutine
-from contextvars import copy_context
 from typing import Any, Protocol
 
 from fsmq.spool.errors import FsmqError
@@ -26,15 +25,15 @@ from ..connection.connection import Connection
 from ..guard.access import Access, Identity
 from ..guard.admission import Admission
 from ..running.open_requests import OpenRequests
+from ..service.asking import Tasks
 from ..service.service import Service
-from .groups import fail_all
 from .heads import Fields, Line
-from .request import Request, Verb
+from .request import Request
+
+log = logging.getLogger(__name__)
 
 # A longer body goes to aiohttp, which reads it piece by piece.
 _MAX_BODY = 64 * 1024
-# So many bytes of bodies are done at once, which may have to be packed.
-_MAX_AT_ONCE = 1024 * 1024
 
 
 class Reader(Protocol):
@@ -48,8 +47,7 @@ class Lane:
     """Takes requests from connections, and gives them to verbs.
 
     heads: which requests it takes. through: what the journal says that their steps came through.
-    beside: the lane of another dialect, which is offered the others. context: in which they are
-    done.
+    beside: the lane of another dialect, which is offered the others.
     """
 
     def __init__(
@@ -69,10 +67,8 @@ class Lane:
         self._heads = heads
         self._open = open_requests
         self._partial: set[Request] = set()
-        self._turn: dict[Verb, list[Request]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.context = copy_context()
-        self.context.run(via.set, through)
+        self._tasks = Tasks()
+        self._through = through
 
     def begin_stop(self) -> None:
         """Take no more, and let aiohttp have what has not come whole."""
@@ -108,13 +104,13 @@ class Lane:
         if missing:
             self._partial.add(request)
         else:
-            self._join(verb, request)
+            self._do(request)
         return True
 
     def complete(self, request: Request) -> None:
         """The last byte of a request has come."""
         self._partial.discard(request)
-        self._join(request.verb, request)
+        self._do(request)
 
     def end(self, request: Request) -> None:
         """A request is answered, or for aiohttp."""
@@ -138,9 +134,7 @@ class Lane:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what takes longer than a turn of the loop."""
-        task = asyncio.get_running_loop().create_task(work, context=self.context)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(work)
 
     def _admit(self, line: Line, fields: Fields) -> Identity | None:
         admission, signer = self._admission, fields.signer
@@ -164,28 +158,12 @@ class Lane:
             return None  # aiohttp finds the same, and says it
         return identity
 
-    def _join(self, verb: Verb, request: Request) -> None:
-        if not self._turn:
-            asyncio.get_running_loop().call_soon(self._run, context=self.context)
-        self._turn.setdefault(verb, []).append(request)
-
-    def _run(self) -> None:
-        turn, self._turn = self._turn, {}
-        for verb, requests in turn.items():
-            number = _number_at_once(verb.at_once, requests)
-            some, rest = requests[:number], requests[number:]
-            for request in rest:
-                self._join(verb, request)
-            try:
-                verb.do(some)
-            except Exception:
-                fail_all(some)
-
-
-def _number_at_once(most: int, requests: list[Request]) -> int:
-    size = 0
-    for number, request in enumerate(requests[:most]):
-        size += request.held
-        if number and size > _MAX_AT_ONCE:
-            return number
-    return most
+    def _do(self, request: Request) -> None:
+        via.set(self._through)
+        try:
+            request.verb.do(request)
+        except FsmqError:
+            request.hand_over()
+        except Exception:
+            log.exception("a request failed")
+            request.fail()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -11,40 +12,38 @@ from typing import TYPE_CHECKING, Any
 from aiohttp.http import StreamWriter
 from aiohttp.web import Response
 
-from fsmq.spool.errors import FsmqError
+from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 
 from ..connection.connection import Connection
+from ..connection.leftovers import forget_frames
 from ..connection.pieces import Pieces
 from ..connection.render import head, render
 from ..describe import Operation
 from ..guard.access import Identity
 from ..guard.keys import Right
-from ..problems import InternalError, problem
-from ..service.deliveries import Delivery
-from .groups import MOST_AT_ONCE
+from ..problems import InternalError, Overloaded, problem
 from .heads import Fields, Line
 
 if TYPE_CHECKING:
     from .lane import Lane
 
+log = logging.getLogger(__name__)
 # What is not whole after so many seconds goes to aiohttp, which knows how long it may take.
 _PATIENCE_S = 1.0
-# So many bytes of an answer may be left to be sent when the next request is taken.
-_MAX_UNSENT = 64 * 1024
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Verb:
-    """What the lane can do. ``do`` gets requests that came in the same turn of the loop.
+    """What the lane can do. ``do`` reads a request, and asks for what it wants.
 
-    at_once: so many of them; then others have their turn. told: how its dialect tells an error.
+    It may raise FsmqError: then aiohttp reads the request, and says what is wrong with it. told:
+    how its dialect tells an error.
     """
 
     operation: Operation
     right: Right
-    do: Callable[[list[Request]], None]
+    do: Callable[[Request], None]
     has_body: bool = False
-    at_once: int = MOST_AT_ONCE
     told: Callable[[FsmqError], Response] = problem
 
 
@@ -52,27 +51,26 @@ class Request:
     """A request that the lane has taken: the occupant of its connection until it is answered.
 
     verb, queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies
-    that are counted for it. is_gone: the client has hung up; on_gone: what its verb wants done
-    then. given: what its dialect has read of its line, or its verb of it. started: when it came.
-    delivery: what a claim expects, which has come up short.
+    that are counted for it. sender: who sends it. given: what its dialect has read of its line.
+    started: when it came.
     """
 
     __slots__ = (
+        "_has_hung_up",
+        "_is_parted",
         "_lane",
         "_missing",
+        "_on_hang_up",
         "_parts",
         "_size",
         "account",
         "connection",
-        "delivery",
         "fields",
         "given",
         "held",
-        "identity",
-        "is_gone",
         "message_id",
-        "on_gone",
         "queue",
+        "sender",
         "started",
         "values",
         "verb",
@@ -92,21 +90,23 @@ class Request:
         self.connection = connection
         self.account = identity.account
         self.held = self.fields.length or 0
-        self.is_gone = False
-        self.on_gone: Callable[[], None] | None = None
-        self.delivery: Delivery | None = None
-        self.identity = identity
+        self.sender = identity
+        self._has_hung_up = False
+        self._on_hang_up: Callable[[], None] | None = None
         self._lane = lane
         self.started = time.perf_counter()
         self._parts = [data]
+        self._is_parted = False  # into head and body: each of them is here once
         self._missing = missing
 
     @property
     def body(self) -> bytes:
         """Of a request that has come whole."""
-        if len(self._parts) > 1:
-            self._parts = [b"".join(self._parts)]
-        return self._parts[0][self._size :]
+        if not self._is_parted:
+            whole = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
+            self._parts = [whole[: self._size], whole[self._size :]]
+            self._is_parted = True
+        return self._parts[1]
 
     # -- as the occupant of its connection ---------------------------------------------------------
 
@@ -123,64 +123,61 @@ class Request:
 
     def gone(self) -> None:
         """The client has hung up."""
-        self.is_gone = True
+        self._has_hung_up = True
         if self._missing:
             self._lane.end(self)
-        if self.on_gone is not None:
-            self.on_gone()
+        if self._on_hang_up is not None:
+            self._on_hang_up()
 
     def outlives_sending(self) -> bool:
         """Whether it goes on where the client sends no more, which may have hung up."""
-        return not self._missing and self.on_gone is None
-
-    @property
-    def may_be_gone(self) -> bool:
-        """Whether what it is given may reach nobody."""
-        return self.is_gone or self.connection.has_ended
+        return not self._missing and self._on_hang_up is None
 
     @property
     def is_open(self) -> bool:
         """Whether it is still to be answered, or handed over."""
         return self.connection.occupant is self
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it must wait no longer: the server stops, or its key holds no longer."""
-        return self._lane.is_off or self.identity.is_over
-
     def look_after(self) -> None:
         """Leave it to aiohttp to wait for what takes long to come."""
         if self._missing and time.perf_counter() - self.started > _PATIENCE_S:
             self.hand_over()
-
-    # -- its end -----------------------------------------------------------------------------------
 
     @property
     def _is_last(self) -> bool:
         """Whether its answer ends the connection."""
         return self._lane.is_off or self.connection.is_last_answer
 
-    def hold(self, size: int, *, sure: bool = True) -> None:
+    # -- for the engine: see `Party` ---------------------------------------------------------------
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether what it is given may reach nobody."""
+        return self._has_hung_up or self.connection.has_ended
+
+    def on_hang_up(self, callback: Callable[[], None] | None) -> None:
+        """Have ``callback`` called when the client hangs up; None takes that back."""
+        self._on_hang_up = callback
+
+    def hold(self, size: int, *, sure: bool = False) -> None:
         """Count bytes of bodies that are there, until it is answered.
 
         Raises Overloaded and TooManyRequests, unless it is sure that they are there.
         """
         self._lane.hold(self, size, sure)
 
+    # -- its end -----------------------------------------------------------------------------------
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what takes longer than a turn of the loop."""
         self._lane.spawn(work)
-
-    def soon(self, work: Callable[[], None]) -> None:
-        """Do something in the next turn of the loop."""
-        asyncio.get_running_loop().call_soon(work, context=self._lane.context)
 
     def hand_over(self) -> None:
         """Let aiohttp answer it; nothing must have been done."""
         if not self.is_open:
             return
         self._lane.end(self)
-        if not self.is_gone:
+        if not self._has_hung_up:
             self.connection.leave_to_aiohttp(b"".join(self._parts))
 
     def hang_up(self) -> None:
@@ -195,10 +192,10 @@ class Request:
             return
         closing = self._is_last
         self._lane.observe(self, status)
-        if not self.is_gone:
+        if not self._has_hung_up:
             self.connection.write(render(status, headers, body, closing=closing))
-            if len(body) > _MAX_UNSENT and self.connection.unsent > _MAX_UNSENT:
-                self.hold(max(0, len(body) - self.held))
+            if self.connection.writing_paused:
+                self.hold(max(0, len(body) - self.held), sure=True)
                 self._lane.spawn(self._drain(closing))
                 return
         self._finish(closing)
@@ -221,11 +218,34 @@ class Request:
             assert body is None or isinstance(body, bytes)
             self.answer(response.status, response.headers, body or b"")
 
+    def answer_by(self, answer: Callable[[Request, Any], None], outcome: Any) -> None:
+        """Answer it by what has become of it: ``answer`` does, but for an error."""
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            answer(self, outcome)
+        except FsmqError as error:
+            self.refuse(error)
+        except Exception:
+            log.exception("a request failed")
+            self.fail()
+
+    def refuse(self, error: FsmqError) -> None:
+        """Answer it with an error of its verb."""
+        if isinstance(error, MessageTooLarge):
+            self.hand_over()  # who reads bodies refuses it before it has come
+            return
+        if isinstance(error, Unavailable) and not isinstance(error, Overloaded):
+            log.warning("%s %s: %s", self.verb.operation.id, self.queue, error)
+        forget_frames(error)
+        if self.is_open:
+            self.respond(self.verb.told(error))
+
     def fail(self) -> None:
         """Answer it as one whose verb has failed in a way that nobody could foresee."""
         if self.is_open:
             self.respond(self.verb.told(InternalError()))
-        elif not self.is_gone:
+        elif not self._has_hung_up:
             self.connection.force_close()  # what it has been told so far nobody knows
 
     async def _write(self, response: Response, body: Pieces) -> None:
@@ -236,7 +256,7 @@ class Request:
         if body.size is None:
             writer.enable_chunking()
         try:
-            if not self.is_gone:
+            if not self._has_hung_up:
                 self.connection.write(
                     head(response.status, response.headers, body.size, closing=closing)
                 )
@@ -252,5 +272,5 @@ class Request:
 
     def _finish(self, closing: bool) -> None:
         self._lane.end(self)
-        if not self.is_gone:
+        if not self._has_hung_up:
             self.connection.go_on(closing=closing)

@@ -88,7 +88,7 @@ class Acks(Handlers):
         call.read()
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         ids, claims = await self._service.beside(len(body), ids_and_claims, body)
-        outcomes = await self._service.remove_if(queue, [unquote_id(i) for i in ids], claims)
+        outcomes = await self._service.queues.ack(queue, [unquote_id(i) for i in ids], claims)
         return acked(self._spool, queue, ids, claims, outcomes)
 
 

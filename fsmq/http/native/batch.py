@@ -11,6 +11,7 @@ from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import (
     DuplicateMessage,
+    FsmqError,
     InvalidValue,
     MessageTooLarge,
     NoSuchQueue,
@@ -183,18 +184,22 @@ class Batches(Handlers):
     async def post(self, call: Call) -> StreamResponse:
         queue = call.queue
         call.read()
-        settings = self._spool.settings(queue)
+        self._spool.settings(queue)  # that there is no such queue is told before a body is read
         parts = await call.json_parts(MAX_BATCH_BYTES, self._service.read_timeout)
         are_events = call.request.content_type == EVENTS
         read = events.new_messages if are_events else new_messages
         messages = await self._service.beside(sum(map(len, parts)), read, parts)
         try:
-            ids = await self._service.put(queue, messages, settings)
-        except (InvalidValue, MessageTooLarge, DuplicateMessage) as error:
-            if len(messages) == 1:
-                error.index = 0
-            raise
-        return stored(ids)
+            return stored(await self._service.queues.put(queue, messages))
+        except FsmqError as error:
+            raise indexed(error, len(messages)) from None
+
+
+def indexed(error: FsmqError, number: int) -> FsmqError:
+    """An error of a batch of so many messages, which names the only one."""
+    if number == 1 and isinstance(error, InvalidValue | MessageTooLarge | DuplicateMessage):
+        error.index = 0
+    return error
 
 
 def next_page(call: Call, path: str, after: str) -> str:

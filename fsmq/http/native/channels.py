@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import (
     ClaimVoid,
     InvalidValue,
@@ -17,7 +18,7 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.settings import checked
 from fsmq.spool.log.channel import Channel, ChannelState
-from fsmq.spool.log.handed import ChannelMessage, Given
+from fsmq.spool.log.handed import Given
 from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
 from fsmq.spool.log.record import LogMessage
 from fsmq.spool.verbs.receive import MAX_CLAIMS

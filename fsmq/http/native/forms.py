@@ -6,12 +6,12 @@ Both ways use it: the handlers of `messages.py`, and `quick.py` for many request
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from aiohttp import hdrs
 from aiohttp.web import Response
 from multidict import CIMultiDictProxy
 
-from fsmq.spool.context import Pending
 from fsmq.spool.durability.dedup_records import KEPT_MS
 from fsmq.spool.errors import (
     InvalidValue,
@@ -34,7 +34,6 @@ from fsmq.spool.layout.names import (
 )
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
 from fsmq.spool.layout.stamps import MAX_COUNT
-from fsmq.spool.unsynced import Unsynced
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ...wire import MAX_WAIT_S, moment, quote_id
@@ -59,6 +58,7 @@ from ..describe import (
 )
 from ..routing import bodies
 from ..routing.headers import ATTRIBUTE, CLAIM, TRACE, own_headers
+from ..service.changes import Change, Changes
 
 # What stands around messages in JSON.
 MESSAGES = (b'{"messages": [', b", ", b"]}\n")
@@ -292,28 +292,25 @@ def as_posted(message: Message) -> Response:
     return bodies.raw(message, headers_of(message))
 
 
-def begin_change(
-    unsynced: Unsynced, queue: str, message_id: str, given: Values, claim: str | None
-) -> Pending[Renewal | None]:
+def change_of(
+    changes: Changes, queue: str, message_id: str, given: Values, claim: str | None
+) -> Change[Any]:
     """What a PATCH asks for: a renewal; a release, which has no result; or a burial, without one.
 
-    Raises what these verbs raise.
+    Raises InvalidValue.
     """
     visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
     if sum(value is not None for value in (visibility, delay, bury)) > 1:
         raise InvalidValue("visibility", "release and bury exclude each other: give one")
-    pending: Pending[Renewal] | Pending[None]
     if not bury and given[REASON] is not None:
         raise InvalidValue("reason", "goes with bury=true")
     if given[NEW_PRIORITY] is not None:
         raise InvalidValue("priority", "is of ready messages: give it alone, and no claim")
     if bury:
-        pending = unsynced.bury(queue, message_id, given[REASON], claim)
-    elif delay is not None or visibility == 0:
-        pending = unsynced.release(queue, message_id, delay or 0.0, claim)
-    else:
-        pending = unsynced.renew(queue, message_id, visibility, claim)
-    return Pending(pending.work, pending.finish, pending.abandon)
+        return changes.bury(queue, message_id, given[REASON], claim)
+    if delay is not None or visibility == 0:
+        return changes.release(queue, message_id, delay or 0.0, claim)
+    return changes.renew(queue, message_id, visibility, claim)
 
 
 def changed(renewal: Renewal | None) -> dict[str, str]:

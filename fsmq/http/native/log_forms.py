@@ -8,9 +8,9 @@ from typing import Any
 
 from aiohttp import hdrs
 
+from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
-from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.log import From
 from fsmq.spool.log.log_settings import (
     CHANNEL_SETTINGS,

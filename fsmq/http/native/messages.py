@@ -40,6 +40,7 @@ from ..routing import bodies, needs
 from ..routing.call import Call
 from ..routing.headers import EVENTS, kept_headers, named_claim, wants_events
 from ..routing.router import Router
+from ..service.wanted import Wanted
 from . import events
 from .forms import (
     ATTRIBUTES,
@@ -66,7 +67,7 @@ from .forms import (
     VISIBILITY,
     WAIT,
     as_posted,
-    begin_change,
+    change_of,
     changed,
     headers_of,
     idempotency_key,
@@ -123,7 +124,7 @@ class Messages(Handlers):
         body = await call.body(self._service.body_limit(settings), self._service.read_timeout)
         message = new_message(body, given, kept_headers(headers))
         try:
-            [message_id] = await self._service.put(queue, [message], settings)
+            [message_id] = await self._service.queues.put(queue, [message])
         except DuplicateMessage as error:
             if key is None:
                 raise
@@ -180,9 +181,8 @@ class Messages(Handlers):
         count = given[COUNT]
         as_events = wants_events(call.request.headers.get(hdrs.ACCEPT))
         call.in_json = as_events or count is not None or call.wants_json
-        messages = await self._service.receiver.claim(
-            call, queue, count or 1, given[VISIBILITY], given[WAIT]
-        )
+        wanted = Wanted((queue,), count or 1, given[VISIBILITY], given[WAIT], call.in_json)
+        messages = await self._service.queues.claim(call, wanted)
         if not messages:
             return Response(status=204)
         if as_events:
@@ -256,11 +256,11 @@ class Messages(Handlers):
         claim = named_claim(call.request.headers)
         priority = given[NEW_PRIORITY]
         if priority is not None and claim is None and _is_alone(given):
-            changes = self._spool.unsynced.set_priority(queue, message_id, priority)
-            headers, answer = stored(await self._service.complete(changes), "")
+            change = self._service.changes.set_priority(queue, message_id, priority)
+            headers, answer = stored(await self._service.queues.do(change), "")
             return Response(status=200, body=answer, headers=headers)
-        changing = begin_change(self._spool.unsynced, queue, message_id, given, claim)
-        return Response(status=204, headers=changed(await self._service.complete(changing)))
+        wanted = change_of(self._service.changes, queue, message_id, given, claim)
+        return Response(status=204, headers=changed(await self._service.queues.do(wanted)))
 
     REMOVE = Operation(
         id="remove",
@@ -277,8 +277,7 @@ class Messages(Handlers):
         queue, message_id = _target(call)
         call.read()
         claim = named_claim(call.request.headers)
-        removal = self._spool.unsynced.remove_if(queue, [message_id], [claim])
-        [outcome] = await self._service.complete(removal)
+        [outcome] = await self._service.queues.ack(queue, [message_id], [claim])
         if outcome == "ended":
             raise ClaimEnded(queue, message_id)
         if outcome == "missing":

@@ -241,7 +241,8 @@ class Moves(Handlers):
         rate = given[RATE]
         if only is None or rate is not None:
             return _begun(await self._service.moves.redrive(dead, to, rate, only, allowed))
-        done = await self._service.redrive(dead, only, to, allowed)
+        redrive = self._service.changes.redrive(dead, only, to, allowed)
+        done = await self._service.queues.do(redrive)
         return json_answer(200, done._asdict())
 
     LIST = Operation(

@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 from functools import partial
 
+from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import LARGE_BYTES
-from fsmq.spool.log.handed import ChannelMessage
 
-from ..lane.groups import fail_all
 from ..lane.heads import Verbs
 from ..lane.request import Request, Verb
 from ..routing.bodies import INERT, raw
@@ -35,28 +34,20 @@ class QuickLogs:
             ("DELETE", ONE): Verb(Channels.FINISH, "receive", self._finish),
         }
 
-    def _claim(self, requests: list[Request]) -> None:
-        for request in requests:
-            if request.fields.in_json or request.values[COUNT] is not None:
-                request.hand_over()
-                continue
-            try:
-                self._admission.check(request.account)
-            except FsmqError:
-                request.hand_over()
-                continue
-            answered = partial(self._claimed, request)
-            of, visibility = _channel(request), request.values[VISIBILITY]
-            self._logs.begin_claim(request.account, of, visibility, answered)
+    def _claim(self, request: Request) -> None:
+        if request.fields.in_json or request.values[COUNT] is not None:
+            request.hand_over()
+            return
+        self._admission.check(request.account)
+        answered = partial(self._claimed, request)
+        of, visibility = _channel(request), request.values[VISIBILITY]
+        self._logs.begin_claim(request.account, of, visibility, answered)
 
     def _claimed(self, request: Request, outcome: list[ChannelMessage] | Exception) -> None:
         if isinstance(outcome, Exception) or not outcome:
             request.hand_over()
-            return
-        try:
-            self._give(request, outcome[0])
-        except Exception:
-            fail_all([request])
+        else:
+            request.answer_by(self._give, outcome[0])
 
     def _give(self, request: Request, message: ChannelMessage) -> None:
         size = len(message.body)
@@ -67,7 +58,7 @@ class QuickLogs:
             request.hand_over()
             return
         headers = headers_of_claimed(message)
-        if request.may_be_gone:
+        if request.is_gone:
             self._logs.release(_channel(request), [message])
             request.hang_up()
         elif size > LARGE_BYTES:
@@ -75,16 +66,10 @@ class QuickLogs:
         else:
             request.answer(200, {**INERT, **headers}, message.body)
 
-    def _finish(self, requests: list[Request]) -> None:
-        for request in requests:
-            try:
-                offset = offset_of(request.message_id)
-            except FsmqError:
-                request.hand_over()
-                continue
-            answered = partial(_finished, request)
-            generation = request.values[GENERATION]
-            self._logs.begin_done(_channel(request), offset, generation, answered)
+    def _finish(self, request: Request) -> None:
+        offset = offset_of(request.message_id)
+        answered = partial(_finished, request)
+        self._logs.begin_done(_channel(request), offset, request.values[GENERATION], answered)
 
 
 def _finished(request: Request, outcome: int | Exception) -> None:

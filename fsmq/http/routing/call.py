@@ -76,10 +76,13 @@ class Call:
         return isinstance(connection, Connection) and connection.is_gone
 
     def on_hang_up(self, callback: Callable[[], None] | None) -> None:
-        """Have ``callback`` called when the client hangs up; None takes that back."""
+        """Have ``callback`` called when the client hangs up; None takes that back.
+
+        For who waits for something: what there is of its body is thrown away.
+        """
         connection = self.request.protocol
         if isinstance(connection, Connection):
-            connection.on_hang_up = callback
+            connection.waits(callback)
 
     def hang_up(self) -> None:
         """Answer nothing to a client that has hung up, as far as one can tell."""

@@ -137,13 +137,18 @@ class Commits:
     def _sync_all(self, loop: asyncio.AbstractEventLoop, groups: _Groups) -> None:
         """What a thread does: one group after the other."""
         while (given := groups.get()) is not None:
-            group, end = given
-            try:
-                self._syncer.run_only(group)
-            except BaseException as error:  # whatever it is, who waits must be told
-                log.exception("the sync failed")
-                group.error = Unavailable(f"the sync failed: {error}")
-            loop.call_soon_threadsafe(end)
+            self._sync_one(loop, *given)
+            del given  # which leads to messages
+
+    def _sync_one(
+        self, loop: asyncio.AbstractEventLoop, group: Group, end: Callable[[], None]
+    ) -> None:
+        try:
+            self._syncer.run_only(group)
+        except BaseException as error:  # whatever it is, who waits must be told
+            log.exception("the sync failed")
+            group.error = Unavailable(f"the sync failed: {error}")
+        loop.call_soon_threadsafe(end)
 
     def _end(
         self, groups: _Groups, group: Group, size: int, waiting: list[Callable[[Group], None]]

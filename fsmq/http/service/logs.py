@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
+from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.log.channel import Channel, ChannelState
-from fsmq.spool.log.handed import ChannelMessage
 from fsmq.spool.log.handing import Asked
 from fsmq.spool.log.log import Batch, Log, LogEntry
 from fsmq.spool.log.ranges import Range
@@ -134,7 +134,7 @@ class OpenLogs:
         with ExitStack() as place:
             if wait:
                 place.enter_context(self._in_line(of[0], line))
-            waited = False
+            waited, turn = False, self.waiters.last_place()
             while True:
                 call.admit()
                 news = self._news.get(line, 0)
@@ -148,7 +148,7 @@ class OpenLogs:
                 if not waited:
                     place.enter_context(self._admission.waiting(call.account))
                 pause = left if got.again_in is None else min(left, got.again_in + 0.001)
-                if not await self._wait(call, line, news, pause, again=waited):
+                if not await self._wait(call, line, news, pause, turn, again=waited):
                     return []
                 waited = True
 
@@ -256,7 +256,7 @@ class OpenLogs:
         with ExitStack() as place:
             if wait:
                 place.enter_context(self._in_line(log, log))
-            waited = False
+            waited, turn = False, self.waiters.last_place()
             while True:
                 call.admit()
                 news = self._news.get(log, 0)
@@ -274,7 +274,7 @@ class OpenLogs:
                     return batch
                 if not waited:
                     place.enter_context(self._admission.waiting(call.account))
-                if not await self._wait(call, log, news, left, again=waited):
+                if not await self._wait(call, log, news, left, turn, again=waited):
                     return batch
                 waited = True
 
@@ -306,13 +306,15 @@ class OpenLogs:
                 del self._waited[log]
                 self._seen.pop(log, None)
 
-    async def _wait(self, call: Call, line: str, news: int, seconds: float, *, again: bool) -> bool:
+    async def _wait(
+        self, call: Call, line: str, news: int, seconds: float, turn: int, *, again: bool
+    ) -> bool:
         """Wait until there may be something new; False if the client has gone meanwhile.
 
         news: how often there had been something new when it was last looked for.
         """
         if self._news[line] == news:
-            await self.waiters.wait(line, seconds, call.on_hang_up, again=again)
+            await self.waiters.wait(line, seconds, call.on_hang_up, place=turn, again=again)
         return not (call.is_gone or call.sender.is_over)
 
     async def _look(self) -> None:

@@ -1,54 +1,42 @@
-"""Receiving: who gets a message that arrives, and who waits for one."""
+"""What arrives in queues, who waits there, and looks at messages that are no claims."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
 
-from fsmq.spool.context import Pending
-from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
+from fsmq.spool.errors import NoSuchQueue, as_unavailable
 from fsmq.spool.index.coming import Coming
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.layout.message import Message
-from fsmq.spool.layout.steps import FEW, Steps, finish
 from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.spool import Spool
-from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views import browse
 
-from ..guard.admission import Admission
 from ..guard.sight import seen_message
 from ..routing.call import Call
 from ..running.runner import Runner
-from .deliveries import LOOK_S, Delivery
+from .deliveries import Delivery
 from .waiters import Waiters
-
-# Claims once each time that it is called.
-Claim: TypeAlias = Callable[[], Steps[Pending[list[Message]]]]
 
 
 class Receiver:
-    """Claims for handlers: awaited, first come first served, never blocking the loop for long."""
+    """Notices what arrives in queues, and wakes those that wait for it."""
 
     def __init__(
         self,
         spool: Spool,
         runner: Runner,
-        admission: Admission,
         max_waiters: int,
         poll_interval: float,
     ) -> None:
         self.waiters = Waiters(max_waiters)
         self._spool = spool
         self._runner = runner
-        self._admission = admission
         self._poll_interval = poll_interval
         self._coming = Coming(spool.tree)
-        self._stopping = False
+        self.is_stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
         self._looks: dict[str, asyncio.TimerHandle] = {}  # at queues that are shut
@@ -68,7 +56,7 @@ class Receiver:
 
     def begin_stop(self) -> None:
         """Let no one wait any more."""
-        self._stopping = True
+        self.is_stopping = True
         self.waiters.wake_all()
 
     def stop(self) -> None:
@@ -81,70 +69,6 @@ class Receiver:
         for look in self._looks.values():
             look.cancel()
         self._spool.context.ready.on_arrival = None
-
-    async def claim(
-        self, call: Call, queue: str, count: int, visibility: float | None, wait: float
-    ) -> list[Message]:
-        """Claim up to ``count`` messages, waiting up to ``wait`` seconds for the first.
-
-        A client that has hung up gets nothing: what was claimed for it goes back at once.
-        """
-        return await self.claim_by(
-            call,
-            (queue,),
-            lambda: claim_in(self._spool.context, queue, count, visibility, call),
-            count,
-            wait,
-        )
-
-    async def claim_by(
-        self,
-        call: Call,
-        queues: Sequence[str],
-        claim: Claim,
-        count: int,
-        wait: float,
-    ) -> list[Message]:
-        """The same for a claim that takes from several queues, and waits for the first of them."""
-        with ExitStack() as place:
-            return await self._claim_with(place, call, queues, claim, count, wait)
-
-    async def _claim_with(
-        self,
-        place: ExitStack,
-        call: Call,
-        queues: Sequence[str],
-        claim: Claim,
-        count: int,
-        wait: float,
-    ) -> list[Message]:
-        queue = queues[0]
-        end = time.monotonic() + min(wait, call.sender.seconds_left)
-        again = woken = False
-        await self._delivery(queues, count)
-        try:
-            while True:
-                messages = await self._claim(call, queues, claim)
-                woken = False
-                if messages:
-                    self.note_fill(queue, len(messages) / count)
-                    return await self._unless_gone(call, messages)
-                left = end - time.monotonic()
-                if left <= 0 or self._stopping or call.is_gone:
-                    self.note_fill(queue, 0)
-                    return []
-                pause = self.pause_of(queue, left)
-                if not again:
-                    # Until its end: one that was woken in vain must not lose its place to another.
-                    place.enter_context(self._admission.waiting(call.account))
-                woken = await self.waiters.wait(queue, pause, call.on_hang_up, again=again)
-                if call.is_gone or call.sender.is_over:
-                    return []
-                again = True
-        finally:
-            if woken:
-                # It has gone, or was refused: what woke it is for the next in line.
-                self.waiters.wake(queue, 1)
 
     def pause_of(self, queue: str, at_most: float) -> float:
         """How long a request waits that got nothing, unless it is woken; ``at_most`` seconds."""
@@ -184,54 +108,11 @@ class Receiver:
         except OSError:
             return  # a claim will tell it to its client
 
-    async def _delivery(self, queues: Sequence[str], count: int) -> None:
-        """Wait for what is about to be delivered."""
-        ready = self._spool.context.ready
-        for queue in queues:
-            # The count first: it asks no disk, and where messages wait nobody comes up short.
-            if ready.count(queue) >= count or not (delivery := self.delivery(queue)).is_due:
-                continue
-            await self.load(queue)
-            while ready.count(queue) < count and delivery.is_due and not self._stopping:
-                await asyncio.sleep(LOOK_S)
-
     def delivery(self, queue: str) -> Delivery:
         """What is about to be delivered to a queue now, for a request that comes up short there."""
         gates = self._spool.context.gates
         is_shut = bool(gates.shut) and gates.is_shut(queue)
         return Delivery(self._coming, queue, is_shut=is_shut)
-
-    async def _claim(self, call: Call, queues: Sequence[str], claim: Claim) -> list[Message]:
-        again = False
-        while True:
-            for one in queues:
-                await self.load(one)
-            call.admit()
-            try:
-                claimed = await self._runner.run(claim())
-            except Unlisted as error:
-                if not again:
-                    await self._runner.listings.share(self._learn, error.queue)
-                    again = True
-                    continue
-                # Other hosts claim, too, so that each look is out of date by the next.
-                claimed = await self._runner.listing(finish, claim())
-            few = len(claimed.work.files) <= FEW
-            messages = await self._runner.complete(claimed, light=few)
-            # An event may have dropped what was listed: the folder was made, or replaced, just now.
-            if messages or all(map(self._spool.context.ready.is_loaded, queues)):
-                return messages
-
-    async def _unless_gone(self, call: Call, messages: list[Message]) -> list[Message]:
-        if not call.is_gone:
-            return messages
-        for message in messages:
-            try:
-                await self._runner.complete(self._spool.unsynced.release_unseen(message))
-            except FsmqError:
-                continue  # its timer brings it back
-        call.hang_up()
-        return []
 
     def rescan(self) -> None:
         """List all queues in use again, beside the loop."""
@@ -260,6 +141,10 @@ class Receiver:
         """
         if self._spool.context.ready.is_due(queue):
             await self._runner.listings.share(self._load_blocking, queue)
+
+    async def learn(self, queue: str) -> None:
+        """Count the claims of a queue, where those are limited. Raises Unavailable."""
+        await self._runner.listings.share(self._learn, queue)
 
     def _learn_beside(self, queue: str) -> None:
         # Who waits for it is woken by the look, and who does not asks again.

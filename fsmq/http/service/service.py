@@ -26,8 +26,6 @@ from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.publish import Copy, copies_of
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
-from fsmq.spool.verbs.redrive import Redriven, redrive_messages
-from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.counts import Uncounted
 
 from ..guard.access import Access, Identity
@@ -36,9 +34,11 @@ from ..guard.keys import KeyRing
 from ..guard.sight import seen_error, seen_of
 from ..routing.call import Call
 from ..running.runner import Runner
+from .changes import Changes
 from .logs import OpenLogs
 from .looks import Looks
 from .move_thread import MoveThread
+from .queues import Queues
 from .receiver import Receiver
 from .recent import Recent
 from .recording import Recording
@@ -96,7 +96,9 @@ class Service(Runner):
         self.recent = Recent()
         self.looks = Looks(spool, self, self.reports)
         self.moves = MoveThread(spool, self.threads)
-        self.receiver = Receiver(spool, self, self.admission, max_waiters, poll_interval)
+        self.receiver = Receiver(spool, self, max_waiters, poll_interval)
+        self.changes = Changes(spool)
+        self.queues = Queues(spool, self, self.admission, self.receiver)
         self.logs = OpenLogs(spool, self.admission, max_waiters, poll_interval)
         self._reporting: asyncio.Task[None] | None = None
         self._recording = Recording(spool, self, self.surveys, self.reports) if history else None
@@ -140,24 +142,6 @@ class Service(Runner):
         self.logs.waiters.wake_all()
 
     # -- verbs -----------------------------------------------------------------------------------
-
-    async def put(
-        self, queue: str, messages: Sequence[NewMessage], settings: QueueSettings
-    ) -> list[str]:
-        """Store messages in a queue of these settings; their ids.
-
-        Raises what :func:`fsmq.spool.verbs.put.put` raises.
-        """
-        few = len(messages) <= FEW
-        try:
-            if few and sum(len(message.body) for message in messages) <= LARGE_BYTES:
-                pending = self.spool.unsynced.put(queue, messages, settings)
-            else:
-                pending = await self.in_thread(self.spool.unsynced.put, queue, messages, settings)
-        except Uncounted:
-            await self.listings.share(self.spool.depths.learn, queue)
-            return await self.put(queue, messages, settings)
-        return await self.complete(pending, light=few)
 
     async def publish(self, identity: Identity, topic: str, message: NewMessage) -> dict[str, str]:
         """Store a copy in every subscribed queue, and in logs; their ids by queue.
@@ -234,47 +218,6 @@ class Service(Runner):
             queues = {copy.to for copy in copies if log_of(copy.to) is None}
             settings = {queue: spool.context.settings.get(queue) for queue in queues}
         return spool.unsynced.publish_copies(copies, settings, batch)
-
-    async def remove(self, queue: str, message_ids: Sequence[str]) -> list[bool]:
-        """Remove messages; tells for each id whether it was there.
-
-        Raises what :func:`fsmq.spool.verbs.removal.remove` raises.
-        """
-        few = len(message_ids) <= FEW
-        if few:
-            pending = self.spool.unsynced.remove(queue, message_ids)
-        else:
-            pending = await self.in_thread(self.spool.unsynced.remove, queue, message_ids)
-        return await self.complete(pending, light=few)
-
-    async def remove_if(
-        self, queue: str, message_ids: Sequence[str], claims: Sequence[str | None]
-    ) -> list[Acked]:
-        """Remove messages in these claims, or in any; tells for each what became of it.
-
-        Raises what :func:`fsmq.spool.verbs.remove_if.remove_if` raises.
-        """
-        verb = self.spool.unsynced.remove_if
-        few = len(message_ids) <= FEW
-        if few:
-            pending = verb(queue, message_ids, claims)
-        else:
-            pending = await self.in_thread(verb, queue, message_ids, claims)
-        return await self.complete(pending, light=few)
-
-    async def redrive(
-        self, dead: str, only: Sequence[str], to: str | None, homes: Sequence[str] | None
-    ) -> Redriven:
-        """Bring some dead letters home, or all to one queue.
-
-        homes: the patterns of names of the queues to which they may go home; None is all. Raises
-        what :func:`fsmq.spool.verbs.redrive.redrive_messages` raises.
-        """
-
-        def redrive() -> Pending[Redriven]:
-            return redrive_messages(self.spool.context, dead, only, to, homes=homes)
-
-        return await self.complete(await self.listing(redrive), light=False)
 
     async def store(
         self, puts: Sequence[Callable[[Batch], Pending[T]]], messages: int, size: int

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+import heapq
 from collections.abc import Callable
-from itertools import islice
+from itertools import count
 from typing import TypeAlias
 
 from fsmq.spool.errors import Unavailable
@@ -14,16 +14,34 @@ from fsmq.spool.errors import Unavailable
 OnHangUp: TypeAlias = Callable[[Callable[[], None] | None], None]
 
 
+# So many that have left a line it may keep.
+_KEPT = 16
+
+
 class Waiter:
-    """A request that waits in line. done: called once with whether something may have arrived."""
+    """A request that waits in line. done: called once with whether something may have arrived.
 
-    __slots__ = ("_done", "_waiters", "queue", "timer")
+    place: in its line; who has a smaller one comes first.
+    """
 
-    def __init__(self, waiters: Waiters, queue: str, done: Callable[[bool], None]) -> None:
+    __slots__ = ("_done", "_waiters", "place", "queue", "timer")
+
+    def __init__(
+        self, waiters: Waiters, queue: str, place: int, done: Callable[[bool], None]
+    ) -> None:
         self.queue = queue
+        self.place = place
         self.timer: asyncio.TimerHandle | None = None
         self._waiters = waiters
         self._done: Callable[[bool], None] | None = done
+
+    def __lt__(self, other: Waiter) -> bool:
+        return self.place < other.place
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has not been told yet."""
+        return self._done is not None
 
     def end(self, woken: bool = False) -> None:
         """Leave the line: woken by an arrival, or else because of the time, or of a hang-up."""
@@ -33,13 +51,42 @@ class Waiter:
             done(woken)
 
 
+class _Line:
+    """Those who wait for one queue: a heap, in which the ones that have left stay for a while."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._heap: list[Waiter] = []
+
+    def enter(self, waiter: Waiter) -> None:
+        heapq.heappush(self._heap, waiter)
+        self.number += 1
+
+    def leave(self) -> None:
+        """Note that one has left."""
+        self.number -= 1
+        if len(self._heap) > 2 * self.number + _KEPT:
+            self._heap = [one for one in self._heap if one.is_waiting]
+            heapq.heapify(self._heap)
+
+    def first(self, number: int) -> list[Waiter]:
+        """The first ones, which are about to leave."""
+        found: list[Waiter] = []
+        while self._heap and len(found) < number:
+            waiter = heapq.heappop(self._heap)
+            if waiter.is_waiting:
+                found.append(waiter)
+        return found
+
+
 class Waiters:
     """Requests that wait, by queue. Thousands cost nothing while nothing arrives."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._count = 0
-        self._queues: dict[str, OrderedDict[Waiter, None]] = {}
+        self._places = count()
+        self._queues: dict[str, _Line] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -52,39 +99,53 @@ class Waiters:
         """Whether someone waits for a queue."""
         return queue in self._queues
 
+    def last_place(self) -> int:
+        """A place behind all others."""
+        return next(self._places)
+
     def enter(
-        self, queue: str, seconds: float, done: Callable[[bool], None], *, again: bool = False
+        self,
+        queue: str,
+        seconds: float,
+        done: Callable[[bool], None],
+        *,
+        place: int,
+        again: bool = False,
     ) -> Waiter:
         """Wait in line for ``seconds``; ``done`` tells how that ended.
 
-        ``again`` is for a request that was woken in vain: it goes to the front.
+        place: of this request, see :meth:`last_place`; it keeps it when it was woken in vain, and
+        waits ``again``.
 
         Raises:
             Unavailable: too many requests wait already.
         """
         if self._count >= self._limit and not again:
             raise Unavailable(f"{self._limit} requests wait for messages already", 5)
-        waiter = Waiter(self, queue, done)
-        line = self._queues.setdefault(queue, OrderedDict())
-        line[waiter] = None
-        if again:
-            line.move_to_end(waiter, last=False)
+        waiter = Waiter(self, queue, place, done)
+        self._queues.setdefault(queue, _Line()).enter(waiter)
         self._count += 1
         waiter.timer = asyncio.get_running_loop().call_later(seconds, waiter.end)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """Take one out of its line: the dead would have to be woken one by one."""
+        """Take one out of its line."""
         if waiter.timer is not None:
             waiter.timer.cancel()
         self._count -= 1
         line = self._queues[waiter.queue]
-        del line[waiter]
-        if not line:
+        line.leave()
+        if not line.number:
             del self._queues[waiter.queue]
 
     async def wait(
-        self, queue: str, seconds: float, on_hang_up: OnHangUp, *, again: bool = False
+        self,
+        queue: str,
+        seconds: float,
+        on_hang_up: OnHangUp,
+        *,
+        place: int,
+        again: bool = False,
     ) -> bool:
         """`enter`, and wait for its end; whether something may have arrived. Raises Unavailable."""
         ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -93,7 +154,7 @@ class Waiters:
             if not ended.done():
                 ended.set_result(woken)
 
-        waiter = self.enter(queue, seconds, done, again=again)
+        waiter = self.enter(queue, seconds, done, place=place, again=again)
         on_hang_up(waiter.end)
         try:
             return await ended
@@ -101,10 +162,10 @@ class Waiters:
             on_hang_up(None)
             waiter.end()
 
-    def wake(self, queue: str, count: int) -> None:
-        """Wake the first ``count`` requests that wait for a queue."""
+    def wake(self, queue: str, number: int) -> None:
+        """Wake the first ``number`` requests that wait for a queue."""
         line = self._queues.get(queue)
-        for waiter in list(islice(line, count)) if line else ():
+        for waiter in line.first(number) if line else ():
             waiter.end(woken=True)
 
     def wake_all(self) -> None:

@@ -9,12 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsmq.spool.context import Pending
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, NoSuchQueue, as_unavailable
 from fsmq.spool.layout.transitions import State
-from fsmq.spool.verbs.removal import remove_ready
 from fsmq.spool.verbs.remove_if import Acked
 
+from ..service.changes import Change
 from .ask import Action, Actions, Ask, Result
 from .batches import entries_of, failure, outcome
 from .errors import SqsError, StaleReceipt, invalid, missing, no_such_queue, translated
@@ -113,14 +112,14 @@ class Claims(Actions):
         outcomes: Sequence[Acked] = ()
         if deletes.receipts:
             ids, claims = deletes.ids, deletes.claims
-            outcomes = await self._service.remove_if(deletes.queue, ids, claims)
+            outcomes = await self._service.queues.ack(deletes.queue, ids, claims)
         if ended := deletes.ended(outcomes):
-            await self._service.complete(self.remove_ended(deletes.queue, ended))
+            await self._service.queues.do(self.remove_ended(deletes.queue, ended))
         return deletes.result(outcomes)
 
-    def remove_ended(self, queue: str, ids: Sequence[str]) -> Pending[int]:
+    def remove_ended(self, queue: str, ids: Sequence[str]) -> Change[int]:
         """Remove messages whose claims have ended; what is in flight now is someone else's."""
-        return remove_ready(self._spool.context, queue, ids)
+        return self._service.changes.remove_ready(queue, ids)
 
     # -- visibility --------------------------------------------------------------------------------
 
@@ -153,16 +152,15 @@ class Claims(Actions):
         if time.time() + seconds > receipt.at_ms / 1000 + MAX_VISIBILITY_S + 1:
             words = "Total VisibilityTimeout for the message is beyond the limit"
             raise invalid("VisibilityTimeout", seconds, f"{words} [{MAX_VISIBILITY_S} seconds].")
-        unsynced = self._spool.unsynced
+        changes, do = self._service.changes, self._service.queues.do
         name = receipt.message_id
         try:
             if seconds:
-                renewed = unsynced.renew(
-                    queue, name, float(seconds), receipt.claim, though_over=True
+                await do(
+                    changes.renew(queue, name, float(seconds), receipt.claim, though_over=True)
                 )
-                await self._service.complete(renewed)
             else:
-                await self._service.complete(unsynced.release(queue, name, 0.0, receipt.claim))
+                await do(changes.release(queue, name, 0.0, receipt.claim))
         except NoSuchQueue:
             raise no_such_queue() from None
         except (NoSuchMessage, ClaimEnded) as error:

@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeAlias
 
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
 from fsmq.spool.layout.message import Message
-from fsmq.spool.verbs.receive import claim_in
 
 from ..guard.access import Identity
 from ..service.service import Service
+from ..service.wanted import Wanted as Claim
 from . import message_attributes
 from .ask import Action, Actions, Ask, Result
 from .attempts import Attempt, Attempts, Given
@@ -56,6 +56,12 @@ class Wanted(NamedTuple):
     system: list[str]
     names: list[str]
     identity: Identity
+
+    @property
+    def claim(self) -> Claim:
+        """How its messages are claimed."""
+        hides = self.hides or _MOMENT_S
+        return Claim((self.queue,), self.most, hides, self.wait, whole_groups=self.fifo)
 
 
 class Receiving(Actions):
@@ -115,15 +121,7 @@ class Receiving(Actions):
         return Wanted(queue, count, hides, float(wait), *told)
 
     async def _claim(self, ask: Ask, wanted: Wanted) -> list[Message]:
-        queue, hides = wanted.queue, wanted.hides or _MOMENT_S
-        context, count = self._spool.context, wanted.most
-        return await self._service.receiver.claim_by(
-            ask.call,
-            (queue,),
-            lambda: claim_in(context, queue, count, hides, ask.call, wanted.fifo),
-            count,
-            wanted.wait,
-        )
+        return await self._service.queues.claim(ask.call, wanted.claim)
 
     async def _again(self, ask: Ask, wanted: Wanted, known: Attempt) -> list[Message]:
         """The messages of a receive that is asked again, hidden anew; none if one was touched."""
@@ -137,9 +135,8 @@ class Receiving(Actions):
         renewed = []
         for message, given in zip(found, known.given, strict=True):
             try:
-                renewal = await service.complete(
-                    self._spool.unsynced.renew(queue, message.id, wanted.hides, given.claim)
-                )
+                renew = service.changes.renew(queue, message.id, wanted.hides, given.claim)
+                renewal = await service.queues.do(renew)
             except (NoSuchMessage, ClaimEnded):
                 continue  # just now: its claim is over
             renewed.append(replace(message, claim=given.claim, deadline=renewal.deadline))
@@ -149,10 +146,9 @@ class Receiving(Actions):
         """Let messages be visible again at once; their receives count."""
         for message in messages:
             try:
-                released = self._spool.unsynced.release(
-                    message.queue, message.id, 0.0, message.claim
-                )
-                await self._service.complete(released)
+                service = self._service
+                release = service.changes.release(message.queue, message.id, 0.0, message.claim)
+                await service.queues.do(release)
             except FsmqError:
                 continue  # its timer brings it back
 

@@ -11,15 +11,12 @@ from fsmq.spool.layout.message import SENT_TO, NewMessage
 from fsmq.spool.layout.names import UUID7
 from fsmq.spool.layout.settings import QueueSettings
 
-from ..service.service import Service
 from . import fifo, message_attributes
 from .ask import Action, Actions, Ask, Result
 from .batches import entries_of, failure, outcome
 from .errors import SqsError, invalid, missing
 from .message_attributes import Attribute
-from .names import SqsOptions
 from .queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES
-from .turns import Turns
 
 QUEUE, SENDER, TRACE = SENT_TO, "sqs.sender", "sqs.trace"
 _ID = re.compile(r"[!-~]{1,128}")
@@ -39,22 +36,18 @@ class Checked(NamedTuple):
 class Sending(Actions):
     """Messages come in."""
 
-    def __init__(self, service: Service, options: SqsOptions) -> None:
-        super().__init__(service, options)
-        self._turns = Turns(service)
-
     def actions(self) -> Mapping[str, Action]:
         return {"SendMessage": self.send, "SendMessageBatch": self.send_batch}
 
     async def send(self, ask: Ask) -> Result:
-        sends = self.read_one(ask)
-        settings = sends.place.settings
-        return sends.result(await self._turns.put(sends.queue, sends.messages, settings))
+        return await self._send(self.read_one(ask))
 
     async def send_batch(self, ask: Ask) -> Result:
-        sends = self.read_batch(ask)
-        settings, messages = sends.place.settings, sends.messages
-        ids = await self._service.put(sends.queue, messages, settings) if messages else []
+        return await self._send(self.read_batch(ask))
+
+    async def _send(self, sends: Sends) -> Result:
+        messages = sends.messages
+        ids = await self._service.queues.put(sends.queue, messages) if messages else []
         return sends.result(ids)
 
     def read_one(self, ask: Ask) -> Sends:

@@ -55,23 +55,23 @@ async def _each_that_stood(
 
 async def _release(visit: Visit, form: Form) -> Done:
     delay = form.number("delay", 0.0, MAX_DELAY_S)
-    unsynced, complete = visit.spool.unsynced, visit.service.complete
+    changes, do = visit.service.changes, visit.service.queues.do
     return await _each_that_stood(
         visit,
         form,
         "released",
-        lambda one, place: complete(unsynced.release(form.queue, one, delay)),
+        lambda one, place: do(changes.release(form.queue, one, delay)),
     )
 
 
 async def _hold(visit: Visit, form: Form) -> Done:
     more = form.number("seconds", _HOLD_S, MAX_VISIBILITY_S)
-    unsynced, complete = visit.spool.unsynced, visit.service.complete
+    changes, do = visit.service.changes, visit.service.queues.do
 
     def hold(one: str, place: Place | None) -> Awaitable[object]:
         left = 0.0 if place is None or place.deadline is None else place.deadline - visit.now
         seconds = min(max(0.0, left) + more, MAX_VISIBILITY_S)
-        return complete(unsynced.renew(form.queue, one, seconds))
+        return do(changes.renew(form.queue, one, seconds))
 
     return await _each_that_stood(visit, form, "held", hold)
 
@@ -82,7 +82,7 @@ async def _hide(visit: Visit, form: Form) -> Done:
     if len(wanted) > MOST_UNDONE:
         raise InvalidValue("until", f"is of more than {MOST_UNDONE} messages")
     until = {unquote_id(name): moment for moment, name in wanted}
-    unsynced, complete = visit.spool.unsynced, visit.service.complete
+    changes, do = visit.service.changes, visit.service.queues.do
 
     def hide(one: str) -> Awaitable[object]:
         moment = until[one]
@@ -90,7 +90,7 @@ async def _hide(visit: Visit, form: Form) -> Done:
             raise InvalidValue("until", "is no moment that a page has written")
         left = min(max(0.0, int(moment) / 1000 - visit.now), MAX_VISIBILITY_S)
         # What is ready again is claimed again.
-        return complete(unsynced.renew(form.queue, one, left))
+        return do(changes.renew(form.queue, one, left))
 
     number = await each(list(until), hide)
     return Done("hidden", number, visit.url("q", form.queue, state="in_flight"))

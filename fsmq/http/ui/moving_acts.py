@@ -62,7 +62,8 @@ async def _redrive(visit: Visit, form: Form) -> Done:
     if to is not None and not await visit.service.in_thread(visit.spool.has_queue, to):
         raise NoSuchQueue(to)
     if form.ids and _rate(form) is None:
-        done = await visit.service.redrive(form.queue, form.ids, to, allowed)
+        redrive = visit.service.changes.redrive(form.queue, form.ids, to, allowed)
+        done = await visit.service.queues.do(redrive)
         return Done("redriven", done.moved, visit.url("q", form.queue), to=to or "")
     number = await _number(visit, form)
     only = list(form.ids) or None

@@ -136,8 +136,8 @@ async def _ask_bury(visit: Visit, form: Form) -> Question:
 
 async def _bury(visit: Visit, form: Form) -> Done:
     reason = form.text("reason").strip() or f"buried by {visit.identity.name}"
-    unsynced, complete = visit.spool.unsynced, visit.service.complete
-    number = await each(chosen(form), lambda one: complete(unsynced.bury(form.queue, one, reason)))
+    changes, do = visit.service.changes, visit.service.queues.do
+    number = await each(chosen(form), lambda one: do(changes.bury(form.queue, one, reason)))
     return Done("buried", number, back(visit, form))
 
 
@@ -157,8 +157,8 @@ async def _ask_remove(visit: Visit, form: Form) -> Question:
 
 
 async def _remove(visit: Visit, form: Form) -> Done:
-    found = await visit.service.remove(form.queue, chosen(form))
-    return Done("removed", sum(found), back(visit, form))
+    outcomes = await visit.service.queues.ack(form.queue, chosen(form))
+    return Done("removed", outcomes.count("removed"), back(visit, form))
 
 
 async def _content(visit: Visit, form: Form) -> File:
@@ -201,8 +201,7 @@ async def _send(visit: Visit, form: Form) -> Done:
         group=form.text("group") or None,
         dedup_id=form.text("dedup_id") or None,
     )
-    settings = await visit.service.in_thread(visit.spool.settings, form.queue)
-    ids = await visit.service.put(form.queue, [message] * copies, settings)
+    ids = await visit.service.queues.put(form.queue, [message] * copies)
     place = visit.url("q", form.queue, "m", ids[0]) if copies == 1 else visit.url("q", form.queue)
     # An id of one's own may have a comma.
     named = (

@@ -12,16 +12,18 @@ which batch all is done.) A batch that another stream left is given to the next 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..context import Context
 from ..durability.locks import Lock, lock, patiently
 from ..errors import ConsumerInUse, FsmqError, as_unavailable
 from ..layout.names import check_queue, is_queue
-from ..layout.transitions import CONSUMERS
+from ..layout.transitions import CONSUMERS, QUEUES, REMOVED
 from ..layout.tree import Tree
-from ..verbs import removal
+from ..verbs.removal import work_of
+from ..verbs.remove_known import remove_known
+from .claims import Claimed
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
 
 _RETRY_S = 0.05
@@ -129,16 +131,40 @@ def _finish(context: Context, name: str, batch_name: str) -> int:
     if batch is None:
         return 0
     removed = 0
+    faults: list[OSError | FsmqError] = []
     for queue, claims in batch.claims.items():
-        ids = [claim.id for claim in claims]
-        pending = removal.remove(context, queue, ids, [claim.is_file for claim in claims])
-        for folder in sorted(pending.work.folders):
-            tree.sync_folder(folder)
-        removed += sum(pending.finish())
+        removed += _remove(context, queue, claims, faults)
+    if faults:
+        raise faults[0]
     tree.unlink(path_of(tree, name, batch.name, DONE))
     # If a crash brought the file back, it would remove later messages with the same own ids.
     tree.sync_folder(folder_of(tree, name))
     return removed
+
+
+def _remove(
+    context: Context, queue: str, claims: Sequence[Claimed], faults: list[OSError | FsmqError]
+) -> int:
+    """Remove the messages of claims durably; how many. What cannot be removed keeps no other."""
+    tree = context.tree
+    work = work_of(tree, queue)
+    removed: list[str] = []
+    for claim in claims:
+        try:
+            if remove_known(context, queue, claim.id, claim.is_file):
+                removed.append(claim.id)
+        except (OSError, FsmqError) as error:
+            faults.append(error)
+    if len(removed) < len(claims):
+        # A purge or a deletion of the queue may have removed them, and not have synced that yet.
+        work.folders.add(tree.folder(QUEUES))
+    try:
+        for folder in sorted(work.folders):
+            tree.sync_folder(folder)
+    except OSError as error:
+        faults.append(error)
+    context.record_all(REMOVED, queue, [(message_id, {}) for message_id in removed])
+    return len(removed)
 
 
 def _names(tree: Tree) -> list[str]:

@@ -13,12 +13,13 @@ from functools import partial
 from ..context import OpenSpool
 from ..errors import FsmqError, NoSuchQueue, as_unavailable, reraise, unavailable
 from ..layout.names import check_queue
+from ..layout.of_queues import OfQueues
 from ..layout.uuids import uuid7
 from .batches import finish_committed, take_lock
 from .claims import Claimed, Renewals, claim_ids, release_claims
 from .manifest import LOCK, Batch, folder_of, path_of
 from .open_batches import OpenBatches
-from .renewals import renew, renewals_until, until_of
+from .renewals import Until, are_renewed, renew, renewals_until, until_of
 from .renewer import NOTHING_S, RETRY_S, Renewer
 from .retry import retry
 from .window import Window
@@ -66,7 +67,7 @@ class Consumer:
         self._counts_again = counts_again
         self._on_lost = on_lost
         self._on_problem = on_problem
-        self._windows: dict[str, Window] = {}
+        self._windows: OfQueues[Window] = OfQueues(self._tree)
         self._before_ns: int | None = None  # in a pass: leave what came later
         self._turn = 0
         self._renewing = threading.Lock()
@@ -81,7 +82,7 @@ class Consumer:
                     self._lock.write(json.dumps(said).encode())
                 # The program that stored a batch may have died before it synced the folder.
                 self._tree.sync_folder(folder_of(self._tree, name))
-                finish_committed(self._context, name)
+                self._finish_left()
                 self._open = OpenBatches(self._tree, name)
             except BaseException:
                 self._lock.unlock()
@@ -193,7 +194,7 @@ class Consumer:
                     )
                 renewed[queue] += after.claims
                 faults += after.faults
-            batch = self._end_renewal(batch, renewed, is_whole=not faults)
+            batch = self._end_renewal(batch, renewed, until)
             self._check(faults, unnoted)
             return batch
 
@@ -305,7 +306,10 @@ class Consumer:
         return batch
 
     def _end_renewal(
-        self, batch: Batch, renewed: Mapping[str, list[Claimed | None]], *, is_whole: bool
+        self,
+        batch: Batch,
+        renewed: Mapping[str, list[Claimed | None]],
+        until: Mapping[str, Until],
     ) -> Batch:
         """The batch as it is when its claims have been renewed, stored if others have to know."""
         lost = {
@@ -317,8 +321,10 @@ class Consumer:
             now = self._open.get(batch.name)
             if now is None:
                 return batch
-            # Another stream may have adopted it. From now on each claim has its own deadline.
-            now = replace(now, claims=kept, renewals=() if is_whole else now.renewals)
+            # Another stream may have adopted it.
+            now = replace(now, claims=kept)
+            if are_renewed(self._context, kept, until):
+                now = replace(now, renewals=())
             if any(lost.values()) or now.counts != batch.counts:
                 self._open.store(now)
             self._open.remember(now)
@@ -337,6 +343,14 @@ class Consumer:
             reraise(faults[0], doing)
         if unnoted is not None:
             self._on_problem(unavailable(unnoted, doing))
+
+    def _finish_left(self) -> None:
+        """Remove what was committed before, as far as it can be now: the rest keeps nobody out."""
+        try:
+            finish_committed(self._context, self.name)
+        except (OSError, FsmqError):
+            self._is_unfinished = True
+            self._renewer.be_due(0.0)  # which tries again, and tells
 
     def _finish(self) -> int:
         """Remove what is committed; how many messages. Raises Unavailable."""

@@ -46,6 +46,11 @@ class Batch:
         return sum(claim.size for claims in self.claims.values() for claim in claims)
 
     @property
+    def ids(self) -> dict[str, list[str]]:
+        """The messages of each queue."""
+        return {queue: [claim.id for claim in claims] for queue, claims in self.claims.items()}
+
+    @property
     def counts(self) -> list[int]:
         """The deliveries of all claims."""
         return [claim.deliveries for claims in self.claims.values() for claim in claims]

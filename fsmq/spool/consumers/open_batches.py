@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..layout.tree import Tree
-from .manifest import DONE, Batch, batches, folder_of, path_of, save
+from .manifest import DONE, Batch, batches, folder_of, load, path_of, save
 
 
 class OpenBatches:
     """What a consumer was given and has not committed. Hold a lock of your own; raises OSError.
 
     What could not be stored may stand all the same: a rename whose sync fails is done, or not. So
-    what is in memory is never taken back for that; and what may stand of a batch of which nobody
-    was told is removed before another one gets a number.
+    what is in memory is never taken back for that, and is stored before it is committed, unless it
+    stands; and what may stand of a batch of which nobody was told is removed before another one
+    gets a number.
     """
 
     def __init__(self, tree: Tree, consumer: str) -> None:
         self._tree = tree
         self._consumer = consumer
         self._untold: set[str] = set()  # batches that may stand, whose claims were released
+        self._unsure: set[str] = set()  # batches of which another version may stand
         self._open = {batch.name: batch for batch in batches(tree, consumer)}
 
     def __iter__(self) -> Iterator[Batch]:
@@ -48,6 +50,7 @@ class OpenBatches:
             self._tree.unlink(path_of(self._tree, self._consumer, name))
         if self._untold:
             self._tree.sync_folder(folder_of(self._tree, self._consumer))
+            self._unsure -= self._untold
             self._untold.clear()
 
     def add(self, batch: Batch) -> None:
@@ -58,7 +61,9 @@ class OpenBatches:
 
     def store(self, batch: Batch) -> None:
         """Store a batch as it is now."""
+        self._unsure.add(batch.name)
         save(self._tree, self._consumer, batch)
+        self._unsure.discard(batch.name)
         self._open[batch.name] = batch
 
     def remember(self, batch: Batch) -> None:
@@ -79,7 +84,15 @@ class OpenBatches:
         return None
 
     def commit(self, batch: Batch) -> None:
-        """Rename a batch: when that is synced, it is committed."""
+        """Rename a batch: when that is synced, it is committed, with all messages that it has."""
+        if batch.name in self._unsure and not self._stands(batch):
+            self.store(batch)
         source, done = (path_of(self._tree, self._consumer, batch.name, *s) for s in ((), (DONE,)))
         self._tree.rename(source, done, replace=True)  # which is there if this failed, though done
         del self._open[batch.name]
+        self._unsure.discard(batch.name)
+
+    def _stands(self, batch: Batch) -> bool:
+        """Whether what is stored of a batch has its messages: a full disk takes no more."""
+        stored = load(self._tree, self._consumer, batch.name)
+        return stored is not None and stored.ids == batch.ids

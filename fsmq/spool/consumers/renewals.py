@@ -57,6 +57,18 @@ def renewals_until(context: Context, until: Mapping[str, Until]) -> Renewals:
     return sorted({kept(one + ms) for one in deadlines for ms in (0, 1)})
 
 
+def are_renewed(
+    context: Context, claims: Mapping[str, Sequence[Claimed]], until: Mapping[str, Until]
+) -> bool:
+    """Whether each claim has a deadline that such renewals set: then what others may have set
+    before does not count any more."""
+    return all(
+        claim.deadline_ms in renewals_until(context, {queue: until[queue]})
+        for queue, of_queue in claims.items()
+        for claim in of_queue
+    )
+
+
 def renew(
     spool: OpenSpool,
     queue: str,

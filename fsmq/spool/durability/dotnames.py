@@ -133,11 +133,20 @@ def is_being_written(tree: Tree, name: str, now: float) -> bool:
 
 
 def _recover_put(tree: Tree, queue: str, number: int, names: Sequence[str]) -> Recovered:
-    """Finish what a put has left, if it is over, or its process dead."""
+    """Finish what a put has left, if it is over, or its process dead.
+
+    Raises the first OSError behind all others: each of them may be acknowledged.
+    """
     done: list[Recovered] = []
+    first: OSError | None = None
     with left_by_dead(tree, queue, number) as is_dead:
         for name in names if is_dead else ():
-            done.append(finish_given(tree, name, queue, number) or finish(tree, name))
+            try:
+                done.append(finish_given(tree, name, queue, number) or finish(tree, name))
+            except OSError as error:
+                first = first or error
+    if first is not None:
+        raise first
     return Recovered(sum(one.promoted for one in done), sum(one.removed for one in done))
 
 

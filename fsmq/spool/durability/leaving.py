@@ -11,9 +11,10 @@ import os
 from collections.abc import Collection
 from contextlib import suppress
 
+from ..errors import is_full
 from ..layout.given_ids import link_name, read_given
 from ..layout.names import facts, is_queue
-from ..layout.transitions import IDS
+from ..layout.transitions import IDS, State
 from ..layout.tree import STRAY, Tree
 from .ids import Held, has, leads_to, link_path, settle
 
@@ -65,6 +66,19 @@ class Leaving:
                     is_all &= gone is not None
                     self.links -= gone or 0
         return is_all
+
+
+def discard(tree: Tree, path: str, queue: str, name: str) -> bool:
+    """Bring the file of a message to ``remove/``, or unlink it where that has no room for its name.
+
+    On a full disk a removal must not need room. False if it was gone. Raises OSError.
+    """
+    try:
+        return tree.rename(path, tree.path(State.REMOVE, queue, name), replace=True)
+    except OSError as error:
+        if not is_full(error):
+            raise
+    return unlink_message(tree, path, queue, name)
 
 
 def unlink_message(tree: Tree, path: str, queue: str, name: str) -> bool:

@@ -21,8 +21,9 @@ class Send:
     """Messages of one put into one fifo queue, and what becomes of them.
 
     ids: of all; where the deduplication id is known, that of the message that was stored before.
-    stored: those that were stored now. error: why nothing was, once this is over. still: asked
-    while nobody can delete the queue; if it is False, it counts as one that was deleted.
+    stored: those that were stored now. stands: nobody takes them back, whatever fails. error: why
+    nothing was stored or shown, once this is over. still: asked while nobody can delete the queue;
+    if it is False, it counts as one that was deleted.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Send:
         self.still = still
         self.ids: list[str] = []
         self.stored: list[Staged] = []
+        self.stands = False
         self.error: FsmqError | None = None
         self.is_over = False
 
@@ -61,10 +63,11 @@ class Pending(Generic[T]):
     to take back what can be taken back. Exactly one of the two.
 
     sends: what it puts into fifo queues. Where there is something, a group of `Sends` writes that,
-    syncs it with ``work``, calls ``before``, and shows it; then comes ``finish``.
+    syncs it with ``work``, calls ``before``, the last that may fail without leaving anything, and
+    shows it; then comes ``finish``.
 
-    over: what may be called when it can only stand: it throws away what ``abandon`` needs, which
-    may be of many messages, and takes long where all of it goes at once.
+    over: what may be called when it can only stand: it lets go of what ``abandon`` needs, which may
+    be of many messages, and takes long where all of it goes at once.
     """
 
     work: Work
@@ -77,8 +80,8 @@ class Pending(Generic[T]):
     def end(self) -> T:
         """Its result, when it is durable and its sends are over.
 
-        If one of these has failed, all that it did is taken back, since it was not synced, and may
-        go to some of those alone that it is for. Raises what that failed for.
+        If one of these has failed, all that it did is taken back, as far as nothing of it stands.
+        Raises what that failed for.
         """
         for send in self.sends:
             try:

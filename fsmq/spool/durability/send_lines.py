@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -35,6 +35,10 @@ _AHEAD_S = 60.0
 # How long recovery waits for those who claim, before it is tried again: others wait behind it.
 _CLAIMS_S = 0.05
 OnFault = Callable[[str, str], None]
+
+
+# With these a disk says that it cannot read what is there.
+_DAMAGED = (errno.EIO, errno.EBADMSG)
 
 
 class Line(NamedTuple):
@@ -91,8 +95,8 @@ def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
 class Recovery:
     """Shows what senders that died left in a queue: complete dot-names in their order.
 
-    on_fault: called for what belongs to another user, and is left to him (path, reason). claims:
-    the caller has the lock of the claims.
+    on_fault: called for what cannot be read, and for what belongs to another user, and is left to
+    him (path, reason). claims: the caller has the lock of the claims.
     """
 
     tree: Tree
@@ -121,20 +125,20 @@ class Recovery:
         """
         tree, queue, now = self.tree, self.queue, self.now
         line = read_line(fd)
-        complete, removed = self._unfinished()
+        complete, unread, removed = self._unfinished()
         if complete or removed or not line.is_over:
             # Whoever ended early may have synced nothing: neither what it wrote nor what it
             # unlinked.
             tree.sync_folder(tree.folder(NEW))
         now_ms = int(now * 1000)
-        with _Standing(tree, queue, self.claims) as standing:
+        with _Standing(tree, queue, self.claims, unread) as standing:
             settled = settle(tree, queue, line.settled, complete, standing.has)
             for message_id in settled.void & complete.keys():
                 # It was nowhere when that was decided: a power cut has brought it back.
                 removed += tree.unlink(complete.pop(message_id))
             lacking = complete.keys() - settled.known
             restore_records(tree, queue, {one: complete[one] for one in sorted(lacking)}, now_ms)
-            places = [line.last, *(sequence_of(one) or 0 for one in complete)]
+            places = [line.last, *(sequence_of(one) or 0 for one in (*complete, *unread))]
             if not line.last:  # the file is new, or lost
                 places.append(standing.last_place())
             elif (
@@ -159,12 +163,16 @@ class Recovery:
                 self.on_fault(path, str(error))
         return Recovered(len(complete), removed)
 
-    def _unfinished(self) -> tuple[dict[str, str], int]:
-        """The paths of complete dot-names by their ids, in order; how many torn ones went."""
+    def _unfinished(self) -> tuple[dict[str, str], dict[str, OSError], int]:
+        """The paths of complete dot-names by their ids, in order; how many torn ones went.
+
+        Between them: why the disk cannot read some. They come when it can.
+        """
         tree, queue = self.tree, self.queue
         names = [n for n in tree.names(tree.folder(NEW)) if n.startswith(f".{queue}:")]
         left = [(own, name) for name in names if (own := _id_of(name, queue)) is not None]
         complete: dict[str, str] = {}
+        unread: dict[str, OSError] = {}
         removed = 0
         for message_id, name in sorted(left):
             path = tree.folder(NEW, name)
@@ -173,9 +181,13 @@ class Recovery:
                     complete[message_id] = path
                 else:
                     removed += tree.unlink(path)
-            except PermissionError as error:
+            except OSError as error:
+                if error.errno in _DAMAGED:
+                    unread[message_id] = error
+                elif not isinstance(error, PermissionError):
+                    raise
                 self.on_fault(path, str(error))
-        return complete, removed
+        return complete, unread, removed
 
 
 def is_ahead(place: int, now: float) -> bool:
@@ -190,10 +202,11 @@ class _Standing:
     from each to ``remove/``, and never back: who looks in this order misses none.
     """
 
-    def __init__(self, tree: Tree, queue: str, claims: bool) -> None:
+    def __init__(self, tree: Tree, queue: str, claims: bool, unread: Mapping[str, OSError]) -> None:
         self._tree = tree
         self._queue = queue
         self._is_sure = claims
+        self._unread = unread
         self._held: Lock | None = None
 
     def __enter__(self) -> Self:
@@ -204,7 +217,12 @@ class _Standing:
             self._held.unlock()
 
     def has(self, message_id: str) -> bool:
-        """Whether a message stands anywhere, ``remove/`` included. Raises OSError."""
+        """Whether a message stands anywhere, ``remove/`` included. Raises OSError.
+
+        Of one that the disk cannot read, nobody can tell.
+        """
+        if (error := self._unread.get(message_id)) is not None:
+            raise error
         self._let_nobody_claim()
         states = (State.NEW, State.DELAY, State.READY, State.REMOVE)
         paths = (self._tree.path(state, self._queue, message_id) for state in states)

@@ -48,7 +48,7 @@ def is_in_use(tree: Tree, name: str, now: float) -> bool:
 def bring_back(tree: Tree, name: str, now: float) -> Recovered:
     """Let a message come out that was taken away by who is dead: its timer runs, or has ended.
 
-    While another one of its id stands it waits, since two would block each other. Raises OSError.
+    While another one of its id stands it waits, here and not in that one's way. Raises OSError.
     """
     parts, path = split_taken(name), tree.folder(NEW, name)
     found = tree.stat(path)

@@ -13,11 +13,14 @@ import stat
 from typing import NamedTuple
 
 from ..layout.names import seal_of, siblings, split_entry, split_staged, taken_entry
-from ..layout.transitions import NEW, State
+from ..layout.transitions import NEW, QUEUES, State
 from ..layout.tree import STRAY, Tree
 
 _CHUNK_BYTES = 1024 * 1024
-_STATES = (State.NEW, State.READY, State.DELAY, State.READY, State.DELAY)
+# In the direction in which messages move, and again where they can move back.
+_STATES = (State.NEW, *(State.READY, State.DELAY) * 3)
+# How often to look at all of them again: a queue may change all the time.
+_ROUNDS = 20
 
 
 class Recovered(NamedTuple):
@@ -34,13 +37,25 @@ def exists(
 
     taken_too: also one that was taken away, which may come back.
     """
-    # In the direction in which messages move, and again where they can move back.
     paths = [tree.path(state, queue, message_id) for state in _STATES]
     if taken_too and (taken := taken_entry(queue, message_id)) is not None:
         paths.insert(-1, tree.folder(NEW, taken))
     if gone_too:
         paths.append(tree.path(State.REMOVE, queue, message_id))
-    return any(tree.look(path) is not None for path in paths)
+    for _ in range(_ROUNDS):
+        before = _changed_ns(tree, queue)
+        if any(tree.look(path) is not None for path in paths):
+            return True
+        # Who claims or releases a message changes the folder of its queue: it may have been where
+        # none of the looks was. Of what comes within one tick of the clock the time says nothing.
+        if _changed_ns(tree, queue) == before:
+            break
+    return False
+
+
+def _changed_ns(tree: Tree, queue: str) -> int | None:
+    found = tree.look(tree.folder(QUEUES, queue))
+    return None if found is None else found.st_mtime_ns
 
 
 def own_id(staged: str) -> tuple[str, str] | None:

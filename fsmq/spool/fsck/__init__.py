@@ -6,24 +6,17 @@ do not change. A repair never deletes a message, and changes nothing that may be
 """
 
 from .check import check
-from .duplicates import Links
-from .parts import Part, check_part, links_of
 from .report import Fault, Finding, Kind, Progress, Report, Severity, printable
-from .suspects import Share, grouped
+from .suspects import grouped
 
 __all__ = [
     "Fault",
     "Finding",
     "Kind",
-    "Links",
-    "Part",
     "Progress",
     "Report",
     "Severity",
-    "Share",
     "check",
-    "check_part",
     "grouped",
-    "links_of",
     "printable",
 ]

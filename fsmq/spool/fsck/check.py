@@ -42,7 +42,7 @@ from .messages import MessageRules, Scene
 from .ordered_logs import LogRules
 from .report import Fault, Kind, Progress, Report
 from .scheduled import ScheduleRules
-from .suspects import Share, Suspect, grouped, look_again, settle
+from .suspects import Suspect, grouped, look_again, settle
 from .unlinked import LinkRules
 
 MAX_LISTED = 10_000
@@ -112,12 +112,6 @@ class _Place(NamedTuple):
     state: State | None = None
     queue: str = ""
 
-    def belongs_to(self, share: Share, name: str) -> bool:
-        """Whether an entry is one that a check of a share looks at."""
-        if self.state is None or self.state is State.REMOVE:
-            return share.layout
-        return share.holds(*(self.message(name) or (self.queue, name)))
-
     def message(self, name: str) -> tuple[str, str] | None:
         """Queue and id of an entry; None if it is not a message."""
         if self.state is State.READY:
@@ -126,21 +120,16 @@ class _Place(NamedTuple):
 
 
 class Checker:
-    """A check of one share. ``left``: the faults it found. ``links``: files with several names."""
+    """One check. ``left``: the faults it found."""
 
     def __init__(
         self,
         scene: Scene,
         pause: float,
         progress: Callable[[Progress], None],
-        share: Share | None = None,
-        listed: int = MAX_LISTED,
     ) -> None:
-        self._limit = listed
         self.left: list[Suspect] = []
-        self.links = Links(MAX_LISTED)
-        self._share = share or Share()
-        self._is_whole = share is None
+        self._several = Links(MAX_LISTED)
         self._scene = scene
         self._tree = scene.tree
         self._pause = pause
@@ -156,12 +145,11 @@ class Checker:
         self._entries = 0
 
     def run(self, repair: bool) -> Report:
-        if self._share.layout:
-            self._doubt(self._layout.root)
-            for name in FOLDERS:
-                self._doubt(partial(self._layout.folder, name))
-            for look in LogRules(self._scene).looks():
-                self._doubt(look)
+        self._doubt(self._layout.root)
+        for name in FOLDERS:
+            self._doubt(partial(self._layout.folder, name))
+        for look in LogRules(self._scene).looks():
+            self._doubt(look)
         places = self._places()
         for done, place in enumerate(places):
             self._walk(place, done, len(places))
@@ -173,7 +161,7 @@ class Checker:
         self.left = suspects
         report.queues = {name: _counts(found) for name, found in self._counts.items()}
         still = {suspect.fault.finding.kind for suspect in suspects}
-        more = {kind: n - self._limit for kind, n in self._listed.items() if n > self._limit}
+        more = {kind: n - MAX_LISTED for kind, n in self._listed.items() if n > MAX_LISTED}
         report.unlisted = {kind: n for kind, n in more.items() if kind in still}
         return report
 
@@ -184,7 +172,7 @@ class Checker:
         tree = self._tree
         ready = []
         if tree.is_folder(tree.folder(QUEUES)):
-            for queue in filter(self._share.may_hold, tree.queues()):
+            for queue in tree.queues():
                 self._counts[queue] = Counter()
                 rule = partial(self._messages.ready, queue)
                 ready.append(_Place(tree.folder(QUEUES, queue), rule, State.READY, queue))
@@ -213,8 +201,6 @@ class Checker:
             _Place(tree.folder(DELAY), self._messages.delay, State.DELAY),
             _Place(tree.folder(REMOVE), _anything, State.REMOVE),
         ]
-        if not self._share.layout:
-            all_places = [place for place in all_places if place.state in _LIVE]
         return [place for place in all_places if tree.is_folder(place.path)]
 
     def _walk(self, place: _Place, done: int, places: int) -> None:
@@ -246,8 +232,6 @@ class Checker:
 
     def _entries_of(self, place: _Place) -> Iterator[tuple[str, os.stat_result]]:
         for entry in self._tree.walk(place.path):
-            if not place.belongs_to(self._share, entry.name):
-                continue
             try:
                 yield entry.name, entry.stat(follow_symlinks=False)
             except FileNotFoundError:
@@ -266,7 +250,7 @@ class Checker:
         if found.st_nlink > 1 + (message[0] in self._links.queues) and (
             found.st_nlink > 1 + self._links.names_of(path, message[1], found)
         ):
-            self.links.add(found.st_ino, path, *message)
+            self._several.add(found.st_ino, path, *message)
         if state is not State.REMOVE:
             self._seen.add(*message)
             self._count(state, message, found)
@@ -288,7 +272,7 @@ class Checker:
     def _find_twins(self, places: list[_Place]) -> None:
         """Find messages in two places; it takes a second walk, if the first found equal hashes."""
         codes = self._seen.repeated()
-        messages = {m for m in self.links.messages() if self._share.holds(*m)}
+        messages = self._several.messages()
         if codes:
             for place in places:
                 if place.state in _LIVE:
@@ -298,8 +282,8 @@ class Checker:
                             messages.add(message)
         for queue, message_id in sorted(messages):
             self._doubt(partial(look_twice, self._tree, queue, message_id))
-        for inode in self.links.inodes() if self._is_whole else ():
-            self._doubt(partial(self.links.look, self._tree, inode))
+        for inode in self._several.inodes():
+            self._doubt(partial(self._several.look, self._tree, inode))
 
     # -- doubting --------------------------------------------------------------------------------
 
@@ -311,7 +295,7 @@ class Checker:
     def _suspect(self, fault: Fault, look: Callable[[], Fault | None]) -> None:
         kind = fault.finding.kind
         self._listed[kind] += 1
-        if self._listed[kind] <= self._limit:
+        if self._listed[kind] <= MAX_LISTED:
             self._suspects.append(Suspect(fault, look))
 
     def _again(self, path: str, name: str, inode: int, rule: Rule) -> Fault | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import pairwise
 
 from ..layout.names import entry
@@ -116,12 +115,6 @@ class Links:
     def add(self, inode: int, path: str, queue: str, message_id: str) -> None:
         if inode in self._names or len(self._names) < self._limit:
             self._names.setdefault(inode, {})[path] = (queue, message_id)
-
-    def items(self) -> Iterator[tuple[int, str, str, str]]:
-        """All that was added: inode, path, queue, id."""
-        for inode, names in self._names.items():
-            for path, message in names.items():
-                yield inode, path, *message
 
     def inodes(self) -> list[int]:
         return list(self._names)

@@ -1,4 +1,4 @@
-"""Suspects: entries that seemed wrong once and are checked again; and the share of one check."""
+"""Suspects: entries that seemed wrong once and are checked again."""
 
 from __future__ import annotations
 
@@ -10,23 +10,6 @@ from typing import NamedTuple
 from .report import Fault, Finding, Kind
 
 _MAX_ROUNDS = 30
-
-
-class Share:
-    """Which part of a tree one of several checks looks at; here all of it.
-
-    layout: whether folders, settings and topics belong to it too.
-    """
-
-    layout = True
-
-    def may_hold(self, queue: str) -> bool:
-        """Whether any message of a queue belongs to it."""
-        return True
-
-    def holds(self, queue: str, message_id: str) -> bool:
-        """Whether a name belongs to it. If it is not a message, the queue is '' or its folder's."""
-        return True
 
 
 class Suspect(NamedTuple):

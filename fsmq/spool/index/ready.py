@@ -10,8 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
-from itertools import groupby
-from operator import itemgetter
 
 from ..errors import NoSuchQueue
 from ..layout.names import is_id
@@ -22,6 +20,7 @@ from ..layout.transitions import QUEUES
 from ..layout.tree import Tree
 from . import listings
 from .events import Event, Events, Kind
+from .intake import Intake
 from .listeners import Listeners
 from .ready_index import Entry, ReadyIndex
 from .share import USUAL, WHOLE, Partitions, Share
@@ -65,6 +64,7 @@ class Ready:
         self._listeners = Listeners()
         self._followers: dict[str, Callable[[Event | None], None]] = {}
         self._lock = threading.RLock()
+        self._intake = None if events is None else Intake(events, self._lock)
         self._idle_checked = time.monotonic()
         if events is not None:
             events.watch(QUEUES, files=False, departures=True, lasting=True)
@@ -183,9 +183,7 @@ class Ready:
     def set_share(self, share: Share) -> None:
         """Prefer other ids from now on."""
         with self._lock:
-            if share == self.share:
-                return
-            self.share = share  # what this process prefers
+            self.share = share
             for queue in self._entries:
                 self._apply_partitions(queue)
 
@@ -224,9 +222,10 @@ class Ready:
         if self._events is None:
             return False
         with self._lock:
-            if not self._listeners.set(folder, of, on_event, on_loss):
+            if not self._listeners.set(folder, of, on_event, on_loss, changes):
                 self._events.unwatch(folder)
             elif on_event is not None:
+                changes = self._listeners.hears_changes(folder)
                 self._events.watch(folder, departures=True, changes=changes, lasting=True)
             return folder not in self._events.unwatched
 
@@ -245,22 +244,11 @@ class Ready:
 
     def refresh(self) -> int:
         """Apply the file events so far; how many. Costs a microsecond when there are none."""
-        lost = False
-        events: list[Event] = []
-        if self._events is not None:
-            with self._lock:
-                events = self._events.read()
-                # Many come in a row from one folder, where a batch is delivered, or claimed.
-                for (kind, folder), some in groupby(events, itemgetter(0, 1)):
-                    lost |= kind is Kind.LOST
-                    self._apply(kind, folder, list(some))
-        if lost:
-            self._listeners.report_loss()
-            for follower in list(self._followers.values()):
-                follower(None)
-            self.on_lost()
+        count = 0
+        if self._intake is not None:
+            count = self._intake.take_in(self._apply, self._on_loss)
         self._forget_idle()
-        return len(events)
+        return count
 
     def poll(self, queues: Iterable[str]) -> None:
         """List those of ``queues`` that are due for it: often where no events arrive."""
@@ -276,12 +264,20 @@ class Ready:
                     self._announce(queue, EVERYONE)
 
     def rescan(self) -> None:
-        """List every queue in use again."""
+        """List every queue in use again; one that cannot be listed is due for it."""
         for queue, entry in list(self._entries.items()):
             try:
                 self._scan(queue, entry)
             except NoSuchQueue:
                 self._announce(queue, EVERYONE)
+            except OSError:
+                entry.scanned = 0.0  # who claims from it lists it first, and reports the error
+
+    def _on_loss(self) -> None:
+        self._listeners.report_loss()
+        for follower in list(self._followers.values()):
+            follower(None)
+        self.on_lost()
 
     def _pop_some(self, queue: str, limit: int, is_fresh: bool) -> list[str]:
         """Up to ``limit`` ids. is_fresh: what events tell of is taken in; else if there is none."""
@@ -320,7 +316,7 @@ class Ready:
                 entry.watched = self._watch(queue)
             try:
                 names = self._tree.ready_names(queue)
-            except OSError:
+            except BaseException:
                 with self._lock:
                     entry.meanwhile = None
                 raise
@@ -351,7 +347,7 @@ class Ready:
 
     def _apply(self, kind: Kind, folder: str, events: list[Event]) -> None:
         """Apply events of one kind and one folder; the lock is held."""
-        if self._listeners.report(folder, events):
+        if self._listeners.report(kind, folder, events):
             return
         if folder == QUEUES:
             for event in events:

@@ -43,7 +43,7 @@ def add_file(path: Path, data: bytes) -> None:
 
 
 def append_durably(path: Path, data: bytes) -> None:
-    """Append to a private file durably, which is made if it is not there. Raises OSError."""
+    """Append to a private file durably, all or nothing; it is made if it is not there. OSError."""
     _write(path, data, os.O_CREAT | os.O_APPEND)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -55,7 +55,12 @@ def append_durably(path: Path, data: bytes) -> None:
 def _write(path: Path, data: bytes, flags: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
     try:
-        write_all(fd, data)
-        os.fsync(fd)
+        before = os.fstat(fd).st_size
+        try:
+            write_all(fd, data)
+            os.fsync(fd)
+        except BaseException:
+            os.ftruncate(fd, before)
+            raise
     finally:
         os.close(fd)

@@ -56,7 +56,7 @@ def in_order(names: Iterable[str]) -> Iterator[str]:
     return merge(*map(sorted, portions(names)))
 
 
-def let_go(things: list[Any]) -> None:
+def free_all(things: list[Any]) -> None:
     """Empty a list that nobody needs any more: to free many objects at once takes long, too."""
     while things:
         del things[-_PORTION:]

@@ -29,13 +29,16 @@ def mode_of(settings: QueueSettings) -> Mode:
 
 
 def holds(scene: Scene, mode: Mode, queue: str, message_id: str) -> bool:
-    """Whether a message in ``delay/`` counts: where nothing is about order, only a claim. OSError.
+    """Whether a message in ``delay/`` counts: where nothing is about order, only a claim.
 
-    What waits for its delay, or its backoff, is in nobody's work.
+    What waits for its delay, or its backoff, is in nobody's work. What cannot be read may be.
     """
     if mode is not Mode.LIMITED:
         return mode is Mode.FIFO
-    found = scene.tree.stat(scene.tree.path(State.DELAY, queue, message_id))
+    try:
+        found = scene.tree.stat(scene.tree.path(State.DELAY, queue, message_id))
+    except OSError:
+        return True
     stamp = found and scene.stamps.decode(message_id, found.st_mtime_ns)
     return bool(stamp and stamp.is_claim)
 

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import TypeVar
 from uuid import uuid4
@@ -34,7 +34,7 @@ from ..layout.tree import Tree
 from .gate import Scene
 from .group_modes import WHO_BYTES, Mode, holds, kernel, line_of, mode_of
 from .group_view import GroupView
-from .in_flight import Unlisted
+from .in_flight import Unlisted, hidden_ids
 
 T = TypeVar("T")
 _ANY = 1 << 40
@@ -206,22 +206,30 @@ class _Queue:
         return self._is_due() and listings.are_allowed()
 
     def _list(self) -> None:
-        """List what is ready and hidden, while nobody claims. Raises OSError.
+        """List what is ready and hidden, while nobody claims. Raises OSError."""
+        started = time.monotonic()
+        try:
+            with self._noting:
+                self._unsure.clear()
+                self._meanwhile, self.is_listed = [], True  # unless events are lost from now on
+            self._load()
+        except BaseException:
+            with self._noting:
+                self._meanwhile, self.is_listed = None, False
+            raise
+        if not self.polls:
+            self.ready.refresh()  # since the first listing each change is an event
+        throttle = self._polling if self.polls else _DISTRUST
+        self._due = time.monotonic() + throttle.pause(time.monotonic() - started)
+
+    def _load(self) -> None:
+        """Load the view with what listings find.
 
         What was hidden can become ready meanwhile, and is seen by one of the two later listings.
         What came during the first of the queue may be behind something that this has missed.
         """
-        started = time.monotonic()
-        with self._noting:
-            self._unsure.clear()
-            self._meanwhile = []
-            self.is_listed = True
-        prefix = self.queue + ":"
         first = set(self._tree.ready_names(self.queue) or ())
-        names = [n for n in self._tree.names(self._tree.folder(DELAY)) if n.startswith(prefix)]
-        parts = [parts for name in names if (parts := split_entry(name)) is not None]
-        hidden = {parts[1] for parts in parts if parts[0] == self.queue}
-        away = hidden
+        hidden = away = hidden_ids(self._tree, self.queue)
         if self.mode is not Mode.FIFO:
             hidden = {one for one in hidden if self._holds(one)}
         second = set(self._tree.ready_names(self.queue) or ())
@@ -233,10 +241,6 @@ class _Queue:
             meanwhile, self._meanwhile = self._meanwhile, None
             for folder, message_id, arrived in meanwhile or ():
                 self._note(folder, message_id, arrived)
-        if not self.polls:
-            self.ready.refresh()  # since the first listing each change is an event
-        throttle = self._polling if self.polls else _DISTRUST
-        self._due = time.monotonic() + throttle.pause(time.monotonic() - started)
 
     # -- what is seen ----------------------------------------------------------------------------
 
@@ -258,12 +262,9 @@ class _Queue:
     def on_hidden(self, message_id: str, *, arrived: bool) -> None:
         """An event of ``delay/``."""
         opens = 0
-        with self._noting:
+        with self._noting, suppress(OSError):  # it is looked at again before the next claim
             self._note(DELAY, message_id, arrived)
-            try:
-                opens = 0 if arrived else self._resolve()
-            except OSError:
-                pass  # it is looked at again before the next claim
+            opens = 0 if arrived else self._resolve()
         if opens and self.ready.on_arrival is not None:
             self.ready.on_arrival(self.queue, opens, 0.0)
 
@@ -299,9 +300,8 @@ class _Queue:
         return opens
 
     def _where(self, message_id: str) -> State | None:
-        if self._tree.look(self._tree.path(State.REMOVE, self.queue, message_id)) is not None:
-            return None
-        # Most were acknowledged. A release comes between two looks, and no claim: one sees it.
+        # What has its name in remove/ may be an older one. A release comes between two looks, and
+        # no claim: one sees it.
         for state in (State.READY, State.DELAY, State.READY):
             if self._tree.look(self._tree.path(state, self.queue, message_id)) is not None:
                 return state
@@ -394,5 +394,7 @@ class Turn:
     def _settle(self) -> None:
         """Look what has become of a message that could not be claimed."""
         tried, self._tried = self._tried, None
-        if tried is not None and self._queue.look_at(tried):
-            self._failed.append(tried)
+        if tried is not None:
+            self._failed.append(tried)  # also if it cannot be looked at: its group has its turn
+            if not self._queue.look_at(tried):
+                self._failed.pop()

@@ -19,7 +19,7 @@ from ..index.ready import Ready
 from ..index.timers import Timers
 from ..layout.names import split_entry
 from ..layout.of_queues import OfQueues
-from ..layout.stamps import Stamps
+from ..layout.stamps import Stamp, Stamps
 from ..layout.throttle import Throttle
 from ..layout.transitions import DELAY
 from ..layout.tree import Tree
@@ -33,6 +33,13 @@ class Unlisted(Unavailable):
     def __init__(self, queue: str) -> None:
         super().__init__(f"the claims of queue {queue!r} have to be counted", 1)
         self.queue = queue
+
+
+def hidden_ids(tree: Tree, queue: str) -> set[str]:
+    """The messages of a queue that stand in ``delay/``. Raises OSError."""
+    prefix = queue + ":"
+    names = [name for name in tree.names(tree.folder(DELAY)) if name.startswith(prefix)]
+    return {parts[1] for parts in map(split_entry, names) if parts and parts[0] == queue}
 
 
 class _Claims:
@@ -90,7 +97,8 @@ class InFlight:
             while claims.timers.pop_due(now_ms) is not None:
                 pass
             more = max(0, granted - claims.granted) if claims.polls else 0
-            return len(claims.timers) + more
+            unread = sum(message_id not in claims.timers for message_id in claims.unknown)
+            return len(claims.timers) + unread + more
 
     def next_ms(self, queue: str) -> int | None:
         """When the next claim ends, in Unix milliseconds."""
@@ -99,9 +107,9 @@ class InFlight:
             return None if claims is None else claims.timers.next_ms()
 
     def polls(self, queue: str) -> bool:
-        """Whether a queue's claims are counted by listings, now and then."""
+        """Whether a queue's claims are to be counted now and then, as no event tells of an end."""
         claims = self._queues.get(queue)
-        return self._ready.polls if claims is None else claims.polls
+        return self._ready.polls if claims is None else claims.polls or bool(claims.unknown)
 
     def forget(self, queue: str) -> None:
         """Count a queue no more."""
@@ -126,31 +134,38 @@ class InFlight:
             self._folder, self._on_event, self._on_loss, changes=True, of=self
         )
         claims.polls = not hears
-        prefix = queue + ":"
-        names = [n for n in self._tree.names(self._folder) if n.startswith(prefix)]
+        hidden = hidden_ids(self._tree, queue)
         with self._lock:
-            claims.unknown.update(p[1] for p in map(split_entry, names) if p and p[0] == queue)
+            claims.unknown |= hidden
             self._look_up(queue, claims)
             claims.is_listed = True
         claims.due = time.monotonic() + self._polling.pause(time.monotonic() - started)
         return claims
 
     def _look_up(self, queue: str, claims: _Claims) -> None:
-        while claims.unknown:
-            message_id = claims.unknown.pop()
-            found = self._tree.stat(self._tree.folder(DELAY, f"{queue}:{message_id}"))
-            stamp = found and self._stamps.decode(message_id, found.st_mtime_ns)
+        for message_id in list(claims.unknown):
+            try:
+                stamp = self._stamp(queue, message_id)
+            except OSError:
+                continue  # it counts until it can be read
             # Where times are coarse no count is known, and a delay counts as a claim.
             if stamp and stamp.is_claim:
                 claims.timers.start(message_id, stamp.deadline_ms)
             else:
                 claims.timers.cancel(message_id)
+            claims.unknown.discard(message_id)
 
     def _has_ended(self, queue: str, message_id: str) -> bool:
-        """Whether a message waits for its backoff."""
-        found = self._tree.stat(self._tree.folder(DELAY, f"{queue}:{message_id}"))
-        stamp = found and self._stamps.decode(message_id, found.st_mtime_ns)
+        """Whether a message waits for its backoff, as far as that can be read."""
+        try:
+            stamp = self._stamp(queue, message_id)
+        except OSError:
+            return False
         return bool(stamp and stamp.backs_off)
+
+    def _stamp(self, queue: str, message_id: str) -> Stamp | None:
+        found = self._tree.stat(self._tree.folder(DELAY, f"{queue}:{message_id}"))
+        return found and self._stamps.decode(message_id, found.st_mtime_ns)
 
     def _on_event(self, event: Event) -> None:
         parts = split_entry(event.name)

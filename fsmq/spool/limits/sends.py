@@ -222,6 +222,9 @@ class Group:
             for send in pending.sends:
                 send.end(error)
             raise Unavailable("another put of the same group has failed", 1) from error
+        # In all queues at once, and before any says so: in doubt nothing is taken back.
+        for send in pending.sends:
+            send.stands = bool(send.stored)
 
     def end(self) -> None:
         """End it where it is, if it has not ended."""
@@ -248,7 +251,6 @@ class _Turn:
         self._is_fresh = False
         self._sends: Sequence[Send] = ()
         self._has_records = False
-        self._is_settled = False
 
     def enter(self) -> None:
         """Lock the queue, and recover what was left there; nothing if there is none any more."""
@@ -347,8 +349,6 @@ class _Turn:
         done and gone. Messages without them are shown by recovery, whatever it says.
         """
         if self._held is not None and self._line is not None and not self._line.is_over:
-            # Set first: in doubt nothing is taken back.
-            self._is_settled = True
             self._line = Line(self._line.last, settled=self._line.last)
             if self._has_records:
                 write_line(self._held.fd, self._line)
@@ -364,15 +364,13 @@ class _Turn:
             send.end(None)
 
     def undo(self) -> None:
-        """Remove what is not settled, the last first, as far as that can be done."""
+        """Remove what does not stand, the last first, as far as that can be done."""
         if self._held is None:
             return
         # Let the next one recover, who may be this process.
         self._line, self.queue.is_known = None, False
         self.queue.records.forget()
-        if self._is_settled:
-            return
-        written = [staged for send in self._sends for staged in send.stored]
+        written = [staged for send in self._sends if not send.stands for staged in send.stored]
         with suppress(OSError):
             for staged in reversed(written):
                 self._scene.tree.unlink(staged.path)

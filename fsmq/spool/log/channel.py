@@ -22,12 +22,14 @@ from ..layout.dead_letter import check_reason
 from ..layout.names import check_queue
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from . import channel_files
+from ._sync.channel_message import ChannelMessage
 from .burial import bury, choose_queue
 from .channel_files import CHANNEL_FILE
 from .channels import ChannelStore
-from .handed import ChannelMessage, Given, Handed, claims_of, generation_of, offset_of
+from .handed import Given, Handed, claims_of, generation_of, offset_of
 from .handing import Asked
 from .log_settings import ChannelSettings
+from .open_channel import TENDING_S
 from .progress import Hold
 from .ranges import Range, ranges_of
 from .record import LogMessage
@@ -117,7 +119,7 @@ class Channel:
                 return False
             with self._held(writes=False):
                 store = self._store
-                with store.locked():  # nobody changes the setting now, or uses it
+                with store.locked(TENDING_S):  # nobody changes the setting now, or uses it
                     return store.is_unused() and store.store.disk.trash_durably(store.folder)
 
     def settings(self) -> ChannelSettings:

@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..layout.message import NewMessage
 from ..layout.uuids import derived_uuid7
-from .handed import Handing
+from ._sync.channel_message import Handing
 from .record import LogMessage
 
 # So many messages are claimed at a time at most, and put together: all or none of these.

@@ -3,34 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
-from typing import Protocol
+from typing import Any
 
-from ..errors import ClaimVoid, FsmqError
+from ..errors import ClaimVoid
 from ..layout.settings import check_number
 from .record import LogMessage
-
-
-class Handing(Protocol):
-    """The channel of a message that was handed out."""
-
-    name: str
-
-    def done(self, *messages: Given) -> int: ...
-    def renew(self, *messages: Given, visibility: float | None = None) -> float: ...
-    def release(self, *messages: Given, delay: float = 0.0) -> None: ...
-    def bury(self, *messages: Given, reason: str | None = None) -> None: ...
-
-
-class AsyncHanding(Protocol):
-    """The same, for coroutines."""
-
-    name: str
-
-    async def done(self, *messages: Given) -> int: ...
-    async def renew(self, *messages: Given, visibility: float | None = None) -> float: ...
-    async def release(self, *messages: Given, delay: float = 0.0) -> None: ...
-    async def bury(self, *messages: Given, reason: str | None = None) -> None: ...
 
 
 class Handed(LogMessage):
@@ -43,11 +20,12 @@ class Handed(LogMessage):
     """
 
     __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation")
+    _channel: Any
     __eq__, __hash__ = object.__eq__, object.__hash__  # another claim of it is another thing
 
     def __init__(
         self,
-        channel: Handing | AsyncHanding | None,
+        channel: object,
         message: LogMessage,
         deliveries: int,
         deadline: float,
@@ -60,93 +38,6 @@ class Handed(LogMessage):
         self.deliveries = deliveries
         self.deadline = deadline
         self.generation = generation
-
-
-class ChannelMessage(Handed):
-    """A message that a channel has handed out.
-
-    In a ``with`` it is done at the end, and released when the end is an exception.
-    """
-
-    __slots__ = ()
-    _channel: Handing
-
-    def done(self) -> bool:
-        """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""
-        self._settled = True
-        return self._channel.done(self) == 1
-
-    def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NotInFlight."""
-        self.deadline = self._channel.renew(self, visibility=visibility)
-        return self.deadline
-
-    def release(self, delay: float = 0.0) -> None:
-        """Let it be handed out again, after ``delay`` seconds. Raises NotInFlight."""
-        self._settled = True
-        self._channel.release(self, delay=delay)
-
-    def bury(self, reason: str | None = None) -> None:
-        """Move it to the channel's dead-letter queue, which tells the reason.
-
-        Raises NotInFlight, InvalidValue.
-        """
-        self._channel.bury(self, reason=reason)
-        self._settled = True
-
-    def __enter__(self) -> ChannelMessage:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if self._settled:
-            return
-        if error is None:
-            self.done()
-        else:
-            with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
-                self.release()
-
-
-class AsyncChannelMessage(Handed):
-    """A message that a channel has handed out, for coroutines; otherwise as ChannelMessage."""
-
-    __slots__ = ()
-    _channel: AsyncHanding
-
-    async def done(self) -> bool:
-        """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""
-        self._settled = True
-        return await self._channel.done(self) == 1
-
-    async def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline. Raises NotInFlight."""
-        self.deadline = await self._channel.renew(self, visibility=visibility)
-        return self.deadline
-
-    async def release(self, delay: float = 0.0) -> None:
-        """Let it be handed out again, after ``delay`` seconds. Raises NotInFlight."""
-        self._settled = True
-        await self._channel.release(self, delay=delay)
-
-    async def bury(self, reason: str | None = None) -> None:
-        """Move it to the channel's dead-letter queue, which tells the reason.
-
-        Raises NotInFlight, InvalidValue.
-        """
-        await self._channel.bury(self, reason=reason)
-        self._settled = True
-
-    async def __aenter__(self) -> AsyncChannelMessage:
-        return self
-
-    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if self._settled:
-            return
-        if error is None:
-            await self.done()
-        else:
-            with suppress(FsmqError):
-                await self.release()
 
 
 Given = int | Handed

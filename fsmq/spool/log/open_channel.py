@@ -20,6 +20,7 @@ from ..errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
 from ..layout import documents
 from ..layout.uuids import uuid7
 from .channel_files import CHANNEL_FILE, MAX_FILE_BYTES, encode
+from .hints import PATIENCE_S
 from .lines import MAX_HEAD_BYTES, NEXT, Line, parse, parse_head
 from .lines import encode as encode_lines
 from .log_settings import ChannelSettings
@@ -36,6 +37,8 @@ _COMPARED = 24
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 # A claim that gets nothing notes that the channel is used so often in the time of `expires`.
 _NOTES = 16
+# So long who looks after all channels waits for the lock of one: the others wait for that.
+TENDING_S = 1.0
 # Keys are read with the messages around them: at least so many at a time.
 _AT_A_TIME = 64
 
@@ -155,12 +158,14 @@ class OpenChannel:
     # -- the lock --------------------------------------------------------------------------------
 
     @contextmanager
-    def locked(self) -> Iterator[Progress]:
+    def locked(self, patience_s: float = PATIENCE_S) -> Iterator[Progress]:
         """Keep others out; how far the channel is, by the settings that are in force meanwhile.
+
+        patience_s: how long to wait for who has the lock.
 
         Raises NoSuchChannel, Unavailable, OSError.
         """
-        with self._mutex, self._current_file() as file:
+        with self._mutex, self._current_file(patience_s) as file:
             known = self._end
             self._file = file
             try:
@@ -180,13 +185,13 @@ class OpenChannel:
     @contextmanager
     def locked_unused(self) -> Iterator[Progress]:
         """The same, for who looks after channels that nobody may use any more."""
-        with self.locked() as progress:
+        with self.locked(TENDING_S) as progress:
             assert self._file is not None
             with self._file.with_its_time():
                 yield progress
 
     @contextmanager
-    def _current_file(self) -> Iterator[ProgressFile]:
+    def _current_file(self, patience_s: float) -> Iterator[ProgressFile]:
         """The file that counts, locked, when the memory is a copy of it."""
         while True:
             self._number = self._number or self._newest()
@@ -198,7 +203,7 @@ class OpenChannel:
                 self._number = 0
                 continue
             try:
-                with file.locked():
+                with file.locked(patience_s):
                     is_current = file.is_current()
                     self.store.about_ours()  # of that log the file with this name is
                     if is_current and self._follow(file):
@@ -308,7 +313,7 @@ class OpenChannel:
     def remove_left(self) -> None:
         """Remove what killed programs have left of its files."""
         if sum(PROGRESS in name for name in self._tree.names(self.folder)) > 1:
-            with self.locked():  # a living one has the lock
+            with self.locked(TENDING_S):  # a living one has the lock
                 assert self._file is not None
                 self._file.tidy()
 

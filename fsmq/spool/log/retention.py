@@ -2,20 +2,22 @@
 
 One goes when its age, the size of the rest and every channel allow it. A channel's veto holds for
 ``max_lag``, and while the log has at most ``max_bytes``. Beyond that ``when_full`` decides: the
-segment goes and the channel counts what it has lost, or publishers are refused.
+segment goes and the channel counts what it has lost, or publishers are refused. A channel that
+cannot be read, or whose lock a program keeps, counts as one that has read nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import zip_longest
 
-from ..errors import NoSuchChannel
+from ..errors import FsmqError, NoSuchChannel
 from .channels import ChannelStore
 from .logs import Logs
+from .open_channel import TENDING_S
 from .reader import Known
 from .record import FIRST, Piece
 from .store import Store
@@ -28,11 +30,13 @@ class Retention:
         self._logs = logs
         self._store = store
         self._disk = store.disk
+        # Of channels that could not be looked at: why.
+        self._faults: dict[str, FsmqError | OSError] = {}
 
     def step(self) -> int:
         """Remove what may go now; how many segments went.
 
-        Raises NoSuchLog, Unavailable, OSError.
+        Raises NoSuchLog, Unavailable, OSError; what is wrong with a channel behind all else.
         """
         removed = 0
         while self._due() is not None:  # mostly nothing is, and nobody has to wait
@@ -41,6 +45,8 @@ class Retention:
                 if due is None:
                     break
                 removed += due()
+        for fault in self._faults.values():
+            raise fault
         return removed
 
     def _due(self) -> Callable[[], int] | None:
@@ -82,9 +88,7 @@ class Retention:
         is_any = False
         for channel in self._channels():
             try:
-                with channel.locked() as progress:
-                    position = progress.position
-                max_lag = channel.settings().max_lag
+                position, max_lag = self._reached(channel)
             except NoSuchChannel:
                 continue
             if position >= end:
@@ -93,6 +97,26 @@ class Retention:
                 return None
             is_any = True
         return is_any
+
+    def _reached(self, channel: ChannelStore) -> tuple[int, float | None]:
+        """Up to where a channel has come, and its ``max_lag``. Raises NoSuchChannel."""
+        position, max_lag = 0, None
+        with self._noting(channel):
+            max_lag = channel.settings().max_lag
+            if channel.name not in self._faults:
+                with channel.locked(TENDING_S) as progress:
+                    position = progress.position
+        return position, max_lag
+
+    @contextmanager
+    def _noting(self, channel: ChannelStore) -> Iterator[None]:
+        """Note what a channel fails at: it keeps the log from nothing else."""
+        try:
+            yield
+        except NoSuchChannel:
+            raise
+        except (FsmqError, OSError) as error:
+            self._faults.setdefault(channel.name, error)
 
     def _begin_another(self) -> int:
         """Begin a segment behind the newest one, which may go then."""
@@ -103,7 +127,9 @@ class Retention:
     def _remove(self, piece: Piece) -> int:
         name, context, lost = self._disk.name, self._logs.context, 0
         for channel in self._channels():
-            with suppress(NoSuchChannel):
+            if channel.name in self._faults:
+                continue  # whoever claims there next counts it
+            with suppress(NoSuchChannel), self._noting(channel):
                 lost += channel.lose_before(piece.end)
         with self._store.writing() as tail:
             removed = tail.remove_through(piece.number)

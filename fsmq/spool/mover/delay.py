@@ -18,7 +18,7 @@ from ..layout.settings import QueueSettings
 from ..layout.stamps import Stamps
 from ..layout.transitions import BURIED, DEFERRED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
 from ..layout.tree import Tree
-from ..verbs.backoff import back_off
+from ..verbs.backoff import back_off, end_in_place
 from ..verbs.expire import expire
 from ..verbs.latch import Latched, latch, pin
 from ..verbs.release import bury, is_used_up
@@ -164,6 +164,10 @@ class FromDelay:
                 self.moved += self._end_timer(name, now_ms)
         except BlockingIOError:
             self.timers.start(name, now_ms + _BUSY_MS)  # someone acts on it right now
+        except FileExistsError:
+            # Who claims the one that is ready claims it before that; or that one leaves.
+            self._undeliverable.report(name, "waits for another message of its id")
+            self._apart.add(name, now_ms / 1000)
         except Exception as error:  # a fault of one must not stop the others
             self._apart.add(name, now_ms / 1000, error)
         else:
@@ -192,43 +196,52 @@ class FromDelay:
             latched.close()
 
     def _redeliver(self, name: str, timer: Deadline, latched: Latched) -> bool:
-        """delay → queues, or → the dead-letter queue, or → remove if it has expired."""
+        """delay → queues, or → the dead-letter queue, or → remove if it has expired.
+
+        Raises FileExistsError: another one of its id is ready, and its own claim has ended.
+        """
         context = self._context
         queue, _, message_id = name.rpartition(":")
         settings = context.settings.get(queue)
-        try:
-            retention, counted = settings.retention, timer.deliveries
-            if expire(
-                context, EXPIRE_DELAY, queue, message_id, retention, latched, deliveries=counted
-            ):
-                return True
-            dead_letters = settings.dead_letter_queue
-            if dead_letters is not None and is_used_up(settings, timer.deliveries):
-                try:
-                    if fits(dead_letters, message_id):
-                        details = bury(context, latched, queue, message_id, dead_letters, USED_UP)
-                        if details is not None:
-                            context.record(BURIED, queue, message_id, **details)
-                        return details is not None
-                    self._undeliverable.report(
-                        name, f"has an id too long for the queue {dead_letters!r}"
-                    )
-                except FileExistsError:
-                    self._undeliverable.report(
-                        name, f"has the id of another message in {dead_letters!r}"
-                    )
-            if self._back_off(name, timer, settings, latched):
-                return False
-            how = REDELIVER if timer.deliveries else RIPEN
-            if latched.move(context, how, queue, message_id):
-                context.record(how.step, queue, message_id, deliveries=timer.deliveries)
-                return True
-        except FileExistsError:
-            self._undeliverable.report(name, "has the id of a message that is ready")
+        retention, counted = settings.retention, timer.deliveries
+        if expire(context, EXPIRE_DELAY, queue, message_id, retention, latched, deliveries=counted):
+            return True
+        dead_letters = settings.dead_letter_queue
+        if dead_letters is not None and is_used_up(settings, timer.deliveries):
+            try:
+                if fits(dead_letters, message_id):
+                    details = bury(context, latched, queue, message_id, dead_letters, USED_UP)
+                    if details is not None:
+                        context.record(BURIED, queue, message_id, **details)
+                    return details is not None
+                self._undeliverable.report(
+                    name, f"has an id too long for the queue {dead_letters!r}"
+                )
+            except FileExistsError:
+                self._undeliverable.report(
+                    name, f"has the id of another message in {dead_letters!r}"
+                )
+        if self._back_off(name, timer, settings, latched):
             return False
+        if self._bring_out(queue, message_id, timer, latched):
+            return True
         if self._undeliverable.keep_if_here(DELAY, name, queue):
             self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False
+
+    def _bring_out(self, queue: str, message_id: str, timer: Deadline, latched: Latched) -> bool:
+        """delay → queues. Raises FileExistsError if it has ended its claim here, since another
+        one of its id is ready."""
+        how = REDELIVER if timer.deliveries else RIPEN
+        try:
+            if not latched.move(self._context, how, queue, message_id):
+                return False
+        except FileExistsError:
+            if timer.is_claim:
+                end_in_place(self._context, latched, queue, message_id)
+            raise
+        self._context.record(how.step, queue, message_id, deliveries=timer.deliveries)
+        return True
 
     def _back_off(
         self, name: str, timer: Deadline, settings: QueueSettings, latched: Latched

@@ -224,13 +224,19 @@ class FromNew:
         try:
             if not self._undeliverable.waits(NEW, name):
                 self.moved += self._deliver(name)
+        except FileExistsError:
+            self._undeliverable.report(name, "waits for another message of its id")
+            self._apart.add(name, now)
         except Exception as error:  # a fault of one must not stop the others
             self._apart.add(name, now, error)
         else:
             self._apart.forget(name)
 
     def _deliver(self, name: str) -> bool:
-        """new → queues, or new → delay, or new → remove if it has expired. Raises OSError."""
+        """new → queues, or new → delay, or new → remove if it has expired.
+
+        Raises FileExistsError if another message of its id is there, OSError.
+        """
         parts = split_entry(name)
         path = self._tree.folder(NEW, name)
         found = self._tree.stat(path)
@@ -247,15 +253,11 @@ class FromNew:
         stamps, now_ms = self._context.stamps, int(now * 1000)
         if is_delayed(self._tree, stamps, path, message_id, found.st_mtime_ns, now_ms):
             return self._defer(queue, message_id)
-        try:
-            if self._move(path, found, queue, message_id):
-                self._delivered.setdefault(queue, []).append((message_id, {"size": found.st_size}))
-                if known.created_ms is not None:
-                    self._ages.append(max(0.0, now - known.created_ms / 1000))
-                return True
-        except FileExistsError:
-            self._undeliverable.report(name, "has the id of a message that is ready in its queue")
-            return False
+        if self._move(path, found, queue, message_id):
+            self._delivered.setdefault(queue, []).append((message_id, {"size": found.st_size}))
+            if known.created_ms is not None:
+                self._ages.append(max(0.0, now - known.created_ms / 1000))
+            return True
         if self._undeliverable.keep_if_here(NEW, name, queue):
             self.listing.due = time.monotonic() + RIPE_AFTER_S
         return False
@@ -294,13 +296,7 @@ class FromNew:
         self._context.metrics.observe_all(("delivery",), ages)
 
     def _defer(self, queue: str, message_id: str) -> bool:
-        try:
-            if not self._context.make(DEFER, queue, message_id):
-                return False
-        except FileExistsError:
-            self._undeliverable.report(
-                entry(queue, message_id), "has the id of a message that is in delay"
-            )
+        if not self._context.make(DEFER, queue, message_id):
             return False
         self._on_defer(entry(queue, message_id))
         return True

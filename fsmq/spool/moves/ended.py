@@ -1,5 +1,5 @@
-"""What is left of moves that have ended: their outcomes, which are removed after some days, and
-locks that nobody holds."""
+"""What is left of moves that have ended: their outcomes, which are removed after some days, locks
+that nobody holds, and what was written beside an order that has gone since."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..layout.names import facts
 from ..layout.transitions import MOVES
 from ..layout.tree import Tree
 from ..verbs.dedup import write_side
-from .order import DONE, LOCKS, load
+from .order import DONE, FOUND, LOCKS, OPEN, STOP, load
 
 KEEP_S = 3 * 86_400
 # So many of a source that is there stay, however old they are.
@@ -27,9 +27,11 @@ def forget_ended(tree: Tree, now: Callable[[], float] = time.time) -> int:
     """
     found = tree.names(tree.folder(MOVES))
     for name in found:
-        if name[0] == "." and name.endswith(LOCKS):
-            with suppress(PermissionError):
+        with suppress(PermissionError):
+            if name[0] == "." and name.endswith(LOCKS):
                 free_lock(tree, tree.folder(MOVES, name))  # of a program that died at the end of it
+            elif name.endswith((STOP, FOUND)):
+                _forget_beside(tree, name)
     names = sorted((name for name in found if name.endswith(DONE)), reverse=True)
     before = now() - KEEP_S
     if not any(_is_old(tree, name, before) for name in names):
@@ -43,6 +45,13 @@ def forget_ended(tree: Tree, now: Callable[[], float] = time.time) -> int:
         if not is_one_of_the_last and _is_old(tree, name, before):
             number += tree.unlink(tree.folder(MOVES, name))
     return number
+
+
+def _forget_beside(tree: Tree, name: str) -> None:
+    """Unlink what stands beside the order of a move, if that has gone: it came too late for it."""
+    ref = name.rpartition(".")[0]
+    if facts(ref).created_ms is not None and not tree.look(tree.folder(MOVES, ref + OPEN)):
+        tree.unlink(tree.folder(MOVES, name))
 
 
 def _source(tree: Tree, ref: str) -> str | None:

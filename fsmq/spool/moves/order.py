@@ -271,6 +271,26 @@ def is_stopped(tree: Tree, ref: str) -> bool:
     return tree.look(tree.folder(MOVES, ref + STOP)) is not None
 
 
+def outcome(move: Move, is_gone: bool) -> Move:
+    """A move that has ended. is_gone: its target was deleted."""
+    reasons = []
+    if is_gone:
+        reasons.append(f"queue {move.target!r} was deleted: messages that had not moved yet stay")
+    elif move.conflicts:
+        reasons.append(
+            f"{move.conflicts} messages stay: the target has a message of the same id already,"
+            " its name leaves no room for the id, or they cannot be read"
+        )
+    if move.no_origin:
+        reasons.append(
+            f"{move.no_origin} messages stay: nothing says from which queue they were buried, it"
+            " is gone or not one to which they may go, or they came from a log; name a queue"
+        )
+    if not reasons:
+        return replace(move, status="complete")
+    return replace(move, status="error", error="; ".join(reasons))
+
+
 def save(tree: Tree, move: Move) -> None:
     """Write a move down, durably. Raises OSError."""
     name = move.ref + (OPEN if move.status == "in_progress" else DONE)

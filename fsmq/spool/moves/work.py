@@ -19,8 +19,7 @@ from typing import NamedTuple, TypeVar
 from ..context import Context
 from ..durability.sync import Syncer, Work
 from ..durability.unfinished import exists
-from ..errors import InUse, NoSuchQueue, Reserved
-from ..index.apart import FIRST_S, LONGEST_S
+from ..errors import InUse, NoSuchQueue, Reserved, Unavailable
 from ..layout.names import facts, fits, is_id
 from ..layout.patterns import compiled
 from ..layout.steps import giving_way
@@ -39,11 +38,11 @@ from ..layout.transitions import (
 )
 from ..verbs import move as moving
 from ..verbs.dedup import read_side, write_side
-from ..verbs.links_of_move import PART, Turns, index_folders, receiving
+from ..verbs.links_of_move import PART, LastTries, Turns, index_folders, receiving
 from ..verbs.redrive import Redrive, Redriven, buried_at
 from ..views import browse
-from .collapse import collapse
-from .order import MAX_CHOSEN, Move, is_stopped, read_found, save, write_found
+from .collapse import Stays, collapse
+from .order import MAX_CHOSEN, Move, is_stopped, outcome, read_found, save, write_found
 
 T = TypeVar("T")
 # How many renames share a sync; no move is reported complete before its last sync.
@@ -79,9 +78,11 @@ class MoveWork:
         self._rate = Rate(move.rate)
         self._turns = Turns()
         self._is_gone = False  # the target was deleted
+        self._fault: OSError | Unavailable | None = None  # why a message is not moved yet
         self._pause = 0.0  # seconds before the next part
         self._kept, self._saved = move, time.monotonic()
         self._unsynced = 0
+        self._last_tries = LastTries()
 
     def steps(self) -> Generator[None, None, None]:
         """Make the move, and set its outcome at the end. Raises Unavailable, OSError."""
@@ -102,7 +103,9 @@ class MoveWork:
                 yield
                 if time.monotonic() >= end:
                     break
-        self.move = _outcome(self.move, self._is_gone)
+        if self._fault is not None:
+            raise self._fault  # the others have moved; these are tried again
+        self.move = outcome(self.move, self._is_gone)
 
     def keep(self) -> None:
         """Write down how far it is. Raises OSError."""
@@ -125,26 +128,36 @@ class MoveWork:
         done = Redriven(move.moved)
         to, homes = move.target or None, None if move.homes is None else compiled(move.homes)
         redrive = Redrive(self._context, move.source, to, found, done, homes=homes)
+        ids = list(found)
         try:
-            for part in self._parts(list(found)):
-                before = redrive.done.moved
-                try:
-                    for target, those in redrive.targets(part).items():
-                        yield from self._make(partial(redrive.bring, target, those, 0.0))
-                except NoSuchQueue:
-                    self._is_gone = True
-                    return
-                finally:
-                    moved, conflicts, no_origin = redrive.done
-                    self.move = replace(
-                        self.move, moved=moved, conflicts=conflicts, no_origin=no_origin
-                    )
-                if self._count(moved - before):
-                    work, redrive.work = redrive.work, Work()
-                    self._syncer.sync(work)
-                yield
+            while ids and not self._is_gone:
+                yield from self._redrive_these(redrive, ids)
+                tried, ids, redrive.later = len(ids), redrive.later, []
+                if ids:
+                    self._pause = self._last_tries.pause(len(ids), tried)
+                    yield
         finally:
             self._syncer.sync(redrive.work)
+
+    def _redrive_these(self, redrive: Redrive, ids: Sequence[str]) -> Generator[None, None, None]:
+        for part in self._parts(ids):
+            before = redrive.done.moved
+            try:
+                for target, those in redrive.targets(part).items():
+                    yield from self._make(partial(redrive.bring, target, patience_s=0.0), those)
+            except NoSuchQueue:
+                self._is_gone = True
+                return
+            finally:
+                self._fault = self._fault or redrive.fault
+                moved, conflicts, no_origin = redrive.done
+                self.move = replace(
+                    self.move, moved=moved, conflicts=conflicts, no_origin=no_origin
+                )
+            if self._count(moved - before):
+                work, redrive.work = redrive.work, Work()
+                self._syncer.sync(work)
+            yield
 
     # -- moves -------------------------------------------------------------------------------------
 
@@ -204,27 +217,32 @@ class MoveWork:
     ) -> Generator[None, None, None]:
         """Move some messages; at the end they have moved durably.
 
-        Those that another program puts into the target right now come last.
+        Those whose ids another program has locked come last: it puts them right now, say.
         """
-        work, pause = self._folders(pairs), 0.0
+        work = self._folders(pairs)
         try:
             while found:
-                reserved: list[_Found] = []
+                later: list[_Found] = []
                 for part in self._parts(found):
                     before = self.move.moved
                     for _, several in groupby(part, key=lambda one: one.source):
-                        yield from self._make(partial(self._move_part, list(several), reserved))
+                        yield from self._make(partial(self._move_part, later), list(several))
                     if self._is_gone:
                         return
                     if self._count(self.move.moved - before):
                         self._syncer.sync(work)
                         work = self._folders(pairs)
                     yield
-                if found := reserved:
+                if later:
                     self._syncer.sync(work)
                     work = self._folders(pairs)
-                    self._pause = pause = min(2 * pause, LONGEST_S) or FIRST_S
+                    try:
+                        self._pause = self._last_tries.pause(len(later), len(found))
+                    except InUse as error:
+                        self._fault = self._fault or error
+                        return  # there may be other portions
                     yield
+                found = later
         finally:
             self._syncer.sync(work)
 
@@ -242,23 +260,31 @@ class MoveWork:
             return found
         return sorted(found, key=lambda one: one.message_id, reverse=True)
 
-    def _move_part(self, part: Sequence[_Found], reserved: list[_Found]) -> None:
-        """Move some messages from one queue to one other. Raises InUse: nothing was done."""
+    def _move_part(self, later: list[_Found], part: Sequence[_Found]) -> None:
+        """Move some messages from one queue to one other.
+
+        Raises Unavailable (InUse, too), OSError: nothing was done.
+        """
         moved = conflicts = 0
         source, target, _ = part[0]
         names = [one.message_id for one in part]
         try:
-            with receiving(self._context, source, target, names, patience_s=0.0) as staying:
+            with receiving(self._context, source, target, names, patience_s=0.0) as not_now:
                 for one in part:
-                    if one.message_id in staying:
+                    if one.message_id in not_now.stay:
                         conflicts += 1
+                        continue
+                    if one.message_id in not_now.later:
+                        later.append(one)
                         continue
                     try:
                         moved += self._move(source, target, one.message_id)
-                    except FileExistsError:
+                    except (FileExistsError, Stays):
                         conflicts += 1
                     except Reserved:
-                        reserved.append(one)
+                        later.append(one)
+                    except (OSError, Unavailable) as error:
+                        self._fault = self._fault or error
         except NoSuchQueue:
             self._is_gone = True
         move = self.move
@@ -276,38 +302,29 @@ class MoveWork:
             for message_id in giving_way(browse.ids(self._context, queue, state)):
                 if message_id in seen or (youngest and _age(message_id) > youngest):
                     continue
-                if is_id(message_id) and not (
-                    state is State.DELAY and self._stays(queue, message_id)
-                ):
+                stays = state is State.DELAY and not move.in_flight
+                if stays and moving.is_in_flight(self._context, queue, message_id):
+                    continue
+                if is_id(message_id):
                     seen.add(message_id)
                     yield message_id
-
-    def _stays(self, queue: str, message_id: str) -> bool:
-        """Whether a message of ``delay/`` is in flight, and these are left."""
-        if self.move.in_flight:
-            return False
-        found = self._tree.stat(self._tree.path(State.DELAY, queue, message_id))
-        if found is None:
-            return False
-        stamp = self._context.stamps.decode(message_id, found.st_mtime_ns)
-        return stamp is None or stamp.is_claim
 
     def _move(self, source: str, target: str, message_id: str) -> bool:
         """Move one message, in whatever state it is.
 
-        Raises FileExistsError, Reserved, NoSuchQueue, OSError.
+        Raises FileExistsError, Stays, Reserved, NoSuchQueue, Unavailable, OSError.
         """
-        if self.move.dedup:
-            if collapse(self._context, source, target, message_id):
-                return True
-            if not self._tree.has_queue(target):
-                raise NoSuchQueue(target)
-            return False
         attempts: tuple[Transition, ...] = (MOVE_READY, MOVE_NEW, MOVE_READY)
         if self.move.in_flight:
             attempts = (*attempts, MOVE_DELAY, MOVE_READY)
         elif self.move.delayed:
             attempts = (*attempts, MOVE_TIMER, MOVE_READY)
+        if self.move.dedup:
+            if collapse(self._context, source, target, message_id, attempts):
+                return True
+            if not self._tree.has_queue(target):
+                raise NoSuchQueue(target)
+            return False
         return any(
             moving.move_one(self._context, attempt, source, message_id, target)
             for attempt in attempts
@@ -327,16 +344,33 @@ class MoveWork:
             self.move = replace(self.move, total=total, youngest=youngest)
             self.keep()
 
-    def _make(self, part: Callable[[], None]) -> Generator[None, None, None]:
-        """Make a part; other moves are made while another program has a lock that it needs."""
+    def _make(
+        self, make: Callable[[Sequence[T]], None], part: Sequence[T]
+    ) -> Generator[None, None, None]:
+        """Make a part; other moves are made while another program has a lock that it needs.
+
+        make: does all of some messages, or nothing if it raises. Then each is tried alone: what one
+        fails at keeps none of the others.
+        """
         end = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return part()
-            except InUse:
-                if time.monotonic() >= end:
-                    raise
+                return make(part)
+            except InUse as error:
+                # One that is held for long takes the time of one part, and not of each.
+                if isinstance(self._fault, InUse) or time.monotonic() >= end:
+                    self._fault = self._fault or error
+                    return
+            except (OSError, Unavailable):
+                break
             self._pause = _AGAIN_S
+            yield
+        for one in part:
+            try:
+                make([one])
+            except (OSError, Unavailable) as error:
+                self._fault = self._fault or error
+            self._pause = self._turns.pause()
             yield
 
     def _parts(self, found: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -358,22 +392,3 @@ def _age(message_id: str) -> str:
     """What tells older ids from younger ones: the UUID without its priority."""
     known = facts(message_id)
     return "" if known.created_ms is None else message_id[4 if known.priority else 0 :][:36]
-
-
-def _outcome(move: Move, is_gone: bool) -> Move:
-    reasons = []
-    if is_gone:
-        reasons.append(f"queue {move.target!r} was deleted: messages that had not moved yet stay")
-    elif move.conflicts:
-        reasons.append(
-            f"{move.conflicts} messages stay: the target has a message of the same id already,"
-            " or its name leaves no room for the id"
-        )
-    if move.no_origin:
-        reasons.append(
-            f"{move.no_origin} messages stay: nothing says from which queue they were buried, it"
-            " is gone or not one to which they may go, or they came from a log; name a queue"
-        )
-    if not reasons:
-        return replace(move, status="complete")
-    return replace(move, status="error", error="; ".join(reasons))

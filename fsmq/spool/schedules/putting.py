@@ -23,8 +23,9 @@ from typing import NamedTuple
 from ..context import Context
 from ..durability.drafts import Draft
 from ..durability.unfinished import exists
+from ..errors import NoSuchQueue
 from ..layout.names import siblings, split_staged
-from ..layout.transitions import ACCEPTED, NEW, REMOVE_NEW, State
+from ..layout.transitions import ACCEPTED, NEW, State
 from ..records.journal import Details
 from ..verbs.draft import draft
 from ..views.counts import Depths
@@ -155,22 +156,34 @@ class Putter:
 
     def _publish(self, name: str, owed: Mapping[int, str]) -> None:
         tree = self._tree
+        entries = {moment: split_staged(staged) for moment, staged in owed.items()}
+        parts = [
+            (self._files.draft(name, moment), owed[moment], *e[0].rpartition(":")[::2])
+            for moment, e in entries.items()
+            if e is not None
+        ]
+        # Not even under a dot-name: who sends into a fifo queue would show it.
         self._into_new(
-            (self._files.draft(name, moment), tree.folder(NEW, staged))
-            for moment, staged in owed.items()
+            (draft, tree.folder(NEW, staged))
+            for draft, staged, queue, _ in parts
+            if self._takes(queue)
         )
         for folder in (tree.folder(NEW), self._files.folder):
             tree.sync_folder(folder)
-        entries = {staged: split_staged(staged) for staged in owed.values()}
-        parts = [(s, *e[0].rpartition(":")[::2]) for s, e in entries.items() if e is not None]
-        self._into_new(
-            (tree.folder(NEW, staged), tree.path(State.NEW, queue, message_id))
-            for staged, queue, message_id in parts
-        )
-        for _, queue, message_id in parts:
-            if not tree.has_queue(queue):
-                # It was deleted just now, and may have purged new/ before this came there.
-                self._context.make(REMOVE_NEW, queue, message_id)
+        for _, staged, queue, message_id in parts:
+            path = tree.folder(NEW, staged)
+            # As of a put: who deletes the queue from now on finds it in new/, and removes it.
+            if self._takes(queue):
+                self._into_new([(path, tree.path(State.NEW, queue, message_id))])
+            else:
+                tree.unlink(path)
+
+    def _takes(self, queue: str) -> bool:
+        """Whether a queue is there, and none that was made anew as a fifo queue. OSError."""
+        try:
+            return not self._context.settings_of(queue).fifo
+        except NoSuchQueue:
+            return False
 
     def _into_new(self, renames: Iterable[tuple[str, str]]) -> None:
         for source, target in renames:

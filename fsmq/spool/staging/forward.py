@@ -23,6 +23,7 @@ from ..durability.unfinished import exists
 from ..errors import Unavailable
 from ..layout import documents
 from ..layout.names import UUID7, entry, siblings, split_entry
+from ..layout.settings import MAX_DELAY_S
 from ..layout.transitions import ACCEPTED, NEW, STAGING
 from ..layout.tree import Tree
 from ..records.journal import NoJournal
@@ -38,8 +39,6 @@ _PATIENCE_S = 5.0
 _RETRY_S = 0.02
 _MAX_BYTES = 64 * 1024 * 1024
 _part = re.compile(UUID7)
-# A deadline before this is a delay that counts from the commit: it is longer than any delay.
-_RELATIVE_MS = 366 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +226,15 @@ class _Chunk:
         self._reserved: set[tuple[str, str]] = set()
 
     def run(self) -> None:
+        names = self._names
         if self._described["delayed"]:
-            self._start_delays()
+            try:
+                names = self._start_delays()
+            except (OSError, Unavailable) as error:
+                self._forward.hold_up(error)
+                return
         ids: dict[str, list[str]] = {}
-        for queue, message_id in filter(None, map(split_entry, self._names)):
+        for queue, message_id in filter(None, map(split_entry, names)):
             ids.setdefault(queue, []).append(message_id)
         # What is none of ours goes with the folder.
         for queue, of_queue in ids.items():
@@ -248,33 +252,52 @@ class _Chunk:
                 is_there = self._tree.has_queue(queue)
                 # One that was made anew as a fifo queue is another one: that of the job is gone.
                 takes = is_there and not self._context.settings.get(queue).fifo
+                bring = self._bring if takes else self._remove
                 for message_id in message_ids:
-                    if takes:
-                        self._bring(queue, message_id)
-                    else:
-                        self._tree.unlink(f"{self._folder}/{entry(queue, message_id)}")
+                    try:
+                        bring(queue, message_id)
+                    except (OSError, Unavailable) as error:
+                        self._forward.hold_up(error)
             finally:
                 reserved, self._reserved = self._reserved, set()
                 for _, bare in reserved:
                     self._reservations.free(queue, [bare])
 
-    def _start_delays(self) -> None:
-        """Start the delays at the time of the commit, and make that durable."""
-        stamps, at_ms = self._context.stamps, self._forward._manifest.at_ms
-        work = Work()
+    def _start_delays(self) -> list[str]:
+        """Start the delays at the time of the commit, durably; the names of those that have begun.
+
+        All are stamped: what a sync that failed has left unwritten, the kernel would not write.
+        """
+        work, started = Work(), []
         for name in self._names:
             path = f"{self._folder}/{name}"
-            parts, found = split_entry(name), self._tree.stat(path)
-            if parts is None or found is None:
-                continue
-            stamp = stamps.decode(parts[1], found.st_mtime_ns)
-            # A deadline near 1970 is a delay that an earlier process did not start before it died.
-            if stamp is not None and stamp.deadline_ms < _RELATIVE_MS:
-                mtime = stamps.encode(parts[1], at_ms + stamp.deadline_ms, 0)
-                self._tree.stamp(path, mtime)
-                work.closed.append(path)
+            try:
+                if self._start_delay(name, path):
+                    work.closed.append(path)
+            except OSError as error:
+                self._forward.hold_up(error)
+            else:
+                started.append(name)
         if work.closed:
             self._forward._sync(work)
+        return started
+
+    def _start_delay(self, name: str, path: str) -> bool:
+        """Stamp one file; False if it has no delay."""
+        stamps = self._context.stamps
+        parts, found = split_entry(name), self._tree.stat(path)
+        if parts is None or found is None:
+            return False
+        stamp = stamps.decode(parts[1], found.st_mtime_ns)
+        if stamp is None:
+            return False
+        mtime = found.st_mtime_ns
+        # A deadline near 1970 is a delay that an earlier process did not start before it died.
+        if stamp.deadline_ms <= MAX_DELAY_S * 1000:
+            at_ms = self._forward._manifest.at_ms
+            mtime = stamps.encode(parts[1], at_ms + stamp.deadline_ms, 0)
+        self._tree.stamp(path, mtime)
+        return True
 
     def _bring(self, queue: str, message_id: str) -> None:
         """Bring a file to ``new/``, or let it go if it has no place there."""
@@ -298,6 +321,10 @@ class _Chunk:
         found = self._tree.stat(target) if is_noted else None
         size = found.st_size if found is not None else None
         self._context.record(ACCEPTED, queue, message_id, size=size)
+
+    def _remove(self, queue: str, message_id: str) -> None:
+        """Unlink a file whose queue is gone."""
+        self._tree.unlink(f"{self._folder}/{entry(queue, message_id)}")
 
     def _is_there(self, queue: str, message_id: str) -> bool | None:
         """Keep puts of an own id out, then see whether it exists; None while one is under way."""

@@ -19,15 +19,16 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..context import Context
 from ..durability.drafts import Draft
 from ..durability.locks import Lock, lock
 from ..durability.sync import Work
-from ..errors import InvalidValue, NoSuchQueue, as_unavailable, unavailable
+from ..errors import InvalidValue, NoSuchQueue, Unavailable, as_unavailable, unavailable
 from ..layout.files import write_all
 from ..layout.message import NewMessage
 from ..layout.names import UUID7, check_queue, entry
@@ -148,7 +149,8 @@ class Part:
     A group is synced in a thread, once it is whole, while the next one is written.
 
     Either `finish` it or `abandon` it. Raises InvalidValue for a name that no job can have, and all
-    of it Unavailable if the disk refuses.
+    of it Unavailable if the disk refuses. Then the part is over, and can only be abandoned: nobody
+    knows what has become of its files.
     """
 
     def __init__(
@@ -167,6 +169,7 @@ class Part:
         self._queues: Counter[str] = Counter()
         self._size = self._repeated = self._rejected = 0
         self._own = self._delayed = False
+        self._is_whole = True  # what is in its folder is what was written
         self._rejected_fd: int | None = None
         self._thread = ThreadPoolExecutor(1, "fsmq-stage")
         self._syncing: Future[None] | None = None
@@ -200,20 +203,31 @@ class Part:
                 found = restored(self._context, queue, message, settings)
             else:
                 found = draft(self._context, message, settings)
-            try:
+            with self._changed():
                 self._write(queue, found)
-            except FileExistsError:
-                self._repeated += 1
+                if len(self._work.written) >= _GROUP:
+                    self._wait_for_sync()
+                    self._syncing = self._thread.submit(self._sync, self._end_group())
         except OSError as error:
             raise unavailable(error, f"cannot stage a message for queue {queue!r}") from error
-        if len(self._work.written) >= _GROUP:
-            self._wait_for_sync()
-            self._syncing = self._thread.submit(self._sync, self._end_group())
         return found.message_id
+
+    @contextmanager
+    def _changed(self) -> Iterator[None]:
+        """Whatever ends a change before it is done leaves a part of which nothing counts."""
+        if not self._is_whole:
+            raise Unavailable("a part of a job is over when a change of it failed: abandon it")
+        self._is_whole = False
+        yield
+        self._is_whole = True
 
     def _write(self, queue: str, found: Draft) -> None:
         path = f"{self._folder}/{entry(queue, found.message_id)}"
-        fd = self._tree.create(path)
+        try:
+            fd = self._tree.create(path)
+        except FileExistsError:
+            self._repeated += 1
+            return
         try:
             found.write(fd)
             if found.delay_ms is not None:
@@ -243,7 +257,7 @@ class Part:
 
     def reject(self, line: bytes) -> None:
         """Keep a line, with its line feed, for the file of rejected rows."""
-        with as_unavailable("cannot store a rejected row"):
+        with as_unavailable("cannot store a rejected row"), self._changed():
             if self._rejected_fd is None:
                 path = f"{self._folder}/{REJECTED}"
                 self._rejected_fd = self._tree.create(path)
@@ -253,7 +267,7 @@ class Part:
 
     def finish(self) -> Written:
         """Make the part durable. It still counts for nothing."""
-        with as_unavailable("cannot finish a part of a job"):
+        with as_unavailable("cannot finish a part of a job"), self._changed():
             self._close_rejected()
             self._wait_for_sync()
             self._sync(self._end_group())

@@ -15,6 +15,9 @@ from ..layout.stamps import Stamp
 from ..layout.transitions import State
 from .latch import Latched
 
+# At most so much later is a deadline that keeps the digits of its claim.
+_DIGITS_MS = 99
+
 
 def backoff_s(settings: QueueSettings, deliveries: int) -> float:
     """How long a message waits after so many claims; 0 where it does not."""
@@ -23,6 +26,21 @@ def backoff_s(settings: QueueSettings, deliveries: int) -> float:
         return 0.0
     longest = min(settings.retry_most, first * settings.retry_factor ** max(0, deliveries - 1))
     return longest * (1.0 - random.uniform(0.0, settings.retry_jitter))
+
+
+def end_in_place(context: Context, latched: Latched, queue: str, message_id: str) -> bool:
+    """End the claim, or the delay, of a message that cannot leave ``delay/`` since another one of
+    its id is ready; whoever claims that one gets this one first. False if it is not there.
+
+    Raises OSError.
+    """
+    stamps = context.stamps
+    before = stamps.decode(message_id, latched.found.st_mtime_ns)
+    count = 0 if before is None else before.deliveries or 0
+    # With the digits of the claim, and not later than now.
+    over = Stamp(of_same_claim(before, context.now_ms() - _DIGITS_MS), count, count > 0)
+    path = context.tree.path(State.DELAY, queue, message_id)
+    return latched.stamp(context, path, stamps.encoded(message_id, over))
 
 
 def back_off(

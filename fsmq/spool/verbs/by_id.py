@@ -49,12 +49,13 @@ from ..layout.tree import Tree
 from ..records.journal import Details
 from ..views.look import look
 from ..views.reading import UNLIMITED, read
-from .claim import Claim, claim_one, deadline_of, renew
+from .claim import Claim, claim_one, deadline_of
 from .deliver import deliver_one
 from .latch import Latched, is_delayed, latch_patiently
 from .receive import claimed_message
 from .release import release, release_uncounted
 from .removal import remove_from, remove_one, work_of
+from .renew import renew
 from .upsert import check_index
 
 # Where a message that is acknowledged is, comes first.

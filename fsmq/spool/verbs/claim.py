@@ -1,7 +1,10 @@
-"""Claim and renew: hide a message from other consumers until a deadline.
+"""Claim: hide a message from other consumers until a deadline.
 
 The stamp is set before the rename that starts its timer, so the mover never sees a message in
 ``delay/`` without its deadline. From the look at the stamp to the rename the message is latched.
+
+Two messages of one own id may meet in a queue: a move has brought one while the other was put, or a
+shell user has. Then one is claimed after the other: what stands in ``delay/`` first, where it is.
 """
 
 from __future__ import annotations
@@ -13,23 +16,17 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from ..context import Context, Pending
-from ..durability.sync import Work
-from ..errors import NoSuchMessage, as_unavailable
-from ..layout.claim_names import Renewal, claim_name, of_next_claim, of_same_claim, was_last
-from ..layout.names import check_id, check_queue
+from ..context import Context
+from ..layout.claim_names import of_next_claim, of_same_claim, was_last
 from ..layout.settings import MAX_VISIBILITY_S, QueueSettings, check_seconds
 from ..layout.stamps import MAX_COUNT, Stamp
 from ..layout.steps import FEW
 from ..layout.transitions import (
     CLAIM,
-    DELAY,
     EXPIRE_READY,
-    QUEUES,
-    RENEWED,
 )
 from .expire import expire
-from .latch import IsWanted, Latched, Restamped, anyone, latch, not_held, restamp
+from .latch import IsWanted, Latched, anyone, latch
 
 # How long a claim waits for another process's latch; the next messages wait behind it.
 _CLAIM_PATIENCE_S = 0.001
@@ -155,53 +152,6 @@ def _claims_of(
         raise of_disk[0]
 
 
-def renew(
-    context: Context,
-    queue: str,
-    message_id: str,
-    visibility: float | None,
-    claim: str | None = None,
-    *,
-    though_over: bool = False,
-) -> Pending[Renewal]:
-    """Let a claim (or a delay) end ``visibility`` seconds from now.
-
-    A message that is ready again is claimed again, but in a fifo queue.
-
-    claim: the claim that is meant, by its name. Nothing else is renewed then.
-    though_over: that claim goes on, and counts once, if its message is ready again and nobody has
-        claimed it since.
-
-    Raises:
-        InvalidValue, NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
-    """
-    check_queue(queue)
-    check_id(queue, message_id)
-    tree = context.tree
-    with as_unavailable(f"cannot renew in queue {queue!r}"):
-        settings = context.settings_of(queue)
-        deadline_ms = deadline_of(context, settings, visibility)
-        work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
-        held: Restamped | Claim | None
-        held = restamp(context, queue, message_id, deadline_ms, claim=claim)
-        if held is None and not settings.fifo and (claim is None or though_over):
-            held = reclaim(context, queue, message_id, deadline_ms, claim)
-        if held is None and claim is not None:
-            raise not_held(context, queue, message_id, claim)
-        if held is None:
-            raise NoSuchMessage(queue, message_id, "that is in flight or ready")
-        work.files.append(held.fd)
-    until_ms, deliveries = held.deadline_ms, held.deliveries
-
-    def finish() -> Renewal:
-        context.record(RENEWED, queue, message_id, claim_ms=until_ms - context.now_ms())
-        is_claim = deliveries or context.stamps.coarse
-        name = claim_name(context.stamps, deliveries, until_ms) if is_claim else None
-        return Renewal(until_ms / 1000, name)
-
-    return Pending(work, finish)
-
-
 def deadline_of(context: Context, settings: QueueSettings, visibility: float | None) -> int:
     seconds = settings.visibility_timeout if visibility is None else visibility
     check_seconds("visibility", seconds, MAX_VISIBILITY_S)
@@ -252,6 +202,8 @@ def claim_one(
 ) -> Claim | None:
     """Try to claim one ready message; None if another process has it, or if it is no message.
 
+    Where another one of its id stands in ``delay/``, and its time there is over, that is claimed.
+
     is_wanted: called with the open file, which may be another message of this id. is_checked: the
     caller has just seen that its queue is there. has_index: the queue has one. was: the last claim
     of the message, which goes on: None if it was another one. count: what the message counts as
@@ -261,6 +213,29 @@ def claim_one(
         BlockingIOError: another process acts on it right now.
         OSError
     """
+    try:
+        return _claim_ready(
+            context, queue, message_id, deadline_ms, is_wanted, is_checked, has_index, was, count
+        )
+    except FileExistsError:
+        if was is not None:
+            return None
+    context.ready.set_apart(queue, message_id)  # it stays ready, behind that one
+    return _claim_in_place(context, queue, message_id, deadline_ms, is_wanted, count)
+
+
+def _claim_ready(
+    context: Context,
+    queue: str,
+    message_id: str,
+    deadline_ms: int,
+    is_wanted: IsWanted,
+    is_checked: bool,
+    has_index: bool,
+    was: str | None,
+    count: int,
+) -> Claim | None:
+    """`claim_one`, but FileExistsError if another one of the id stands in ``delay/``."""
     stamps, tree = context.stamps, context.tree
     path = tree.path(CLAIM.source, queue, message_id)
     # A mover that is delivering it will unlatch it in a moment, without an event: wait for it.
@@ -276,14 +251,12 @@ def claim_one(
         if not is_wanted(context, fd, found):
             return None
         if was is None:
-            before = 0 if stamp is None else stamp.deliveries or 0
-            deliveries = count or min(before + 1, MAX_COUNT)
-            deadline_ms = of_next_claim(stamp, deliveries, deadline_ms)
+            new = _next_stamp(stamp, deadline_ms, count)
         elif stamp is None or not was_last(stamps, stamp, was):
             return None
         else:
-            deliveries, deadline_ms = stamp.deliveries or 0, of_same_claim(stamp, deadline_ms)
-        mtime = stamps.encode(message_id, deadline_ms, deliveries)
+            new = Stamp(of_same_claim(stamp, deadline_ms), stamp.deliveries or 0)
+        mtime = stamps.encoded(message_id, new)
         stamped = latched.stamp(context, path, mtime)
         if stamped and (is_checked or tree.has_queue(queue)):
             target = tree.path(CLAIM.target, queue, message_id)
@@ -300,7 +273,55 @@ def claim_one(
                 latched.unlatch()
             else:
                 latched.close()  # whatever failed: an open latch would lock it for ever
-    return Claim(message_id, fd, found.st_size, deliveries, deadline_ms, mtime) if won else None
+    if not won:
+        return None
+    return Claim(message_id, fd, found.st_size, new.deliveries or 0, new.deadline_ms, mtime)
+
+
+def _next_stamp(before: Stamp | None, deadline_ms: int, count: int) -> Stamp:
+    """That of a new claim; count: as of `claim_one`."""
+    delivered = 0 if before is None else before.deliveries or 0
+    deliveries = count or min(delivered + 1, MAX_COUNT)
+    return Stamp(of_next_claim(before, deliveries, deadline_ms), deliveries)
+
+
+def _claim_in_place(
+    context: Context,
+    queue: str,
+    message_id: str,
+    deadline_ms: int,
+    is_wanted: IsWanted,
+    count: int,
+) -> Claim | None:
+    """Claim a message of ``delay/`` whose claim, or delay, is over: a new stamp, and no rename.
+
+    It could not leave, since another one of its id is ready.
+    """
+    stamps = context.stamps
+    path = context.tree.path(CLAIM.target, queue, message_id)
+    latched = latch(context, path, _CLAIM_PATIENCE_S)
+    if latched is None:
+        return None
+    fd, found, won = latched.fd, latched.found, False
+    try:
+        stamp = stamps.decode(message_id, found.st_mtime_ns)
+        runs = stamp is not None and stamp.deadline_ms > context.now_ms()
+        # What is in a claim a mover has to end: it may be used up, or have to wait for a backoff.
+        is_held = stamp is not None and stamp.is_claim and not stamps.coarse
+        if runs or is_held or not stat.S_ISREG(found.st_mode):
+            return None
+        if is_wanted(context, fd, found):
+            new = _next_stamp(stamp, deadline_ms, count)
+            mtime = stamps.encoded(message_id, new)
+            won = latched.stamp(context, path, mtime)
+    finally:
+        if won:
+            latched.unlatch()
+        else:
+            latched.close()
+    if not won:
+        return None
+    return Claim(message_id, fd, found.st_size, new.deliveries or 0, new.deadline_ms, mtime)
 
 
 def _is_here(context: Context, latched: Latched, path: str, stamp: Stamp | None) -> bool:
@@ -321,14 +342,13 @@ def _move_to_delay(
 ) -> bool:
     """Rename a message that is stamped; whether it is claimed.
 
-    is_unique: no other message can ever have its name.
+    is_unique: no other message can ever have its name. Raises FileExistsError: delay/ has the same
+    id, too.
     """
     tree = context.tree
     try:
         if not tree.rename(path, target):
             return False
-    except FileExistsError:
-        return False  # delay/ has the same id too: fsck reports it
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return False  # a shell user's name that leaves no room for the queue's
@@ -344,13 +364,3 @@ def _move_to_delay(
         return True
     # Only where there are no locks: a process that lost the race has stamped after us.
     return latched.stamp(context, target, mtime_ns)
-
-
-def reclaim(
-    context: Context, queue: str, message_id: str, deadline_ms: int, was: str | None = None
-) -> Claim | None:
-    """Claim one message again that is ready again. was: as of `claim_one`."""
-    try:
-        return claim_one(context, queue, message_id, deadline_ms, was=was)
-    except BlockingIOError:
-        return None  # another process is about to claim it

@@ -104,6 +104,7 @@ def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
         purge_folder(context, queue, NEW, is_gone=True)
         purge_folder(context, queue, NEW, is_gone=True)
         purge_folder(context, queue, DELAY, is_gone=True)
+        purge_taken(tree, queue, is_gone=True)
         for path in context.topics.entries_of(queue):
             if not tree.has_queue(queue) and not context.topics.outlives_its_queue(path):
                 tree.unlink(path)
@@ -228,14 +229,13 @@ def purge_folder(
     transition = REMOVE_NEW if folder == NEW else REMOVE_DELAY
     for name in giving_way(tree.names(tree.folder(folder))):
         staged = split_staged(name) if folder == NEW else None
-        taken = split_taken(name) if folder == NEW else None
-        parts = taken or split_entry(staged[0] if staged is not None else name)
+        parts = split_entry(staged[0] if staged is not None else name)
         if parts is None or parts[0] != queue:
             continue
         path = tree.folder(folder, name)
         if is_gone and tree.has_queue(queue):
             break
-        if staged is None and taken is None:
+        if staged is None:
             if remove_from(tree, [transition], queue, parts[1]):
                 context.record(PURGED, queue, parts[1])
         else:
@@ -244,4 +244,21 @@ def purge_folder(
         purged += 1
         if purged % PROGRESS_STEP == 0:
             progress(purged)
+    return purged
+
+
+def purge_taken(tree: Tree, queue: str, is_gone: bool = False) -> int:
+    """Remove what was taken away of a queue's messages, by who has died, too; how many.
+
+    From any folder a message may be taken away, so this comes behind them. is_gone: as of
+    `purge_folder`.
+    """
+    purged = 0
+    for name in tree.names(tree.folder(NEW)):
+        parts = split_taken(name)
+        if parts is None or parts[0] != queue:
+            continue
+        if is_gone and tree.has_queue(queue):
+            break
+        purged += unlink_message(tree, tree.folder(NEW, name), queue, parts[1])
     return purged

@@ -23,10 +23,11 @@ from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from ..context import Context
+from ..durability.leaving import discard
 from ..durability.owned import OwnedFile
 from ..durability.taken import lock_of
 from ..durability.unfinished import exists
-from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable
+from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, is_full
 from ..layout.claim_names import is_claimed, of_next_claim, of_same_claim
 from ..layout.names import taken_entry
 from ..layout.stamps import MAX_COUNT, Stamp
@@ -160,7 +161,6 @@ class Latched(OwnedFile):
         """
         tree = context.tree
         source = tree.path(state, queue, message_id)
-        target = tree.path(State.REMOVE, queue, message_id)
         if state is State.READY and not tree.has_queue(queue):
             return None
         held = context.put_numbers.hold(lock_of(queue, message_id))
@@ -168,27 +168,31 @@ class Latched(OwnedFile):
             name = taken_entry(queue, message_id)
             try:
                 if name is not None:
-                    is_ours = self._remove_by(tree, source, tree.folder(NEW, name), target)
+                    taken = tree.folder(NEW, name)
+                    is_ours = self._remove_by(tree, source, taken, queue, message_id)
                     return self.found if is_ours else None
             except FileExistsError:
                 pass  # what a dead process took away waits there until this one is gone
+            except OSError as error:
+                if not is_full(error):
+                    raise  # else new/ has no room for that name
             # Else we can only look right before the rename.
-            is_ours = self.is_at(tree, source) and tree.rename(source, target, replace=True)
+            is_ours = self.is_at(tree, source) and discard(tree, source, queue, message_id)
             return self.found if is_ours else None
         finally:
             if held is not None:
                 held.give()
 
-    def _remove_by(self, tree: Tree, source: str, taken: str, target: str) -> bool:
+    def _remove_by(self, tree: Tree, source: str, taken: str, queue: str, message_id: str) -> bool:
         """Remove this message, and no other one, by way of another name; whether it was there."""
         if not tree.rename(source, taken):
             return False
         here = tree.stat(taken)
         if here is None or here.st_ino == self.found.st_ino:
-            if tree.rename(taken, target, replace=True):
+            if discard(tree, taken, queue, message_id):
                 return True
             # Where there are no locks it was brought back; or an answer of the network was lost.
-            gone = tree.stat(target)
+            gone = tree.stat(tree.path(State.REMOVE, queue, message_id))
             return gone is not None and gone.st_ino == self.found.st_ino
         # This one was removed, and its id used again. We took the new message: undo that.
         with suppress(FileExistsError):  # a third one stands: it comes back when that is gone

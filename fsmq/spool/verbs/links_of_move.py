@@ -9,24 +9,39 @@ this one is brought back.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 from ..context import Context
-from ..durability.ids import PATIENCE_S, given_of, hold_patiently, link_path, settle
+from ..durability.ids import IS_HELD, PATIENCE_S, Held, given_of, hold, link_path, settle
+from ..durability.locks import patiently
 from ..durability.settings_lock import settings_held
-from ..errors import NoSuchQueue
+from ..errors import InUse, NoSuchQueue
+from ..index.apart import FIRST_S, LONGEST_S
 from ..layout.given_ids import link_name
 from ..layout.settings import QueueSettings
 from ..layout.transitions import IDS, State
 from ..layout.tree import STRAY, Tree
 
+T = TypeVar("T")
 # Messages that share a lock, and a sync of their links.
 PART = 500
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY)
 # So long a move keeps the lock of a name for itself, and so long it then leaves it to others, who
 # try for it every 2 milliseconds.
 _TURN_S, _GAP_S = 0.1, 0.005
+
+
+class NotNow(NamedTuple):
+    """The names of messages that cannot move now.
+
+    stay: another message of the target has the id, or nobody here may read which id it is. later:
+    another program has locked the id.
+    """
+
+    stay: set[str]
+    later: set[str]
 
 
 class Turns:
@@ -44,6 +59,42 @@ class Turns:
         return max(at_least, _GAP_S)
 
 
+class LastTries:
+    """When to try again what is left, since other programs have locked the ids."""
+
+    def __init__(self) -> None:
+        self._since, self._pause = time.monotonic(), FIRST_S / 2
+
+    def pause(self, left: int, tried: int) -> float:
+        """Seconds until the next try. Raises InUse if none of them has gone for long."""
+        now = time.monotonic()
+        if left < tried:
+            self._since, self._pause = now, FIRST_S / 2
+        elif now - self._since >= PATIENCE_S:
+            raise InUse(IS_HELD)
+        self._pause = min(2 * self._pause, LONGEST_S)
+        return self._pause
+
+
+def together_or_alone(make: Callable[[Sequence[T]], None], part: Sequence[T]) -> OSError | None:
+    """Do something to some messages, or to each alone: why it was not done to one of them.
+
+    make: does it to all, or to none if it raises OSError.
+    """
+    try:
+        make(part)
+        return None
+    except OSError:
+        pass
+    first: OSError | None = None
+    for one in part:
+        try:
+            make([one])
+        except OSError as error:
+            first = first or error
+    return first
+
+
 @contextmanager
 def receiving(
     context: Context,
@@ -53,12 +104,11 @@ def receiving(
     *,
     is_home: bool = False,
     patience_s: float = PATIENCE_S,
-) -> Iterator[set[str]]:
+) -> Iterator[NotNow]:
     """Keep a queue what it is while messages move there, and link those that have given ids.
 
     Who creates, changes or deletes the target waits meanwhile, and so does who changes which
-    message of it has one of the ids. Yields the names of those that have to stay, since another
-    message of the target has the id.
+    message of it has one of the ids. Yields the names of those that have to stay, or wait.
 
     is_home: they come back to where they were buried. patience_s: how long to wait for who has a
         lock that it takes.
@@ -72,8 +122,8 @@ def receiving(
         settings = context.settings_of(target)
         if not is_home and not keeps_order(settings, source):
             raise NoSuchQueue(target)
-        with _linked(context, source, target, names, patience_s) as staying:
-            yield staying
+        with _linked(context, source, target, names, patience_s) as not_now:
+            yield not_now
 
 
 def keeps_order(settings: QueueSettings, source: str) -> bool:
@@ -89,28 +139,48 @@ def index_folders(context: Context, *queues: str) -> set[str]:
 @contextmanager
 def _linked(
     context: Context, source: str, target: str, names: Sequence[str], patience_s: float
-) -> Iterator[set[str]]:
+) -> Iterator[NotNow]:
     """Lock the ids of messages that are about to move, and link them in a target with an index."""
     tree = context.tree
     links: dict[str, str] = {}
+    stay: set[str] = set()
     indexed = [queue for queue in (source, target) if context.settings.get(queue).index]
     for name in names if indexed else ():
-        if (found := _find(tree, source, name)) is not None:
-            links[name] = found[0]
+        try:
+            if (found := _find(tree, source, name)) is not None:
+                links[name] = found[0]
+        except PermissionError:
+            stay.add(name)
     if not links:
-        yield set()
+        yield NotNow(stay, set())
         return
-    with hold_patiently(tree, dict.fromkeys(indexed, links.values()), patience_s):
-        stay: set[str] = set()
+    wanted = dict.fromkeys(indexed, links.values())
+    # Nobody waits while he has some: first all or none, and then what is free.
+    held, free = patiently(lambda: hold(tree, wanted), patience_s), {*links.values()}
+    if held is None:
+        held, free = _hold_free(tree, indexed, free)
+    with held:
+        later = {name for name, link in links.items() if link not in free}
         if target in indexed:
-            had = settle(tree, target, links.values())
+            had = settle(tree, target, free)
             stay |= {
                 name
                 for name, link in links.items()
-                if link in had or not _link(tree, source, target, name)
+                if link in free and (link in had or not _link(tree, source, target, name))
             }
             tree.sync_folder(tree.folder(IDS, target))
-        yield stay
+        yield NotNow(stay, later)
+
+
+def _hold_free(tree: Tree, queues: Sequence[str], links: set[str]) -> tuple[Held, set[str]]:
+    """Lock those ids that nobody has locked in any of the queues; which they are."""
+    held, free = Held(tree), None
+    try:
+        free = {link for link in links if all(held.take(queue, [link]) for queue in queues)}
+        return held, free
+    finally:
+        if free is None:
+            held.free()
 
 
 def _link(tree: Tree, source: str, target: str, name: str) -> bool:

@@ -9,11 +9,16 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from ..context import Context
-from ..errors import InvalidValue, NoSuchQueue, as_unavailable
+from ..durability.ids import IS_HELD
+from ..errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable
 from ..layout.names import check_id, check_queue, fits, is_id
+from ..layout.stamps import Stamp
 from ..layout.steps import giving_way, portions
 from ..layout.throttle import Rate, check_rate
 from ..layout.transitions import (
@@ -28,8 +33,8 @@ from ..layout.transitions import (
 )
 from ..layout.tree import Tree
 from ..views.browse import ids
-from .latch import latch_patiently
-from .links_of_move import PART, Turns, keeps_order, receiving
+from .latch import Latched, latch_patiently
+from .links_of_move import PART, Turns, keeps_order, receiving, together_or_alone
 
 _PROGRESS_STEP = 1000
 
@@ -38,7 +43,8 @@ class Moved(NamedTuple):
     """The outcome of a move."""
 
     moved: int = 0
-    # Messages that stay: the target has their id already, or its name leaves no room for the id.
+    # Messages that stay: the target has their id already, its name leaves no room for the id, or
+    # nobody here may read which id they have.
     conflicts: int = 0
 
 
@@ -64,13 +70,12 @@ def move_messages(
     Raises:
         NoSuchQueue: also if one is deleted during the move; the rest is in the source then.
         InvalidValue, Unavailable
+        InUse: other programs have locked the ids of some; the others have moved.
     """
     _check(source, target)
     limit = Rate(check_rate(rate))
     tree = context.tree
-    moved = 0
-    # An id may come more than once, because a message may move on between two tries.
-    stay: set[str] = set()
+    done = _Done()
     with as_unavailable(f"cannot move from {source!r} to {target!r}"):
         for queue in (source, target):
             if not tree.has_queue(queue):
@@ -79,25 +84,63 @@ def move_messages(
         turns = Turns()
         found = _to_move(context, source, only, in_flight, delayed)
         for part in portions(found, limit.part(PART)):
-            before = moved
-            with receiving(context, source, target, [name for _, name in part]) as staying:
-                stay |= staying
-                for transition, message_id in giving_way(part):
-                    if message_id in staying:
-                        continue
-                    try:
-                        done = move_one(context, transition, source, message_id, target)
-                    except FileExistsError:
-                        stay.add(message_id)
-                        continue
-                    moved += done
-                    if moved % _PROGRESS_STEP == 0:
-                        progress(moved)
-            if rate is not None:
-                progress(moved)
-            time.sleep(turns.pause(limit.pause(moved - before)))
-    progress(moved)
-    return Moved(moved, len(stay))
+            before = done.moved
+            fault = together_or_alone(partial(done.try_part, context, source, target), part)
+            done.fault = done.fault or fault
+            if rate is not None or done.moved // _PROGRESS_STEP > before // _PROGRESS_STEP:
+                progress(done.moved)
+            time.sleep(turns.pause(limit.pause(done.moved - before)))
+        progress(done.moved)
+        return done.finish()
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a move has done. An id may come more than once: a message may move on between two tries.
+
+    stay, later: the ids of those that cannot move (now). fault: why one is not there.
+    """
+
+    moved: int = 0
+    stay: set[str] = field(default_factory=set)
+    later: set[str] = field(default_factory=set)
+    fault: OSError | Unavailable | None = None
+
+    def try_part(
+        self,
+        context: Context,
+        source: str,
+        target: str,
+        part: Sequence[tuple[Transition, str]],
+    ) -> None:
+        """Move messages, each if it can come; none if it raises. Raises as `receiving`."""
+        names = [name for _, name in part]
+        with receiving(context, source, target, names) as not_now:
+            self.stay |= not_now.stay
+            self.later = self.later.difference(names) | not_now.later
+            for transition, message_id in giving_way(part):
+                self.try_one(context, transition, source, message_id, target)
+
+    def try_one(
+        self, context: Context, how: Transition, source: str, message_id: str, target: str
+    ) -> None:
+        """Move a message, if it can come. What it fails at keeps none of the others."""
+        if message_id in self.stay or message_id in self.later:
+            return
+        try:
+            self.moved += move_one(context, how, source, message_id, target)
+        except FileExistsError:
+            self.stay.add(message_id)
+        except (OSError, Unavailable) as error:
+            self.fault = self.fault or error
+
+    def finish(self) -> Moved:
+        """The outcome. Raises InUse if other programs had locked some ids, Unavailable, OSError."""
+        if self.fault is not None:
+            raise self.fault
+        if self.later:
+            raise InUse(IS_HELD)
+        return Moved(self.moved, len(self.stay))
 
 
 def _check(source: str, target: str) -> None:
@@ -136,7 +179,7 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
     if not has_room:
         return False
     if how is MOVE_TIMER:
-        is_moved = _move_timer(context, source, message_id, target)
+        is_moved = move_timer(context, source, message_id, target)
     else:
         is_moved = tree.move(how, source, message_id, target)
     if not is_moved:
@@ -153,18 +196,58 @@ def move_one(context: Context, how: Transition, source: str, message_id: str, ta
     return True
 
 
-def _move_timer(context: Context, source: str, message_id: str, target: str) -> bool:
+def move_timer(
+    context: Context, source: str, message_id: str, target: str, to_id: str | None = None
+) -> bool:
     """Move a delayed message with its timer; False if it is not there, or is claimed."""
     if not context.tree.has_queue(target):
         return False
-    latched = latch_patiently(context, context.tree.path(State.DELAY, source, message_id))
-    if latched is None:
+    with latched_delayed(context, source, message_id) as latched:
+        if latched is None:
+            return False
+        path, before_ns = latched.path, latched.message.found.st_mtime_ns
+        moved = None
+        try:
+            if to_id is not None:
+                # A stamp is checked with the id, so it is set anew for another one.
+                renamed_ns = context.stamps.encoded(to_id, latched.stamp)
+                latched.message.stamp(context, path, renamed_ns)
+            moved = latched.message.move(context, MOVE_TIMER, source, message_id, target, to_id)
+        finally:
+            if moved is None and to_id is not None:
+                latched.message.stamp(context, path, before_ns)
+        return moved is not None
+
+
+def is_in_flight(context: Context, queue: str, message_id: str) -> bool:
+    """Whether a message of ``delay/`` is, as far as can be seen: who moves one finds out."""
+    try:
+        found = context.tree.stat(context.tree.path(State.DELAY, queue, message_id))
+    except OSError:
         return False
+    stamp = None if found is None else context.stamps.decode(message_id, found.st_mtime_ns)
+    return found is not None and (stamp is None or stamp.is_claim)
+
+
+class Delayed(NamedTuple):
+    """A delayed message that is latched: where it is, and its timer."""
+
+    message: Latched
+    path: str
+    stamp: Stamp
+
+
+@contextmanager
+def latched_delayed(context: Context, queue: str, message_id: str) -> Iterator[Delayed | None]:
+    """Latch a message that is delayed and that nobody has claimed; None if it is none."""
+    path = context.tree.path(State.DELAY, queue, message_id)
+    latched = latch_patiently(context, path)
+    if latched is None:
+        yield None
+        return
     try:
         stamp = context.stamps.decode(message_id, latched.found.st_mtime_ns)
-        if stamp is None or stamp.is_claim:
-            return False
-        return latched.move(context, MOVE_TIMER, source, message_id, target) is not None
+        yield None if stamp is None or stamp.is_claim else Delayed(latched, path, stamp)
     finally:
         latched.close()
 
@@ -172,7 +255,7 @@ def _move_timer(context: Context, source: str, message_id: str, target: str) -> 
 def is_elsewhere(tree: Tree, how: Transition, queue: str, message_id: str) -> bool:
     """Whether a queue has an id in another state than the one to which ``how`` leads.
 
-    A rename would not fail because of it, and two messages of one id block each other later.
+    A rename would not fail because of it, and of two messages of one id one waits for the other.
     """
     states = (State.NEW, State.READY, State.DELAY)
     paths = (tree.path(state, queue, message_id) for state in states if state is not how.target)

@@ -3,13 +3,14 @@
 What clients of SNS have subscribed outlives its queue: its dead-letter queue gets the copy then.
 
 A log that is subscribed has the message before any queue shows it: what cannot be published there
-reaches nobody. What is in a log cannot be taken back, so from there on the queues get it, too:
-what fails then is left as by a put that died, for a mover to show.
+reaches nobody. Then come the queues without order, and the fifo queues last. What is in a log, or
+on its way into a fifo queue, cannot be taken back, so from there on all get it: what fails then is
+left as by a put that died, for a mover to show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -107,7 +108,7 @@ def publish(
         found.work.close()
         found.abandon()
         raise
-    return Pending(found.work, found.finish, found.abandon, found.sends, found.publish)
+    return Pending(found.work, found.finish, found.abandon, found.sends, found.reach)
 
 
 class _Copies:
@@ -118,13 +119,18 @@ class _Copies:
         self.work = batch.work
         self._context = context
         self._depths = depths
-        self._puts: list[tuple[str, Pending[list[str]]]] = []
         self._feeds: list[tuple[Copy, Callable[[], int]]] = []
+        self._plain: list[tuple[str, Pending[list[str]]]] = []
+        self._ordered: list[tuple[str, Pending[list[str]]]] = []  # of fifo queues
+        self._ids: dict[str, str] = {}
         self._offsets: dict[str, str] = {}
+        self._sends: list[Send] = []
+        self._is_begun = False
+        self._first: FsmqError | None = None
 
     @property
     def sends(self) -> list[Send]:
-        return [send for _, put in self._puts for send in put.sends]
+        return self._sends
 
     def feed(self, copy: Copy, to_log: ToLog) -> None:
         """Check that a log takes it; raises what a publish there raises."""
@@ -138,66 +144,74 @@ class _Copies:
     def write(self, copy: Copy, settings: QueueSettings | None) -> None:
         """Write one copy; raises what a put raises, but for a queue that is gone."""
         context, depths = self._context, self._depths
-        offsets = self._offsets  # not by us: that would be a cycle
         try:
             one = put(
                 *(context, depths, copy.to, [copy.message], settings),
                 batch=self._batch,
                 still=copy.still,
-                stands=lambda: bool(offsets),
+                stands=partial(_stand, self._offsets, self._sends),  # by us it would be a cycle
                 letter_of=copy.letter_of,
             )
         except NoSuchQueue:
             return
-        self._puts.append((copy.to, one))
+        (self._ordered if one.sends else self._plain).append((copy.to, one))
+        self._sends += one.sends
 
-    def publish(self) -> None:
-        """Publish in the logs, once: what cannot be published in the first reaches nobody.
+    def _stands(self) -> bool:
+        """Whether something is where nothing can be taken back from."""
+        return _stand(self._offsets, self._sends)
 
-        From then on nothing is taken back, and all others get it as far as they can.
+    def reach(self) -> None:
+        """Publish in the logs and show the copies of queues without order, once.
+
+        What fails before something stands is raised, and reaches nobody. From then on all others
+        get it as far as they can; ``finish`` raises then.
         """
-        feeds, self._feeds = self._feeds, []
-        first: FsmqError | None = None
-        for copy, publish in feeds:
-            with as_unavailable(f"cannot publish to {copy.to!r}"):
-                is_wanted = copy.still()
-            try:
-                if is_wanted:
-                    self._offsets[copy.to] = str(publish())
-            except NoSuchLog:
-                continue
-            except FsmqError as error:
-                if not self._offsets:
-                    raise
-                first = first or error
-        if first is not None:
-            raise first
-
-    def finish(self) -> dict[str, str]:
-        ids: dict[str, str] = {}
-        steps: list[Callable[[], None]] = [
-            self.publish,
-            *(partial(_show, ids, queue, one) for queue, one in self._puts),
+        if self._is_begun:
+            return
+        self._is_begun = True
+        steps = [
+            *(partial(self._publish, *feed) for feed in self._feeds),
+            *(partial(self._show, *copy) for copy in self._plain),
         ]
-        first: FsmqError | None = None
         for step in giving_way(steps):
             try:
                 step()
             except FsmqError as error:
-                if not self._offsets:
-                    self.abandon()  # visible copies too, but for those in fifo queues
+                if not self._stands():
                     raise
-                first = first or error
-        if first is not None:
-            raise first
+                self._first = self._first or error
+
+    def _publish(self, copy: Copy, publish: Callable[[], int]) -> None:
+        with as_unavailable(f"cannot publish to {copy.to!r}"):
+            is_wanted = copy.still()
+        if is_wanted:
+            with suppress(NoSuchLog):
+                self._offsets[copy.to] = str(publish())
+
+    def _show(self, queue: str, one: Pending[list[str]]) -> None:
+        with suppress(NoSuchQueue):
+            [self._ids[queue]] = one.finish()
+
+    def finish(self) -> dict[str, str]:
+        try:
+            self.reach()
+            for queue, one in self._ordered:
+                self._show(queue, one)
+        except BaseException:  # of a signal's handler, too
+            self.abandon()
+            raise
+        if self._first is not None:
+            raise self._first
         self._context.metrics.count(("publish",))
-        return {**ids, **self._offsets}
+        return {**self._ids, **self._offsets}
 
     def abandon(self) -> None:
-        for _, copy in self._puts:
+        """Take back the copies, visible ones too, unless something stands."""
+        for _, copy in self._plain:
             copy.abandon()
 
 
-def _show(ids: dict[str, str], queue: str, one: Pending[list[str]]) -> None:
-    with suppress(NoSuchQueue):
-        [ids[queue]] = one.finish()
+def _stand(offsets: Mapping[str, str], sends: Sequence[Send]) -> bool:
+    """Whether something is in a log, or was sent, where nothing can be taken back from."""
+    return bool(offsets) or any(send.stands for send in sends)

@@ -3,7 +3,8 @@
 While it works, consumers claim and release, and timers end. A message that moves to and fro can be
 missing from each listing. But then it was claimed, so it came to ``delay/``, and that is an event.
 So the listings and the events together know each message, and it is removed wherever it is then.
-Nobody gives a message another name meanwhile.
+What is taken away to be removed is looked for behind all folders from which it can have come: who
+does so may be dead, and it would be brought back. Nobody gives a message another name meanwhile.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .deletion import (
     has_few,
     purge_folder,
     purge_ready,
+    purge_taken,
     sync_afterwards,
 )
 from .removal import removal_work, remove_one
@@ -70,6 +72,7 @@ def purge(
                     before = done
                     ids = hidden.listed()
                     done += _empty(context, queue, work)
+                    done += purge_taken(tree, queue)
                     ids |= hidden.came()
                     done = _remove_all(context, queue, ids, done, progress)
                     if hidden.is_complete or (look and done == before):

@@ -29,7 +29,7 @@ from ..errors import (
 from ..layout.message import NewMessage
 from ..layout.names import check_queue, siblings
 from ..layout.settings import QueueSettings
-from ..layout.steps import giving_way, in_order, let_go
+from ..layout.steps import free_all, giving_way, in_order
 from ..layout.transitions import ACCEPTED, DEFERRED, DELIVERED, NEW, State
 from ..layout.tree import Tree
 from ..records.journal import Details
@@ -258,7 +258,7 @@ class Staging:
 
     def forget(self) -> None:
         """Throw away what is needed to take it back."""
-        let_go(self._written)
+        free_all(self._written)
 
     def _remove_written(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""

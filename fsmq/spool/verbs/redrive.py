@@ -15,12 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Pending
-from ..durability.ids import PATIENCE_S
+from ..durability.ids import IS_HELD, PATIENCE_S
 from ..durability.sync import Work
-from ..errors import InvalidValue, NoSuchQueue, as_unavailable
+from ..errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable, reraise
 from ..layout import dead_letter
 from ..layout.claim_names import of_ended_claim
 from ..layout.dead_letter import DeadLetter
@@ -31,7 +32,7 @@ from ..layout.transitions import DELAY, MOVE_READY, MOVED, NEW, QUEUES, State
 from ..layout.tree import STRAY
 from .latch import PATIENCE_S as LATCH_PATIENCE_S
 from .latch import Latched, latch
-from .links_of_move import PART, Turns, index_folders, receiving
+from .links_of_move import PART, Turns, index_folders, receiving, together_or_alone
 from .move import check_order, is_elsewhere
 
 
@@ -48,6 +49,7 @@ class Redriven(NamedTuple):
 
 
 _NONE = Redriven()
+UNREAD = -1.0
 
 
 class _Outcome(Enum):
@@ -64,6 +66,7 @@ class Redrive:
     to: the queue to which all go; None: each to the queue from which it was buried. found: when
     each was buried that is meant; one that has failed once more since stays. homes: what
     the names of the queues match to which they may go where each goes home; None: all may be.
+    later: those that were not redriven, since another program had locked their ids.
     """
 
     context: Context
@@ -73,6 +76,9 @@ class Redrive:
     done: Redriven = _NONE
     work: Work = field(default_factory=Work)
     homes: re.Pattern[str] | None = None
+    later: list[str] = field(default_factory=list)
+    # Why a letter is not there yet; it keeps none of the others.
+    fault: OSError | Unavailable | None = None
 
     def targets(self, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Where messages go that are ready. Raises OSError."""
@@ -83,6 +89,9 @@ class Redrive:
             try:
                 letter = _letter(self.context, self.dead, message_id)
             except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.fault = self.fault or error
                 continue
             if not self._is_meant(letter, message_id):
                 continue
@@ -98,7 +107,7 @@ class Redrive:
 
     def _is_meant(self, letter: DeadLetter | None, message_id: str) -> bool:
         """Whether it is the letter that was found: it may have come back, and failed once more."""
-        return self.found is None or self.found[message_id] == (letter and letter.at)
+        return self.found is None or self.found[message_id] in (UNREAD, letter and letter.at)
 
     def bring(self, target: str, ids: Sequence[str], patience_s: float = PATIENCE_S) -> None:
         """Redrive messages to one queue; those that are not ready are skipped.
@@ -116,19 +125,41 @@ class Redrive:
         try:
             with receiving(
                 self.context, self.dead, target, left, is_home=is_home, patience_s=patience_s
-            ) as staying:
+            ) as not_now:
                 for _ in range(has_no_room):
                     self._note(_Outcome.CONFLICT)
                 self.work.folders |= index_folders(self.context, self.dead, target)
                 while left:
-                    is_there = left[0] in staying
-                    self._note(_Outcome.CONFLICT if is_there else self._one(left[0], target))
+                    if left[0] in not_now.later:
+                        self.later.append(left[0])
+                    elif left[0] in not_now.stay:
+                        self._note(_Outcome.CONFLICT)
+                    else:
+                        self._try_one(left[0], target)
                     left.pop(0)
         except NoSuchQueue:
             if not is_home:
                 raise
             for _ in left:
                 self._note(_Outcome.NO_ORIGIN)
+
+    def _try_one(self, message_id: str, target: str) -> None:
+        """Redrive one message, or note why it is not there yet. Raises NoSuchQueue."""
+        try:
+            self._note(self._one(message_id, target))
+        except (OSError, Unavailable) as error:
+            self.fault = self.fault or error
+
+    def finish(self) -> Redriven:
+        """The outcome.
+
+        Raises InUse if other programs had locked the ids of some, Unavailable.
+        """
+        if self.fault is not None:
+            reraise(self.fault, f"cannot redrive {self.dead!r}")
+        if self.later:
+            raise InUse(IS_HELD)
+        return self.done
 
     def _note(self, outcome: _Outcome) -> None:
         moved, conflicts, no_origin = self.done
@@ -202,11 +233,16 @@ class Redrive:
 
 
 def buried_at(context: Context, dead: str, message_id: str) -> float | None:
-    """When a dead letter was buried; None if nothing says so, or it is not ready. OSError."""
+    """When a dead letter was buried; None if nothing says so, or it is not ready.
+
+    UNREAD if it cannot be read now. Then it is meant whenever that was: nobody can act on it.
+    """
     try:
         letter = _letter(context, dead, message_id)
     except FileNotFoundError:
         return None
+    except OSError:
+        return UNREAD
     return None if letter is None else letter.at
 
 
@@ -247,6 +283,7 @@ def redrive_messages(
 
     Raises:
         NoSuchQueue: also if ``to`` is deleted meanwhile; the rest stays then.
+        InUse: other programs have locked the ids of some; the others have been redriven.
         InvalidValue, Unavailable
     """
     check_queue(dead)
@@ -267,7 +304,8 @@ def redrive_messages(
         redrive, turns = Redrive(context, dead, to, homes=may_go), Turns()
         for part in portions(list(dict.fromkeys(ids)), PART):
             for target, those in redrive.targets(part).items():
-                redrive.bring(target, those)
+                fault = together_or_alone(partial(redrive.bring, target), those)
+                redrive.fault = redrive.fault or fault
             progress(redrive.done.moved)
             time.sleep(turns.pause())
-    return Pending(redrive.work, lambda: redrive.done)
+    return Pending(redrive.work, redrive.finish)

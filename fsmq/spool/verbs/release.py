@@ -23,7 +23,7 @@ from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.steps import giving_way
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
-from .backoff import back_off
+from .backoff import back_off, end_in_place
 from .creation import create
 from .latch import IsWanted, Latched, anyone, check_held, latch_patiently, not_held, restamp
 
@@ -286,13 +286,25 @@ def _release_one(
             and back_off(context, settings, latched, queue, message_id) is not None
         ):
             return _Left(message_id, None, RELEASED, {})
-        elif latched.move(context, RELEASE, queue, message_id):
-            return _Left(message_id, queue, RELEASED, {})
+        elif (left := _release_latched(context, latched, queue, message_id)) is not None:
+            return left
     finally:
         latched.close()
     if not tree.has_queue(queue):
         raise NoSuchQueue(queue)
     raise NoSuchMessage(queue, message_id, "that is in flight")
+
+
+def _release_latched(
+    context: Context, latched: Latched, queue: str, message_id: str
+) -> _Left | None:
+    """Bring a message back to its queue, or end its claim where it is; None if it is gone."""
+    try:
+        is_out = latched.move(context, RELEASE, queue, message_id)
+    except FileExistsError:
+        is_ended = end_in_place(context, latched, queue, message_id)
+        return _Left(message_id, None, RELEASED, {}) if is_ended else None
+    return _Left(message_id, queue, RELEASED, {}) if is_out else None
 
 
 def release_unseen(context: Context, message: Message) -> Pending[None]:

@@ -5,14 +5,14 @@ A removal is a rename into ``remove/``; `fsmq.spool.reaper` unlinks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..context import Context, Pending
 from ..durability.leaving import unlink_message
 from ..durability.sync import Work
 from ..durability.taken import bring_back_one
 from ..durability.unfinished import exists
-from ..errors import Unavailable, as_unavailable, is_full, unavailable
+from ..errors import Unavailable, is_full, reraise
 from ..layout.names import (
     check_id,
     check_queue,
@@ -31,23 +31,19 @@ from ..layout.transitions import (
     Transition,
 )
 from ..layout.tree import Tree
-from .latch import IsWanted
-from .remove_known import ATTEMPTS, ROUNDS, remove_known
+from .remove_known import ATTEMPTS, ROUNDS
 
 
 def remove(
     context: Context,
     queue: str,
     message_ids: Sequence[str],
-    known: Sequence[IsWanted] | None = None,
 ) -> Pending[list[bool]]:
     """Remove messages in whatever state they are; for each id, whether it was there.
 
-    known: for each id which file is meant. Another message of this id stays.
-
     Raises:
         InvalidValue: one of the ids cannot be one; nothing is removed then.
-        Unavailable
+    Its end raises Unavailable if one could not be removed; all others are.
     """
     check_queue(queue)
     for message_id in message_ids:
@@ -55,14 +51,7 @@ def remove(
     tree = context.tree
     # Also for messages that are gone: an earlier try without an answer may have removed them.
     work = work_of(tree, queue)
-    try:
-        if known is None:
-            found = [remove_one(context, queue, one) for one in giving_way(message_ids)]
-        else:
-            pairs = giving_way(zip(message_ids, known, strict=True))
-            found = [remove_known(context, queue, i, is_wanted) for i, is_wanted in pairs]
-    except OSError as error:
-        raise unavailable(error, f"cannot remove from queue {queue!r}") from error
+    found, fault = _each(message_ids, lambda message_id: remove_one(context, queue, message_id))
     if not all(found):
         # A purge or a deletion of the queue may have removed them, and not have synced that yet.
         work.folders.add(tree.folder(QUEUES))
@@ -70,9 +59,26 @@ def remove(
     def finish() -> list[bool]:
         pairs = zip(message_ids, found, strict=True)
         context.record_all(REMOVED, queue, [(i, {}) for i, was_there in pairs if was_there])
+        if fault is not None:
+            reraise(fault, f"cannot remove from queue {queue!r}")
         return found
 
     return Pending(work, finish)
+
+
+def _each(
+    message_ids: Sequence[str], remove: Callable[[str], bool]
+) -> tuple[list[bool], OSError | Unavailable | None]:
+    """Which of some messages were removed, and why one was not: it keeps none of the others."""
+    found: list[bool] = []
+    fault: OSError | Unavailable | None = None
+    for message_id in giving_way(message_ids):
+        try:
+            found.append(remove(message_id))
+        except (OSError, Unavailable) as error:
+            found.append(False)
+            fault = fault or error
+    return found, fault
 
 
 def remove_one(context: Context, queue: str, message_id: str) -> bool:
@@ -116,22 +122,24 @@ def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_
 def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[int]:
     """Remove messages that are ready; how many. Others are left where they are.
 
-    Raises:
-        InvalidValue, Unavailable
+    Raises InvalidValue. Its end raises Unavailable if one could not be removed; all others are.
     """
     check_queue(queue)
     tree = context.tree
     work = Work(folders={tree.folder(QUEUES, queue), tree.folder(REMOVE)})
-    removed: list[str] = []
-    with as_unavailable(f"cannot remove from {queue!r}"):
-        for message_id in giving_way(message_ids):
-            # If another process has claimed it before us, it is in flight and stays.
-            if is_id(message_id) and tree.move(REMOVE_READY, queue, message_id):
-                removed.append(message_id)
+
+    def remove(message_id: str) -> bool:
+        # If another process has claimed it before us, it is in flight and stays.
+        return is_id(message_id) and tree.move(REMOVE_READY, queue, message_id)
+
+    found, fault = _each(message_ids, remove)
 
     def finish() -> int:
-        context.record_all(REMOVED, queue, [(message_id, {}) for message_id in removed])
-        return len(removed)
+        pairs = zip(message_ids, found, strict=True)
+        context.record_all(REMOVED, queue, [(i, {}) for i, was_there in pairs if was_there])
+        if fault is not None:
+            reraise(fault, f"cannot remove from queue {queue!r}")
+        return sum(found)
 
     return Pending(work, finish)
 

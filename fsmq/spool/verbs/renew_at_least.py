@@ -11,9 +11,10 @@ from ..layout.names import check_id, check_queue
 from ..layout.settings import QueueSettings
 from ..layout.steps import giving_way
 from ..layout.transitions import DELAY, NEW, QUEUES, RENEWED
-from .claim import Claim, deadline_of, reclaim
+from .claim import Claim, deadline_of
 from .deliver import deliver_one
 from .latch import Restamped, restamp
+from .renew import reclaim
 
 
 def renew_at_least(

@@ -46,6 +46,8 @@ def _changing(
         try:
             yield
         except FileNotFoundError:
+            if context.topics.has(topic):
+                raise  # a draft that was not replaced for an hour: a mover has removed it
             raise NoSuchTopic(topic) from None  # somebody has removed it by hand
         finally:
             context.topics.forget(topic)

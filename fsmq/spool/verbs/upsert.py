@@ -58,7 +58,9 @@ def upsert(
     queue: str,
     messages: Sequence[NewMessage],
 ) -> Pending[Stored]:
-    """Put messages, all or none; each takes the place of the one that has its id, if there is one.
+    """Put messages; each takes the place of the one that has its id, if there is one.
+
+    All or none, until the first one is shown or replaced: what fails then may leave a part.
 
     The ``id`` of a message may be any text. Of an id that comes twice the last one counts.
 

@@ -315,9 +315,8 @@ def inside(root: Path) -> Iterator[Inside]:
 
 def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
     answers = inside.delete_while_syncing([send("q", b"[1,2]", verb="sendbatch")] * 4)
-    assert {(one.status, one.headers["Retry-After"]) for one in answers} == {(503, "1")}
-    assert inside.taken == 4
-    assert not inside.tree()
+    assert {one.status for one in answers} == {200}  # a queue appears on the first send
+    assert len(inside.tree()) == 8
 
 
 def test_what_is_claimed_for_one_who_hung_up_comes_back_at_once(inside: Inside) -> None:

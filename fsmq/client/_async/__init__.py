@@ -1,0 +1,1 @@
+"""The queues, topics, logs and schedules of a server, for coroutines."""

@@ -1,0 +1,257 @@
+# Made from ../_async/client.py by `make sync`: change that one.
+"""The client for threads: what it asks is in :mod:`fsmq.client.verbs` and others."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from fsmq.spool.layout.names import check_queue
+from fsmq.spool.moves.order import Move
+from fsmq.spool.records.history import Moment
+from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
+from fsmq.spool.views.places import Place
+
+from ..connections import Connections
+from ..errors import ConnectionFailed
+from ..exchange import Answer, Pause, Verb
+from ..log_verbs import LogVerbs
+from ..looks import LookVerbs
+from ..moves import MoveVerbs
+from ..options import Options
+from ..schedule_verbs import ScheduleVerbs
+from ..topic_verbs import TopicVerbs
+from ..verbs import Verbs
+from .log import ClientLog
+from .queue import ClientQueue
+from .schedule import ClientSchedule
+from .topic import ClientTopic
+
+T = TypeVar("T")
+
+
+class Client:
+    """The queues of a server with the words of the embedded library.
+
+    >>> with Client("http://127.0.0.1:8080") as client:
+    ...     jobs = client.queue("jobs")
+    ...     jobs.put(b"hello")
+
+    url: the server, such as ``http://host:8080``; a path in it stands before all paths.
+    key: sent as a bearer token; None takes that of the environment variable FSMQ_KEY, if any.
+    ca: a file of the authorities that may have signed the server's certificate, or an SSLContext;
+        None takes those of the system.
+    timeout: seconds of silence after which an answer is given up (a claim's wait comes on top).
+    retry_for: seconds for which a request is tried again while the server cannot be reached or
+        says 503; longer pauses between tries each time, and as long as the server asks for.
+    connections: how many are kept open at most.
+
+    Connections are made when needed and kept. Safe in threads, and after a fork.
+    All methods raise :class:`~fsmq.FsmqError`: the errors of the library, and ConnectionFailed when
+    no answer came, AccessDenied, UnexpectedAnswer.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        ca: str | Path | ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        retry_for: float = 60.0,
+        connections: int = 100,
+    ) -> None:
+        self.options = Options(url, key, ca, timeout, retry_for, connections)
+        self.verbs = Verbs(self.options)
+        self._connections = Connections(self.options)
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.options.origin}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; another request would open one again."""
+        self._connections.close()
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    def queue(self, name: str, *, create: bool = False) -> ClientQueue:
+        """A queue to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchQueue if there is none of this name.
+        """
+        queue = ClientQueue(self, check_queue(name))
+        return _created(queue) if create else queue
+
+    def queues(self) -> list[str]:
+        """The names of all queues that one may see, sorted."""
+        return self.run(self.verbs.queues())
+
+    def has_queue(self, name: str) -> bool:
+        """Whether there is a queue of this name."""
+        return self.run(self.verbs.has_queue(name))
+
+    def create_queue(self, name: str, *, index: bool = False, fifo: bool = False) -> bool:
+        """Create a queue durably; False if it was there.
+
+        index: its messages can be found by the ids that producers give them, see :meth:`indexed`.
+            Raises InvalidValue if it is there without an index.
+        fifo: the messages of each group are claimed in their order. Raises InvalidValue if it is
+            there without that, and with ``index``.
+        """
+        return self.run(self.verbs.create_queue(name, index, fifo))
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue and all its messages. Raises NoSuchQueue."""
+        self.run(self.verbs.delete_queue(name))
+
+    # -- moves in the background -----------------------------------------------------------------
+
+    def begin_redrive(
+        self,
+        dead: str,
+        *,
+        to: str | None = None,
+        rate: float | None = None,
+        only: Sequence[str] | None = None,
+    ) -> Move:
+        """Order a redrive of all ready messages of a dead-letter queue; some process makes it.
+
+        to: the queue to which all go; None: each to the queue from which it was buried. rate: at
+        most so many a second. only: the ids of those that go, at most 1000; None is all.
+
+        Raises InvalidValue, Unavailable.
+        """
+        return self.run(MoveVerbs(self.verbs).begin_redrive(dead, to, rate, only))
+
+    def find_move(self, ref: str) -> Move | None:
+        """How far a move is; None if there is none. Raises Unavailable."""
+        return self.run(MoveVerbs(self.verbs).find_move(ref))
+
+    def moves(self, count: int = 100) -> list[Move]:
+        """All moves in progress, and the last of those that have ended; the newest first.
+
+        count: at most so many of both, 1 to 1000, but all of the first.
+
+        Raises InvalidValue, Unavailable.
+        """
+        return self.run(MoveVerbs(self.verbs).moves(count))
+
+    def stop_move(self, ref: str) -> Move | None:
+        """End a move early: what has moved stays. How far it is; None if there is none.
+
+        It is still in progress where another process works on it that takes its time.
+        Raises Unavailable.
+        """
+        return self.run(MoveVerbs(self.verbs).stop_move(ref))
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def topic(self, name: str, *, create: bool = False) -> ClientTopic:
+        """A topic to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchTopic if there is none of this name.
+        """
+        topic = ClientTopic(self, check_queue(name, "topic"))
+        return _created(topic) if create else topic
+
+    def topics(self) -> list[str]:
+        """The names of all topics that one may see, sorted."""
+        return self.run(TopicVerbs(self.verbs).topics())
+
+    def create_topic(self, name: str) -> bool:
+        """Create a topic durably; False if it was there."""
+        return self.run(TopicVerbs(self.verbs).create(name))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its subscriptions; the queues and their messages stay.
+
+        Raises NoSuchTopic.
+        """
+        self.run(TopicVerbs(self.verbs).delete(name))
+
+    # -- logs ------------------------------------------------------------------------------------
+
+    def log(self, name: str, *, create: bool = False) -> ClientLog:
+        """An ordered log to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchLog if there is none of this name.
+        """
+        log = ClientLog(self, check_queue(name, "log"))
+        return _created(log) if create else log
+
+    def logs(self) -> list[str]:
+        """The names of all logs, sorted."""
+        return self.run(LogVerbs(self.verbs).logs())
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def find(self, message_id: str) -> list[Place]:
+        """In which queues, and in which states, messages of this id are; empty if nowhere."""
+        return self.run(LookVerbs(self.verbs).find(message_id))
+
+    def cluster(self) -> dict[str, Any]:
+        """The hosts and programs on the spool, and what its filesystem has, for people.
+
+        ``GET /_cluster`` in docs/http.md describes it; members may come.
+        """
+        return self.run(LookVerbs(self.verbs).cluster())
+
+    def history(
+        self, queue: str | None = None, *, since: float | None = None, step: float | None = None
+    ) -> dict[str, list[Moment]]:
+        """How many messages queues had, and how many came and went, from the history.
+
+        queue: None is all. since: Unix seconds; None is three hours ago. step: seconds, at least
+        60; None is a minute, or ten where it is about more than six hours.
+        """
+        return self.run(LookVerbs(self.verbs).history(queue, since, step))
+
+    # -- schedules -------------------------------------------------------------------------------
+
+    def schedule(self, name: str) -> ClientSchedule:
+        """A schedule to work with. To name it creates nothing.
+
+        Its verbs raise NoSuchSchedule if there is none of this name.
+        """
+        return ClientSchedule(self, check_schedule(name))
+
+    def schedules(self) -> list[ScheduleState]:
+        """All schedules as they stand, sorted by name."""
+        return self.run(ScheduleVerbs(self.verbs).schedules())
+
+    # -- transport -------------------------------------------------------------------------------
+
+    def run(self, verb: Verb[T]) -> T:
+        """Drive a verb to its result."""
+        answer: Answer | None = None
+        failed: ConnectionFailed | None = None
+        while True:
+            try:
+                asked = verb.send(answer) if failed is None else verb.throw(failed)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            answer = failed = None
+            if isinstance(asked, Pause):
+                self._connections.pause(asked.seconds)
+                continue
+            try:
+                answer = self._connections.send(asked)
+            except ConnectionFailed as error:
+                failed = error
+
+
+N = TypeVar("N", ClientQueue, ClientTopic, ClientLog)
+
+
+def _created(named: N) -> N:
+    named.create()
+    return named

@@ -1,0 +1,302 @@
+# Made from ../_async/log.py by `make sync`: change that one.
+"""Logs of a server, and their channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from fsmq.spool.errors import OffsetGone
+from fsmq.spool.layout.names import check_queue
+from fsmq.spool.log._sync.channel_message import ChannelMessage
+from fsmq.spool.log.channel import ChannelState
+from fsmq.spool.log.handed import Given
+from fsmq.spool.log.log import Batch, From, LogEntry, LogStats
+from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
+from fsmq.spool.log.ranges import Range
+from fsmq.spool.log.record import LogMessage
+
+from ..channel_verbs import ChannelVerbs
+from ..log_verbs import LogVerbs
+from ..workers import channel_worker
+
+if TYPE_CHECKING:
+    from fsmq.spool.worker.blocking_worker import Worker
+    from fsmq.spool.worker.handlers import Claim
+
+    from .client import Client
+
+_FOLLOW_S = 20.0
+
+
+class ClientLog:
+    """One ordered log of a server; every verb is durable when it returns.
+
+    What a verb finds whose answer was lost and that is tried again: docs/client.md.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client = client
+        self.name = name
+        self._run = client.run
+        self._verbs = LogVerbs(client.verbs, name)
+
+    def __repr__(self) -> str:
+        return f"<ClientLog {self.name!r} of {self.client.options.origin}>"
+
+    def create(self, **settings: Any) -> bool:
+        """Create the log durably, with settings; False if it was there, and is as it was."""
+        return self._run(self._verbs.create(settings))
+
+    def delete(self) -> None:
+        """Delete the log with all its messages and channels, durably."""
+        self._run(self._verbs.delete())
+
+    def settings(self) -> LogSettings:
+        """The settings of the log."""
+        return self.stats().settings
+
+    def configure(self, **changes: Any) -> LogSettings:
+        """Change settings durably, such as ``configure(retain_for=3600)``; all settings then."""
+        return self._run(self._verbs.configure(changes))
+
+    def publish(
+        self,
+        body: bytes | str,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> int:
+        """Publish one message; its offset. A ``str`` is written in UTF-8.
+
+        With an ``id`` that was published within ``dedupe_window`` seconds it stores nothing and
+        returns the first offset.
+
+        Raises MessageTooLarge, LogFull, OtherWriter.
+        """
+        entry = LogEntry(body, key, id, content_type, attributes or {})
+        return self._run(self._verbs.publish(entry))
+
+    def publish_many(self, messages: Iterable[bytes | str | LogEntry]) -> range:
+        """Publish messages behind one another, all or none; their offsets.
+
+        Raises MessageTooLarge, LogFull, OtherWriter; InvalidValue if some of their ids were
+        published before and others were not.
+        """
+        return self._run(self._verbs.publish_many(messages))
+
+    def first(self) -> int:
+        """The first offset that is left."""
+        return self.stats().first
+
+    def end(self) -> int:
+        """The offset that the next message gets. All before it is durable."""
+        return self.stats().next
+
+    def offset_of(self, place: From) -> int:
+        """The offset that a place stands for.
+
+        place: an offset; a datetime with a time zone: that of the first message that is not older;
+            "first": the first that is left; "last": the end.
+        """
+        return self._run(self._verbs.offset_of(place))
+
+    def page(self, from_: int, count: int = 1000, max_bytes: int = 64 << 20) -> Batch:
+        """Up to ``count`` messages from an offset on. Leaves no trace.
+
+        Raises OffsetGone if retention has removed it.
+        """
+        return self._run(self._verbs.page(from_, count, max_bytes))
+
+    def batches(
+        self, from_: From = "first", *, follow: bool = False, count: int = 1000
+    ) -> Iterator[list[LogMessage]]:
+        """Read without a channel: lists of up to ``count`` messages, none of them empty.
+
+        from_: see `offset_of`. follow: at the end wait for more, for ever.
+
+        Raises OffsetGone if retention removes what is to be read next.
+        """
+        offset = self.offset_of(from_)
+        if isinstance(from_, datetime):
+            offset = max(offset, self.first())
+        wait = _FOLLOW_S if follow else 0.0
+        is_first = from_ == "first"
+        while True:
+            try:
+                page = self._run(self._verbs.page(offset, count, 64 << 20, wait))
+            except OffsetGone as error:
+                if not is_first:
+                    raise
+                offset, is_first = error.first, False
+                continue
+            is_first = False
+            offset = page.next
+            if page.messages:
+                yield page.messages
+            elif not page.lost and not follow:
+                return
+
+    def read(self, from_: From = "first", *, follow: bool = False) -> Iterator[LogMessage]:
+        """Read without a channel, message by message; see `batches`."""
+        for batch in self.batches(from_, follow=follow):
+            yield from batch
+
+    def wait(self, offset: int, seconds: float) -> bool:
+        """Wait until the log goes beyond an offset, ``seconds`` at most; whether it does."""
+        return self._run(self._verbs.wait(offset, seconds))
+
+    def stats(self) -> LogStats:
+        """The log in numbers, by its names and the first and last message."""
+        return self._run(self._verbs.stats())
+
+    def channel(self, name: str, *, create: bool = False) -> ClientChannel:
+        """A channel to work with. To name it creates nothing, unless ``create`` is given.
+
+        Its verbs raise NoSuchChannel if there is none of this name. One that is created here begins
+        at the end of the log: see `Channel.create`.
+        """
+        channel = ClientChannel(self, check_queue(name, "channel"))
+        return _created(channel) if create else channel
+
+    def channels(self) -> list[str]:
+        """The names of the log's channels, sorted."""
+        return self.stats().channels
+
+
+class ClientChannel:
+    """One channel of a log of a server. What a claim whose answer is lost has taken comes back."""
+
+    def __init__(self, of: ClientLog, name: str) -> None:
+        self.log = of
+        self.name = name
+        self._run = of.client.run
+        self._verbs = ChannelVerbs(of.client.verbs, of.name, name)
+
+    def __repr__(self) -> str:
+        return f"<ClientChannel {self.name!r} of {self.log!r}>"
+
+    def create(self, from_: From = "last", **settings: Any) -> bool:
+        """Create the channel durably; False if it was there, and is as it was.
+
+        from_: where it begins: "first", "last", an offset, or a moment with a time zone.
+        """
+        return self._run(self._verbs.create(from_, settings))
+
+    def delete(self) -> None:
+        """Delete the channel durably; what only it kept may go then."""
+        self._run(self._verbs.delete())
+
+    def settings(self) -> ChannelSettings:
+        """The settings of the channel."""
+        return self.state().settings
+
+    def configure(self, **changes: Any) -> ChannelSettings:
+        """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
+        return self._run(self._verbs.configure(changes))
+
+    def pause(self) -> None:
+        """Hand out nothing from now on. What is in flight can still be done and released."""
+        self.configure(paused=True)
+
+    def resume(self) -> None:
+        """End a pause."""
+        self.configure(paused=False)
+
+    def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[ChannelMessage]:
+        """Claim up to ``count`` messages, in the order of their offsets; [] if there are none.
+
+        visibility: seconds until an unfinished message comes back; None: the channel's setting.
+        wait: seconds to wait for a first message.
+        """
+        claims = self._run(self._verbs.claim(count, visibility, wait))
+        return [ChannelMessage(self, *claim) for claim in claims]
+
+    def done(self, *messages: Given) -> int:
+        """Finish messages that were handed out, durably; how many had not been done yet.
+
+        Raises NotInFlight for one that was not handed out; ClaimVoid for one that was, before a
+        seek or by a channel that was deleted.
+        """
+        return self._run(self._verbs.done(messages))
+
+    def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
+        """The same for half-open ranges of offsets, such as ``[(0, 1000)]``."""
+        return self._run(self._verbs.done_ranges(ranges, generation))
+
+    def done_through(self, last: Given) -> int:
+        """Finish all messages that were handed out up to this one, durably; how many."""
+        return self._run(self._verbs.done_through(last))
+
+    def renew(self, *messages: Given, visibility: float | None = None) -> float:
+        """Hold messages for ``visibility`` seconds from now; the new deadline in Unix seconds.
+
+        Raises NotInFlight, ClaimVoid.
+        """
+        return self._run(self._verbs.renew(messages, visibility))
+
+    def release(self, *messages: Given, delay: float = 0.0) -> None:
+        """Let messages be handed out again, after ``delay`` seconds; durably.
+
+        Raises NotInFlight, ClaimVoid.
+        """
+        self._run(self._verbs.release(messages, delay))
+
+    def bury(self, *messages: Given, reason: str | None = None) -> None:
+        """Move messages to the dead-letter queue: durable there before they are done here.
+
+        In the order of their offsets: if one cannot be stored, those before it are moved.
+
+        reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+
+        Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
+        """
+        self._run(self._verbs.bury(messages, reason))
+
+    def seek(self, to: From) -> int:
+        """Send the channel to an offset or a moment, durably; the new position.
+
+        What is in flight is void: a later done of it raises ClaimVoid.
+        """
+        return self._run(self._verbs.seek(to))
+
+    def state(self) -> ChannelState:
+        """Where the channel is, and how far behind."""
+        return self._run(self._verbs.state())
+
+    def lag(self) -> int:
+        """How many messages are unfinished."""
+        return self.state().lag
+
+    def worker(
+        self,
+        handler: Callable[[ChannelMessage, Claim], object],
+        *,
+        concurrency: int = 4,
+        visibility: float = 60.0,
+        backoff: float = 1.0,
+        backoff_max: float = 300.0,
+        stop_timeout: float = 30.0,
+    ) -> Worker:
+        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
+
+        The handler of an async client is a coroutine function; any other runs in a thread of its
+        own. How many are in work at a time is also up to the channel's ``order``: strict has one.
+
+        concurrency: messages in work at a time, 1 to 1000.
+        visibility: seconds of a claim, which is renewed while the handler runs.
+        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
+        stop_timeout: seconds that handlers may take when the worker stops.
+        """
+        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return channel_worker(self, handler, *pace)
+
+
+def _created(channel: ClientChannel) -> ClientChannel:
+    channel.create()
+    return channel

@@ -1,0 +1,34 @@
+"""Workers of the client for coroutines: they share its connections. pace: as of `WorkerOptions`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from fsmq.spool.layout.message import Message
+from fsmq.spool.log._async.channel_message import AsyncChannelMessage
+from fsmq.spool.worker.async_worker import AsyncWorker
+from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop
+
+from .channel_source import RemoteChannel
+from .source import RemoteSource
+
+if TYPE_CHECKING:
+    from ._async.log import AsyncClientChannel
+    from ._async.queue import AsyncQueue
+
+
+def queue_worker(
+    queue: AsyncQueue, handler: Callable[[Message, Claim], Awaitable[object]], *pace: Any
+) -> AsyncWorker:
+    source = RemoteSource(queue.client, queue.name)
+    return AsyncWorker(source, on_loop(handler), WorkerOptions(*pace))
+
+
+def channel_worker(
+    channel: AsyncClientChannel,
+    handler: Callable[[AsyncChannelMessage, Claim], Awaitable[object]],
+    *pace: Any,
+) -> AsyncWorker:
+    source = RemoteChannel(channel.log.client, channel.log.name, channel.name)
+    return AsyncWorker(source, on_loop(handler), WorkerOptions(*pace))

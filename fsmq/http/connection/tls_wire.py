@@ -1,0 +1,281 @@
+"""TLS between a socket and a connection: it keeps nothing that the connection does not know of.
+
+The transports for TLS that event loops have go on reading where their reading is paused, and tell
+nobody what waits in the transport below them. Here what is read is handed on at once, reading is
+paused where it is paused, and all that waits to be sent is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from typing import Any, cast
+
+# So much is read at once, into one place for all connections of a process: each of them leaves it
+# before the next one reads.
+_READ_BYTES = 64 * 1024
+_place = memoryview(bytearray(_READ_BYTES))
+# So much is encrypted before the socket gets it.
+_WRITE_BYTES = 64 * 1024
+# So much goes through the memory of TLS at once, which stays as large as it has been: one record.
+_STEP_BYTES = 16 * 1024
+_LATER = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
+    """The protocol of a socket's transport, and the transport of a connection.
+
+    begun: whether the handshake has succeeded, once that is known.
+    """
+
+    def __init__(
+        self,
+        connection: asyncio.Protocol,
+        context: ssl.SSLContext,
+        *,
+        handshake: float | None,
+        shutdown: float | None,
+    ) -> None:
+        """``handshake`` and ``shutdown``: the seconds that those may take; None for any number."""
+        super().__init__()
+        loop = asyncio.get_running_loop()
+        self.begun: asyncio.Future[bool] = loop.create_future()
+        self._connection = connection
+        self._context = context
+        self._times = handshake, shutdown
+        self._timer: asyncio.TimerHandle | None = None
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._raw: asyncio.Transport | None = None
+        self._unwritten: deque[bytes | memoryview] = deque()  # and not encrypted yet
+        self._unwritten_size = 0
+        self._is_closing = False
+        self._is_full = False  # whether something waits in the transport below
+        self._has_paused = False  # whether the connection has been told that it does
+
+    # -- for the transport below -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a handshake."""
+        self._raw = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._abort_after(self._times[0])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the connection, or who waits for its beginning."""
+        self._abort_after(None)
+        self._is_closing = True
+        self._raw = None
+        self._forget()
+        if not self.begun.done():
+            self.begun.set_result(False)
+        elif self.begun.result():
+            self._connection.connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return _place
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        try:
+            if self._read(_place[:nbytes]):
+                self._end()
+        except ssl.SSLError:
+            self._flush()  # which tells what is wrong
+            self.abort()
+
+    def eof_received(self) -> bool:
+        """The client has ended it without a word, as an attacker could: there is no more to say."""
+        self._is_closing = True
+        return False
+
+    def pause_writing(self) -> None:
+        """The socket takes no more."""
+        self._is_full = True
+        if self.begun.done() and not self._has_paused:
+            self._has_paused = True
+            self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The socket has taken all."""
+        self._is_full = False
+        self._send()
+        if self._has_paused and not self._is_full:
+            self._has_paused = False
+            self._connection.resume_writing()
+
+    # -- for the connection ------------------------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Of TLS, or of the socket."""
+        if name == "sslcontext":
+            return self._context
+        if name == "ssl_object":
+            return self._tls
+        return default if self._raw is None else self._raw.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._is_closing
+
+    def is_reading(self) -> bool:
+        """Whether more may come."""
+        return self._raw is not None and self._raw.is_reading()
+
+    def pause_reading(self) -> None:
+        """Leave in the kernel what comes."""
+        if self._raw is not None:
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Let it come again."""
+        if self._raw is not None:
+            self._raw.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """From when on the connection is told to write no more."""
+        if self._raw is not None:
+            self._raw.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """How many bytes wait for the client to take them."""
+        below = 0 if self._raw is None else self._raw.get_write_buffer_size()
+        return below + self._unwritten_size
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes."""
+        if self._is_closing or not data:
+            return
+        self._unwritten.append(data if isinstance(data, bytes) else bytes(data))
+        self._unwritten_size += len(data)
+        self._send()
+
+    def can_write_eof(self) -> bool:
+        """TLS ends both ways at once."""
+        return False
+
+    def close(self) -> None:
+        """End it when all is sent and the client has said goodbye, or does not in time."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if not self.begun.done():
+            self.abort()
+            return
+        self._abort_after(self._times[1])
+        self.resume_reading()  # who closes on unread bytes makes the kernel reset the connection
+        self._part()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self._is_closing = True
+        self._forget()
+        if self._raw is not None:
+            self._raw.abort()
+
+    # -- between the two ---------------------------------------------------------------------------
+
+    def _read(self, data: memoryview) -> bool:
+        """Hand on what has come, of which nothing is kept; whether the client has said goodbye."""
+        parts: list[bytes] = []
+        is_over = False
+        for at in range(0, len(data), _STEP_BYTES):
+            self._incoming.write(data[at : at + _STEP_BYTES])
+            if self.begun.done() or self._has_begun():
+                is_over = self._decrypt(parts)
+        self._flush()
+        if parts and not self._is_closing:
+            self._connection.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
+        return is_over
+
+    def _has_begun(self) -> bool:
+        """Go on with the handshake; whether that was its end."""
+        try:
+            self._tls.do_handshake()
+        except _LATER:
+            return False
+        self._abort_after(None)
+        self.begun.set_result(True)
+        # Before the next bytes are sent, by which it may turn out that the client has gone.
+        self._connection.connection_made(self)
+        return True
+
+    def _decrypt(self, parts: list[bytes]) -> bool:
+        try:
+            while self._incoming.pending or self._tls.pending():
+                part = self._tls.read(_STEP_BYTES)
+                if not part:
+                    return True
+                parts.append(part)
+        except ssl.SSLZeroReturnError:
+            return True
+        except _LATER:
+            pass
+        return False
+
+    def _end(self) -> None:
+        """The client has said goodbye."""
+        if not self._is_closing:
+            self._connection.eof_received()
+            self.close()
+        elif not self._unwritten:
+            self._part()
+
+    def _send(self) -> None:
+        """Encrypt what is to be sent, as long as the socket takes it."""
+        try:
+            while self._unwritten and not self._is_full and self._raw is not None:
+                self._raw.write(self._encrypted())
+        except ssl.SSLError:
+            self.abort()
+            return
+        if self._is_closing and not self._unwritten:
+            self._part()
+
+    def _encrypted(self) -> bytes:
+        """The next bytes for the socket."""
+        parts = []
+        left = _WRITE_BYTES
+        while self._unwritten and left > 0:
+            data = self._unwritten[0]
+            count = self._tls.write(data)  # a part of it, perhaps: one record
+            if count == len(data):
+                self._unwritten.popleft()
+            else:
+                self._unwritten[0] = memoryview(data)[count:]
+            self._unwritten_size -= count
+            left -= count
+            parts.append(self._outgoing.read())
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _flush(self) -> None:
+        """Send what is encrypted."""
+        if self._outgoing.pending and self._raw is not None:
+            self._raw.write(self._outgoing.read())
+
+    def _part(self) -> None:
+        """Say goodbye when all is sent, and close the socket when the client has done so."""
+        if self._unwritten or self._raw is None:
+            return
+        try:
+            self._tls.unwrap()
+        except _LATER:
+            self._flush()
+            return
+        except ssl.SSLError:
+            pass  # it has not done so, and sends on
+        self._flush()
+        self._raw.close()
+
+    def _forget(self) -> None:
+        self._unwritten.clear()
+        self._unwritten_size = 0
+
+    def _abort_after(self, seconds: float | None) -> None:
+        """End it then, whatever goes on; None: let it go on."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)

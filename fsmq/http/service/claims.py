@@ -1,0 +1,370 @@
+"""Claims, those of many requests at a time, and their waiting: first come, first served.
+
+All that ask for a queue in one turn of the loop share one claim. Who comes up short waits for what
+is about to be delivered, and then in line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from fsmq.spool.context import Pending
+from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps, finish
+from fsmq.spool.limits.in_flight import Unlisted
+from fsmq.spool.records.journal import via
+from fsmq.spool.spool import Spool
+from fsmq.spool.verbs.receive import claim_in
+from fsmq.spool.views.reading import Room
+
+from ..connection.pieces import FORM_BYTES
+from ..guard.admission import Admission
+from ..running.runner import Runner
+from .asking import Answered, Party, Tasks, report
+from .deliveries import LOOK_S, Delivery
+from .wanted import Asked, ClaimRoom, Wanted, form_of, portions, size_of
+
+if TYPE_CHECKING:
+    from .receiver import Receiver
+
+# Long enough that a claim which is released at once cannot end before.
+_GLANCE_S = 5.0
+
+
+class Claims:
+    """The claims of one service."""
+
+    def __init__(
+        self, spool: Spool, runner: Runner, admission: Admission, receiver: Receiver
+    ) -> None:
+        self._spool = spool
+        self._ready = spool.context.ready
+        self._runner = runner
+        self._admission = admission
+        self._receiver = receiver
+        self._turn: dict[tuple[str, ...], list[Asked]] = {}
+        self._listing: dict[tuple[str, ...], list[Asked]] = {}
+        self._expecting: dict[tuple[str, ...], list[Asked]] = {}
+        self._woken: list[Asked] = []
+        self._tasks = Tasks()
+
+    def begin(self, party: Party, wanted: Wanted, answered: Answered[list[Message]]) -> None:
+        """Claim for a request whose sender may; it is told of its messages, or of none.
+
+        A client that has hung up gets nothing: what was claimed for it goes back at once.
+        """
+        if not self._turn:
+            asyncio.get_running_loop().call_soon(self._run)
+        self._turn.setdefault(wanted.queues, []).append(Asked(party, wanted, answered))
+
+    def _run(self) -> None:
+        turn, self._turn = self._turn, {}
+        for queues, asked in turn.items():
+            self._claim(queues, asked)
+
+    def _claim(self, queues: tuple[str, ...], asked: list[Asked]) -> None:
+        """Claim for those that ask for the same queues; nobody overtakes those that list them."""
+        if (before := self._listing.get(queues)) is not None:
+            before += asked
+        elif any(map(self._ready.is_due, queues)):
+            self._listing[queues] = asked
+            self._tasks.spawn(self._list(queues))
+        else:
+            self._claim_now(self._those_served(queues, asked))
+
+    async def _list(self, queues: tuple[str, ...]) -> None:
+        try:
+            for queue in queues:
+                await self._receiver.load(queue)
+        except Exception as error:
+            self._refuse(self._listing.pop(queues), error)
+        else:
+            self._claim_now(self._those_served(queues, self._listing.pop(queues)))
+
+    def _claim_now(self, asked: list[Asked]) -> None:
+        if len(asked) == 1:
+            self._claim_for(asked)
+            return
+        groups: dict[object, list[Asked]] = defaultdict(list)
+        for one in asked:
+            wanted = one.wanted
+            # What is shared would part a group.
+            is_alone = wanted.begin is not None or wanted.whole_groups
+            alike = one if is_alone else (wanted.queues, wanted.visibility)
+            groups[alike, one.party.account, one.through].append(one)
+        for some in groups.values():
+            for few in portions(some):
+                self._claim_for(few)
+
+    # -- what is about to be delivered -------------------------------------------------------------
+
+    def _those_served(self, queues: tuple[str, ...], asked: list[Asked]) -> list[Asked]:
+        """Those for which it is time; the others expect messages that are about to be delivered."""
+        left = min(map(self._ready.count, queues))
+        for at, one in enumerate(asked):
+            left -= one.wanted.most
+            if left < 0:
+                return asked[:at] + self._those_short(queues, asked[at:])
+        return asked
+
+    def _those_short(self, queues: tuple[str, ...], asked: list[Asked]) -> list[Asked]:
+        """Those for which there are too few, and which expect no more; the others wait."""
+        served: list[Asked] = []
+        expecting: list[Asked] = []
+        now: dict[str, Delivery] | None = None  # those that come together have it in common
+        due: dict[int, bool] = {}
+        for one in asked:
+            if one.deliveries is None:
+                one.deliveries = now = now or {q: self._receiver.delivery(q) for q in queues}
+            key = id(one.deliveries)
+            if key not in due:
+                due[key] = self._is_due(one)
+            (expecting if due[key] else served).append(one)
+        if expecting:
+            if queues not in self._expecting:
+                asyncio.get_running_loop().call_later(LOOK_S, self._look_again, queues)
+            self._expecting.setdefault(queues, []).extend(expecting)
+        return served
+
+    def _is_due(self, asked: Asked) -> bool:
+        assert asked.deliveries is not None
+        if self._receiver.is_stopping:
+            return False
+        count = asked.wanted.most
+        if len(asked.deliveries) == 1:
+            return next(iter(asked.deliveries.values())).is_due
+        return any(
+            self._ready.count(queue) < count and delivery.is_due
+            for queue, delivery in asked.deliveries.items()
+        )
+
+    def _look_again(self, queues: tuple[str, ...]) -> None:
+        self._claim(queues, self._expecting.pop(queues))
+
+    # -- claim -------------------------------------------------------------------------------------
+
+    def _claim_for(self, asked: list[Asked]) -> None:
+        """Claim once for those that want the same."""
+        wanted, account = asked[0].wanted, asked[0].party.account
+        via.set(asked[0].through)
+        forms = FORM_BYTES * sum([one.wanted.in_json for one in asked])
+        room = ClaimRoom(self._admission, account, forms)
+        count = sum([one.wanted.most for one in asked])
+        try:
+            self._admission.check(account)
+            steps = self._steps(wanted, count, room)
+            next(steps)
+        except StopIteration as end:
+            self._give_out(asked, room, end.value)
+        except Unlisted as error:
+            room.close()
+            self._tasks.spawn(self._count_and_claim(asked, room, error.queue))
+        except Exception as error:
+            room.close()
+            self._refuse_each(asked, error)
+        else:
+            self._tasks.spawn(self._go_on(asked, room, self._runner.threads.run_once, steps))
+
+    def glance(self, queue: str, most: int, room: Room) -> list[Message]:
+        """Claim, and release at once; nothing of it is durable."""
+        pending = finish(self._steps(Wanted((queue,), visibility=_GLANCE_S), most, room))
+        pending.work.close()
+        messages = pending.finish()
+        pending.abandon()
+        return messages
+
+    def _steps(self, wanted: Wanted, count: int, room: Room) -> Steps[Pending[list[Message]]]:
+        if wanted.begin is not None:
+            return wanted.begin(room)
+        return claim_in(
+            *(self._spool.context, wanted.queues[0], count, wanted.visibility, room),
+            wanted.whole_groups,
+        )
+
+    async def _count_and_claim(self, asked: list[Asked], room: ClaimRoom, queue: str) -> None:
+        """Claim where the claims have to be counted first. Other hosts claim, too, so that each
+        count is out of date by the next: so it is done in a thread that may count again.
+        """
+        try:
+            await self._receiver.learn(queue)
+        except Exception as error:
+            self._refuse(asked, error)
+            return
+        steps = self._steps(asked[0].wanted, sum([one.wanted.most for one in asked]), room)
+        await self._go_on(asked, room, self._runner.listings.run_once, steps)
+
+    async def _go_on(
+        self,
+        asked: list[Asked],
+        room: ClaimRoom,
+        run: Callable[..., object],
+        steps: Steps[Pending[list[Message]]],
+    ) -> None:
+        try:
+            pending = await run(finish, steps)  # type: ignore[misc]
+        except Exception as error:
+            room.close()
+            self._refuse_each(asked, error)
+        else:
+            self._give_out(asked, room, pending)
+
+    def _give_out(
+        self, asked: list[Asked], room: ClaimRoom, pending: Pending[list[Message]]
+    ) -> None:
+        def claimed(outcome: list[Message] | Exception) -> None:
+            room.close()
+            if isinstance(outcome, Exception):
+                self._refuse(asked, outcome)
+            else:
+                self._give_each(asked, outcome)
+
+        if len(pending.work.files) > FEW:
+            self._tasks.spawn(self._complete(pending, claimed))
+        else:
+            self._runner.then(pending, claimed, claimed)
+
+    async def _complete(
+        self, pending: Pending[list[Message]], claimed: Answered[list[Message]]
+    ) -> None:
+        try:
+            messages = await self._runner.complete(pending, light=False)
+        except Exception as error:
+            claimed(error)
+        else:
+            claimed(messages)
+
+    # -- give --------------------------------------------------------------------------------------
+
+    def _give_each(self, asked: list[Asked], claimed: list[Message]) -> None:
+        fills: dict[float, int] = {}
+        served = 0
+        at = 0
+        for one in asked:
+            # Behind the last message, and where there is none at all, nobody else gets any.
+            if at >= len(claimed) and claimed:
+                break
+            end = at + one.wanted.most
+            self._give(one, claimed[at:end], fills)
+            at = end
+            served += 1
+        queues = asked[0].wanted.queues
+        for fill, times in fills.items():
+            self._receiver.note_fill(queues[0], fill, times)
+        if short := asked[served:]:
+            # That there were no more for them is certain when a claim gets nothing at all.
+            self._claim(queues, short)
+
+    def _give(self, asked: Asked, messages: list[Message], fills: dict[float, int]) -> None:
+        party, wanted = asked.party, asked.wanted
+        if party.is_gone:
+            self.release_unseen(messages)
+            self._wait_no_more(asked, in_vain=not messages)
+            party.hang_up()
+            report(asked.answered, [])
+            return
+        if not messages:
+            if not all(map(self._ready.is_loaded, wanted.queues)):
+                self._claim(wanted.queues, [asked])  # its folder was made, or replaced, just now
+                return
+            if wanted.wait and self._wait(asked):
+                return
+        self._wait_no_more(asked)
+        fill = len(messages) / wanted.most
+        fills[fill] = fills.get(fill, 0) + 1
+        size = sum([size_of(message) for message in messages])
+        if wanted.in_json:
+            party.hold(size + form_of(size), sure=True)
+        elif size > LARGE_BYTES:  # what is smaller is written at once
+            party.hold(size, sure=True)
+        report(asked.answered, messages)
+
+    def release_unseen(self, messages: Iterable[Message]) -> None:
+        """Let messages be ready again that nobody has seen; their deliveries do not count."""
+        for message in messages:
+            try:
+                pending = self._spool.unsynced.release_unseen(message)
+            except FsmqError:
+                continue  # its timer brings it back
+            self._runner.then(pending, _ignore, _ignore)
+
+    def _refuse_each(self, asked: Sequence[Asked], error: Exception) -> None:
+        """Let each find out alone whose fault it is; a disk that refuses is not asked twice."""
+        if len(asked) == 1 or type(error) is Unavailable or not isinstance(error, FsmqError):
+            self._refuse(asked, error)
+            return
+        for one in asked:
+            self._claim_for([one])
+
+    def _refuse(self, asked: Iterable[Asked], error: Exception) -> None:
+        for one in asked:
+            self._wait_no_more(one, in_vain=True)
+            report(one.answered, error)
+
+    # -- wait --------------------------------------------------------------------------------------
+
+    def _wait(self, asked: Asked) -> bool:
+        """Let one wait that has got nothing; False if its time is over."""
+        receiver, party, queue = self._receiver, asked.party, asked.wanted.queues[0]
+        left = asked.until - time.monotonic()
+        if left <= 0 or self._is_over(asked):
+            return False
+        again = asked.waits is not None
+        try:
+            if asked.waits is None:
+                asked.place = receiver.waiters.last_place()
+                waits = self._admission.waiting(party.account)
+                waits.__enter__()
+                asked.waits = waits
+            pause = receiver.pause_of(queue, left)
+            waiter = receiver.waiters.enter(
+                queue,
+                pause,
+                lambda woken: self._end_pause(asked, woken),
+                place=asked.place,
+                again=again,
+            )
+        except FsmqError as error:
+            self._refuse([asked], error)
+        else:
+            party.on_hang_up(waiter.end)
+        return True
+
+    def _end_pause(self, asked: Asked, woken: bool) -> None:
+        asked.party.on_hang_up(None)
+        asked.woken = woken
+        if not self._woken:
+            asyncio.get_running_loop().call_soon(self._claim_woken)
+        self._woken.append(asked)
+
+    def _claim_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        groups: dict[tuple[str, ...], list[Asked]] = defaultdict(list)
+        for one in woken:
+            if one.party.is_gone or self._is_over(one):
+                self._wait_no_more(one, in_vain=True)
+                report(one.answered, [])
+            else:
+                groups[one.wanted.queues].append(one)
+        for queues, some in groups.items():
+            self._claim(queues, some)
+
+    def _is_over(self, asked: Asked) -> bool:
+        """Whether it must wait no longer: the server stops, or its key holds no longer."""
+        return self._receiver.is_stopping or asked.party.sender.is_over
+
+    def _wait_no_more(self, asked: Asked, *, in_vain: bool = False) -> None:
+        """One is about to be answered. in_vain: what woke it is for the next in line."""
+        if asked.waits is not None:
+            asked.waits.__exit__(None, None, None)
+            asked.waits = None
+            if in_vain and asked.woken:
+                self._receiver.waiters.wake(asked.wanted.queues[0], 1)
+
+
+def _ignore(_: object) -> None:
+    pass

@@ -1,0 +1,296 @@
+"""The engine: what is done with messages of queues, for requests of all dialects.
+
+What comes in one turn of the event loop is done together: one verb for a queue, and one sync for
+all. None of those that come together fails for another. What is much, or has to list a folder
+first, is done in a thread.
+
+Each verb is there twice: for one who awaits it, and, as ``begin_…``, for one who is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from fsmq.spool.context import Pending
+from fsmq.spool.errors import DuplicateMessage, Unavailable
+from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.steps import FEW, LARGE_BYTES
+from fsmq.spool.records.journal import via
+from fsmq.spool.spool import Spool
+from fsmq.spool.verbs.put import Batch
+from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.views.counts import Uncounted
+
+from ..guard.admission import Admission
+from ..routing.call import Call
+from ..running.runner import Runner
+from .asking import Answered, Party, Tasks, answer_of, report
+from .changes import Change
+from .claims import Claims
+from .receiver import Receiver
+from .wanted import Wanted
+
+T = TypeVar("T")
+R = TypeVar("R")
+_Pending: TypeAlias = "Pending[list[R]]"
+# So many messages, and bytes of their bodies, are done with at a time.
+_MOST_AT_ONCE = 4 * FEW
+_MOST_BYTES = 1024 * 1024
+
+
+class _Job:
+    """What one request wants of a queue.
+
+    things: messages to be stored, or ids of those to be removed; claims: in which. answered: gets a
+    result for each. size: their bytes. is_alone: nothing is done together with it. through: what
+    the journal says that it came through.
+    """
+
+    __slots__ = ("answered", "claims", "is_alone", "queue", "size", "things", "through")
+
+    def __init__(
+        self,
+        queue: str,
+        things: Sequence[Any],
+        claims: Sequence[str | None],
+        answered: Answered[Any],
+        size: int = 0,
+        is_alone: bool = False,
+    ) -> None:
+        self.queue = queue
+        self.things = things
+        self.claims = claims
+        self.answered = answered
+        self.size = size
+        self.is_alone = is_alone
+        self.through = via.get()
+
+
+class _Joint(Generic[R]):
+    """One verb of the spool for all that ask for it in one turn.
+
+    begin: does it for requests about the same queue; gives a result for each of their messages.
+    is_whole: what fails has done nothing, so that each of several can be tried alone.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        runner: Runner,
+        begin: Callable[[list[_Job]], _Pending[R]],
+        is_whole: bool,
+    ) -> None:
+        self._spool = spool
+        self._runner = runner
+        self._begin = begin
+        self._is_whole = is_whole
+        self._turn: dict[tuple[str, str | None], list[_Job]] = {}
+        self._tasks = Tasks()
+
+    def ask(self, job: _Job) -> None:
+        """Do it in this turn."""
+        if not self._turn:
+            asyncio.get_running_loop().call_soon(self._run)
+        self._turn.setdefault((job.queue, job.through), []).append(job)
+
+    def _run(self) -> None:
+        turn, self._turn = self._turn, {}
+        for (_, through), jobs in turn.items():
+            via.set(through)
+            if len(jobs) == 1:
+                self._do(jobs)
+                continue
+            first, *rest = _portions(jobs)
+            self._do(first)
+            for some in rest:  # others have their turn in between
+                asyncio.get_running_loop().call_soon(self._do, some)
+
+    def _do(self, jobs: list[_Job]) -> None:
+        if len(jobs) == 1 and (len(jobs[0].things) > FEW or jobs[0].size > LARGE_BYTES):
+            self._tasks.spawn(self._do_beside(jobs[0], self._runner.in_thread))
+            return
+        try:
+            pending = self._begin(jobs)
+        except Uncounted as error:
+            self._tasks.spawn(self._count_and_do(jobs, error.queue))
+        except Exception as error:
+            if type(error) is Unavailable and not self._is_whole:
+                self._refuse(jobs, error)  # another try would not find what is done
+            else:
+                self._refuse_each(jobs, error)
+        else:
+            self._runner.then(pending, partial(self._done, jobs), partial(self._failed, jobs))
+
+    async def _do_beside(self, job: _Job, run: Callable[..., Awaitable[_Pending[R]]]) -> None:
+        """Do what is much in a thread."""
+        try:
+            try:
+                pending = await run(self._begin, [job])
+            except Uncounted as error:
+                await self._runner.listings.share(self._spool.depths.learn, error.queue)
+                pending = await run(self._begin, [job])
+            results = await self._runner.complete(pending, light=False)
+        except Exception as error:
+            report(job.answered, error)
+        else:
+            report(job.answered, results)
+
+    async def _count_and_do(self, jobs: list[_Job], queue: str) -> None:
+        try:
+            await self._runner.listings.share(self._spool.depths.learn, queue)
+        except Exception as error:
+            self._refuse(jobs, error)
+        else:
+            self._do(jobs)
+
+    def _done(self, jobs: list[_Job], results: Sequence[R]) -> None:
+        if len(jobs) == 1:
+            report(jobs[0].answered, results)
+            return
+        at = 0
+        for job in jobs:
+            end = at + len(job.things)
+            report(job.answered, results[at:end])
+            at = end
+
+    def _failed(self, jobs: list[_Job], error: Exception) -> None:
+        if isinstance(error, DuplicateMessage):
+            self._refuse_each(jobs, error)  # nothing was stored
+        else:
+            self._refuse(jobs, error)
+
+    def _refuse_each(self, jobs: list[_Job], error: Exception) -> None:
+        """Let each find out alone whose fault it is."""
+        if len(jobs) == 1:
+            self._refuse(jobs, error)
+            return
+        for job in jobs:
+            self._do([job])
+
+    def _refuse(self, jobs: list[_Job], error: Exception) -> None:
+        for job in jobs:
+            report(job.answered, error)
+
+
+class Queues:
+    """The verbs. See the modules of the spool's verbs for what they raise."""
+
+    def __init__(
+        self, spool: Spool, runner: Runner, admission: Admission, receiver: Receiver
+    ) -> None:
+        self._spool = spool
+        self._runner = runner
+        self._receiver = receiver
+        self._claims = Claims(spool, runner, admission, receiver)
+        self._puts: _Joint[str] = _Joint(spool, runner, self._put, True)
+        self._acks: _Joint[Acked] = _Joint(spool, runner, self._ack, False)
+
+    # -- put ---------------------------------------------------------------------------------------
+
+    async def put(self, queue: str, messages: Sequence[NewMessage]) -> Sequence[str]:
+        """Store messages, all or none; their ids."""
+        return await answer_of(partial(self.begin_put, queue, messages))
+
+    def begin_put(
+        self, queue: str, messages: Sequence[NewMessage], answered: Answered[Sequence[str]]
+    ) -> None:
+        size, is_alone = 0, False
+        for message in messages:
+            size += len(message.body)
+            # An own id that is taken concerns one request alone.
+            is_alone = is_alone or message.id is not None
+        self._puts.ask(_Job(queue, messages, (), answered, size, is_alone))
+
+    def _put(self, jobs: list[_Job]) -> _Pending[str]:
+        messages = jobs[0].things
+        if len(jobs) > 1:
+            messages = [message for job in jobs for message in job.things]
+        return self.storing(jobs[0].queue, messages)
+
+    def storing(
+        self, queue: str, messages: Iterable[NewMessage], batch: Batch | None = None
+    ) -> _Pending[str]:
+        """What stores messages of a queue; batch: together with those of others."""
+        settings = self._spool.settings(queue)
+        return self._spool.unsynced.put(queue, messages, settings, batch)
+
+    # -- claim -------------------------------------------------------------------------------------
+
+    async def claim(self, party: Party, wanted: Wanted) -> list[Message]:
+        """Claim messages for a request. A client that has hung up gets nothing: what was claimed
+        for it goes back at once.
+        """
+        return await answer_of(
+            partial(self.begin_claim, party, wanted), self._claims.release_unseen
+        )
+
+    def begin_claim(self, party: Party, wanted: Wanted, answered: Answered[list[Message]]) -> None:
+        self._claims.begin(party, wanted, answered)
+
+    async def glance(self, call: Call, queue: str, most: int) -> list[Message]:
+        """What could be claimed; the next claim may get the same messages."""
+        await self._receiver.load(queue)
+        call.admit()
+        return await self._runner.in_thread(self._claims.glance, queue, most, call)
+
+    # -- ack ---------------------------------------------------------------------------------------
+
+    async def ack(
+        self, queue: str, ids: Sequence[str], claims: Sequence[str | None] = ()
+    ) -> Sequence[Acked]:
+        """Remove messages, each in its claim if one is named; what became of each."""
+        return await answer_of(partial(self.begin_ack, queue, ids, claims))
+
+    def begin_ack(
+        self,
+        queue: str,
+        ids: Sequence[str],
+        claims: Sequence[str | None],
+        answered: Answered[Sequence[Acked]],
+    ) -> None:
+        self._acks.ask(_Job(queue, ids, claims or [None] * len(ids), answered))
+
+    def _ack(self, jobs: list[_Job]) -> _Pending[Acked]:
+        ids, claims = jobs[0].things, jobs[0].claims
+        if len(jobs) > 1:
+            ids = [one for job in jobs for one in job.things]
+            claims = [one for job in jobs for one in job.claims]
+        return self._spool.unsynced.remove_if(jobs[0].queue, ids, claims)
+
+    # -- change ------------------------------------------------------------------------------------
+
+    async def do(self, change: Change[T]) -> T:
+        """Do something with chosen messages."""
+        if change.where == "loop":
+            return await self._runner.complete(change.begin())
+        run = self._runner.in_thread if change.where == "thread" else self._runner.listing
+        return await self._runner.complete(await run(change.begin), light=False)
+
+    def begin(self, change: Change[T], answered: Answered[T]) -> None:
+        """The same for what is done on the loop."""
+        try:
+            pending = change.begin()
+        except Exception as error:
+            report(answered, error)
+        else:
+            reported = partial(report, answered)
+            self._runner.then(pending, reported, reported)
+
+
+def _portions(jobs: list[_Job]) -> Iterator[list[_Job]]:
+    """What is done at a time: some jobs that are about few messages in all, or one."""
+    part: list[_Job] = []
+    number = size = 0
+    for job in jobs:
+        number += len(job.things)
+        size += job.size
+        if part and (
+            job.is_alone or part[-1].is_alone or number > _MOST_AT_ONCE or size > _MOST_BYTES
+        ):
+            yield part
+            part, number, size = [], len(job.things), job.size
+        part.append(job)
+    yield part

@@ -1,0 +1,131 @@
+"""Claims that requests ask for: what they want, and the memory for what they get."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple, TypeAlias
+
+from fsmq.spool.context import Pending
+from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps
+from fsmq.spool.records.journal import via
+from fsmq.spool.views.reading import Room
+
+from ..connection.pieces import FORM_BYTES, JSON_FACTOR
+from ..guard.admission import Admission
+from .asking import Answered, Party
+from .deliveries import Delivery
+
+# Claims once each time that it is called.
+Begin: TypeAlias = Callable[[Room], Steps[Pending[list[Message]]]]
+
+
+class Wanted(NamedTuple):
+    """What a claim is for.
+
+    queues: of which it takes; it waits for the first. most: so many messages. visibility: in
+    seconds; None: as the queue has it. wait: so many seconds for the first message. in_json:
+    whether they are answered in JSON. whole_groups: see `claims_of`. begin: claims in another way,
+    and for nobody else.
+    """
+
+    queues: tuple[str, ...]
+    most: int = 1
+    visibility: float | None = None
+    wait: float = 0.0
+    in_json: bool = True
+    whole_groups: bool = False
+    begin: Begin | None = None
+
+
+class Asked:
+    """A claim of one request.
+
+    until: how long it waits, in monotonic seconds. waits: it counts among those of its key that do.
+    place: in the line. woken: by an arrival, which may be for it. deliveries: what it expects, by
+    queue, where it has come up short. through: what the journal says that it came through.
+    """
+
+    __slots__ = (
+        "answered",
+        "deliveries",
+        "party",
+        "place",
+        "through",
+        "until",
+        "waits",
+        "wanted",
+        "woken",
+    )
+
+    def __init__(self, party: Party, wanted: Wanted, answered: Answered[list[Message]]) -> None:
+        self.party = party
+        self.wanted = wanted
+        self.answered = answered
+        self.through = via.get()
+        self.until = 0.0
+        if wanted.wait:
+            self.until = time.monotonic() + min(wanted.wait, party.sender.seconds_left)
+        self.waits: AbstractContextManager[None] | None = None
+        self.place = 0
+        self.woken = False
+        self.deliveries: dict[str, Delivery] | None = None
+
+
+class ClaimRoom:
+    """The memory of messages that are claimed for several requests, until those hold it.
+
+    forms: the most that goes with them for what they become in JSON.
+    """
+
+    def __init__(self, admission: Admission, account: str | None, forms: int) -> None:
+        self._admission = admission
+        self._account = account
+        self._forms = forms
+        self._held = 0
+
+    def take(self, size: int, *, is_first: bool) -> None:
+        """Hold bytes of a message. Raises NoRoom."""
+        sure = is_first and size <= LARGE_BYTES
+        form = min(form_of(size), self._forms)
+        self._admission.hold(self._account, size + form, sure=sure)
+        self._forms -= form
+        self._held += size + form
+
+    def free(self, size: int) -> None:
+        """Hold so many bytes less."""
+        self._admission.free(self._account, size)
+        self._held -= size
+
+    def close(self) -> None:
+        """Hold nothing any more."""
+        self.free(self._held)
+
+
+def portions(asked: list[Asked]) -> Iterator[list[Asked]]:
+    """Those that ask in parts that each ask for a few messages."""
+    part: list[Asked] = []
+    number = 0
+    for one in asked:
+        number += one.wanted.most
+        if part and number >= FEW:
+            yield part
+            part, number = [], one.wanted.most
+        part.append(one)
+    if part:
+        yield part
+
+
+def size_of(message: Message) -> int:
+    """The bytes of a message, with those of its attributes."""
+    size = len(message.body)
+    for name, value in message.attributes.items() if message.attributes else ():
+        size += len(name) + len(value)
+    return size
+
+
+def form_of(size: int) -> int:
+    """What bodies of so many bytes take in JSON beside themselves, at a time."""
+    return min((JSON_FACTOR - 1) * size, FORM_BYTES)

@@ -1,0 +1,1 @@
+"""What claims give, for coroutines."""

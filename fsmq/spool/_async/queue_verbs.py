@@ -1,0 +1,114 @@
+"""Verbs of queues that are made of their other verbs, for coroutines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+from ..claimed import acked, single
+from ..given import JSON_TYPE, Body, Delay, json_of, new_message
+from ..layout.message import Message, NewMessage
+from ..verbs.remove_if import Acked
+from .claimed_message import AsyncClaimed
+
+
+class AsyncKeeper(Protocol):
+    """What the verbs here need of a queue, for coroutines."""
+
+    name: str
+
+    async def _put(self, message: NewMessage) -> str: ...
+    async def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[AsyncClaimed]: ...
+    async def remove(self, *messages: Message | str) -> int: ...
+    async def remove_each(self, messages: Iterable[Message | str]) -> list[bool]: ...
+    async def ack_each(
+        self, messages: Iterable[Message | str], claims: Sequence[str | None] | None = None
+    ) -> list[Acked]: ...
+
+
+class AsyncQueueVerbs:
+    """Verbs of the library's queues and of the client's, made of their other verbs."""
+
+    async def put(
+        self: AsyncKeeper,
+        body: Body,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
+        dedup_id: str | None = None,
+    ) -> str:
+        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
+
+        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
+
+        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
+        QueueFull.
+        """
+        message = new_message(
+            body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
+        )
+        return await self._put(message)
+
+    async def put_json(
+        self: AsyncKeeper,
+        value: Any,
+        *,
+        delay: Delay | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
+        dedup_id: str | None = None,
+    ) -> str:
+        """Put one message whose body is the JSON of ``value``; its id.
+
+        Its content type is ``application/json``. Otherwise as ``put``.
+        """
+        message = new_message(
+            json_of(value), delay, priority, ttl, id, JSON_TYPE, attributes, group, dedup_id
+        )
+        return await self._put(message)
+
+    async def ack(self: AsyncKeeper, *messages: Message | str, claim: str | None = None) -> int:
+        """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
+
+        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
+        message is removed whoever has claimed it.
+        """
+        if claim is None:
+            return await self.remove(*messages)
+        return acked(self.name, messages, await self.ack_each(single(messages), [claim]))
+
+    async def remove(self: AsyncKeeper, *messages: Message | str) -> int:
+        """Remove messages, or ids of them, in whatever state they are; how many were there."""
+        return sum(await self.remove_each(messages))
+
+    def claim_one(
+        self: AsyncKeeper, visibility: float | None = None, wait: float = 0.0
+    ) -> AbstractAsyncContextManager[AsyncClaimed | None]:
+        """Claim one message for the length of a ``with``; it gives None if there is none.
+
+        The message is acknowledged at the end, and released when the end is an exception.
+        """
+        return _one(self, visibility, wait)
+
+
+@asynccontextmanager
+async def _one(
+    queue: AsyncKeeper, visibility: float | None, wait: float
+) -> AsyncIterator[AsyncClaimed | None]:
+    messages = await queue.claim(1, visibility, wait)
+    if not messages:
+        yield None
+        return
+    async with messages[0] as message:
+        yield message

@@ -1,0 +1,1 @@
+"""What channels hand out, for coroutines."""

@@ -1,0 +1,69 @@
+"""Renew: let a claim go on, or have again a message that is ready again."""
+
+from __future__ import annotations
+
+from ..context import Context, Pending
+from ..durability.sync import Work
+from ..errors import NoSuchMessage, as_unavailable
+from ..layout.claim_names import Renewal, claim_name
+from ..layout.names import check_id, check_queue
+from ..layout.transitions import DELAY, QUEUES, RENEWED
+from .claim import Claim, claim_one, deadline_of
+from .latch import Restamped, not_held, restamp
+
+
+def renew(
+    context: Context,
+    queue: str,
+    message_id: str,
+    visibility: float | None,
+    claim: str | None = None,
+    *,
+    though_over: bool = False,
+) -> Pending[Renewal]:
+    """Let a claim (or a delay) end ``visibility`` seconds from now.
+
+    A message that is ready again is claimed again, but in a fifo queue.
+
+    claim: the claim that is meant, by its name. Nothing else is renewed then.
+    though_over: that claim goes on, and counts once, if its message is ready again and nobody has
+        claimed it since.
+
+    Raises:
+        InvalidValue, NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
+    """
+    check_queue(queue)
+    check_id(queue, message_id)
+    tree = context.tree
+    with as_unavailable(f"cannot renew in queue {queue!r}"):
+        settings = context.settings_of(queue)
+        deadline_ms = deadline_of(context, settings, visibility)
+        work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
+        held: Restamped | Claim | None
+        held = restamp(context, queue, message_id, deadline_ms, claim=claim)
+        if held is None and not settings.fifo and (claim is None or though_over):
+            held = reclaim(context, queue, message_id, deadline_ms, claim)
+        if held is None and claim is not None:
+            raise not_held(context, queue, message_id, claim)
+        if held is None:
+            raise NoSuchMessage(queue, message_id, "that is in flight or ready")
+        work.files.append(held.fd)
+    until_ms, deliveries = held.deadline_ms, held.deliveries
+
+    def finish() -> Renewal:
+        context.record(RENEWED, queue, message_id, claim_ms=until_ms - context.now_ms())
+        is_claim = deliveries or context.stamps.coarse
+        name = claim_name(context.stamps, deliveries, until_ms) if is_claim else None
+        return Renewal(until_ms / 1000, name)
+
+    return Pending(work, finish)
+
+
+def reclaim(
+    context: Context, queue: str, message_id: str, deadline_ms: int, was: str | None = None
+) -> Claim | None:
+    """Claim one message again that is ready again. was: as of `claim_one`."""
+    try:
+        return claim_one(context, queue, message_id, deadline_ms, was=was)
+    except BlockingIOError:
+        return None  # another process is about to claim it
