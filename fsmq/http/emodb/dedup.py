@@ -16,8 +16,9 @@ from fsmq.spool.verbs.put import Batch
 from fsmq.spool.views.reading import Room
 
 from ..routing.call import Call
+from ..service.claims import GLANCE_S
 from ..service.wanted import Wanted
-from .plain import GLANCE_S, LOOK_AGAIN_S, PlainQueues
+from .plain import LOOK_AGAIN_S, PlainQueues
 
 # While an equal message is being stored, its send takes milliseconds; then it is told to wait.
 _RESERVED_PATIENCE_S = 10.0

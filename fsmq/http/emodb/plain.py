@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TypeVar
 
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import NoSuchQueue
@@ -20,14 +19,11 @@ from ..routing.call import Call
 from ..service.service import Service
 from ..service.wanted import Wanted
 
-T = TypeVar("T")
 # So many messages are stored, or removed, on the loop.
 AT_ONCE = 256
 # A message on its way to its queue gets there within milliseconds: a poll that finds nothing looks
 # again so long.
 LOOK_AGAIN_S = 0.05
-# Long enough that a claim which is given back at once cannot end before.
-GLANCE_S = 5.0
 
 
 def claim_of(queue: str, limit: int, ttl: int) -> Wanted:

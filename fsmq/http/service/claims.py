@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .receiver import Receiver
 
 # Long enough that a claim which is released at once cannot end before.
-_GLANCE_S = 5.0
+GLANCE_S = 5.0
 
 
 class Claims:
@@ -172,7 +172,7 @@ class Claims:
 
     def glance(self, queue: str, most: int, room: Room) -> list[Message]:
         """Claim, and release at once; nothing of it is durable."""
-        pending = finish(self._steps(Wanted((queue,), visibility=_GLANCE_S), most, room))
+        pending = finish(self._steps(Wanted((queue,), visibility=GLANCE_S), most, room))
         pending.work.close()
         messages = pending.finish()
         pending.abandon()

@@ -10,7 +10,7 @@ Each verb is there twice: for one who awaits it, and, as ``begin_…``, for one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -110,22 +110,23 @@ class _Joint(Generic[R]):
 
     def _do(self, jobs: list[_Job]) -> None:
         if len(jobs) == 1 and (len(jobs[0].things) > FEW or jobs[0].size > LARGE_BYTES):
-            self._tasks.spawn(self._do_beside(jobs[0], self._runner.in_thread))
+            self._tasks.spawn(self._do_beside(jobs[0]))
             return
         try:
             pending = self._begin(jobs)
         except Uncounted as error:
             self._tasks.spawn(self._count_and_do(jobs, error.queue))
         except Exception as error:
-            if type(error) is Unavailable and not self._is_whole:
+            if isinstance(error, Unavailable) and not self._is_whole:
                 self._refuse(jobs, error)  # another try would not find what is done
             else:
                 self._refuse_each(jobs, error)
         else:
             self._runner.then(pending, partial(self._done, jobs), partial(self._failed, jobs))
 
-    async def _do_beside(self, job: _Job, run: Callable[..., Awaitable[_Pending[R]]]) -> None:
+    async def _do_beside(self, job: _Job) -> None:
         """Do what is much in a thread."""
+        run = self._runner.in_thread
         try:
             try:
                 pending = await run(self._begin, [job])

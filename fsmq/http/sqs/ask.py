@@ -29,8 +29,8 @@ class Ask:
     """One request: what it asks for, and who.
 
     origin: of the URLs that it is told. call: None where the lane has taken it. shared: what was
-    found out about queues for requests that are done together. trace: what its header says of the
-    trace that it belongs to; None: nothing that a message could keep.
+    found out about its queues, which is asked for more than once. trace: what its header says of
+    the trace that it belongs to; None: nothing that a message could keep.
     """
 
     __slots__ = ("_call", "action", "identity", "members", "options", "origin", "shared", "trace")
@@ -43,12 +43,11 @@ class Ask:
         members: Mapping[str, Any],
         options: SqsOptions,
         origin: str = "",
-        shared: Shared | None = None,
         trace: str | None = None,
     ) -> None:
         self._call = call
         self.trace = trace if trace and _TRACE.fullmatch(trace) else None
-        self.shared: Shared = {} if shared is None else shared
+        self.shared: Shared = {}
         self.identity = identity
         self.action = action
         self.members = members
