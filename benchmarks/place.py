@@ -119,8 +119,16 @@ def _loop(gigabytes: int) -> Iterator[Place]:
         # One inode for each 4 KiB block: a million messages are a million files. Tables are
         # written now, or the kernel would write them in the background while we measure.
         _run(
-            *("mkfs.ext4", "-q", "-F", "-O", "has_journal", "-i", "4096"),
-            *("-E", "lazy_itable_init=0,lazy_journal_init=0", str(image)),
+            "mkfs.ext4",
+            "-q",
+            "-F",
+            "-O",
+            "has_journal",
+            "-i",
+            "4096",
+            "-E",
+            "lazy_itable_init=0,lazy_journal_init=0",
+            str(image),
         )
         _run("mount", "-o", "loop,noatime", str(image), str(mount))
         mounted = True

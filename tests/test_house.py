@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from pathlib import Path
@@ -30,6 +31,20 @@ def test_a_name_leads_to_one_module_of_a_package(package: str) -> None:
     folder = HOME / "fsmq" / package
     names = Counter(path.name for path in MODULES if folder in path.parents and is_counted(path))
     assert [name for name, number in names.items() if number > 1] == []
+
+
+def test_arguments_are_written_as_arguments() -> None:
+    """And not as a tuple that is unpacked at once, which saves lines and hides the call."""
+    found = [
+        f"{path.relative_to(HOME)}:{node.lineno}"
+        for folder in ("fsmq", "tests", "benchmarks")
+        for path in sorted((HOME / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Starred)
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.value, ast.Tuple | ast.List)
+    ]
+    assert found == []
 
 
 def test_each_verb_of_the_spool_is_called_in_one_place_of_the_server() -> None:

@@ -17,8 +17,16 @@ log = logs.get_logger(__name__)
 _GRACE = 5.0  # seconds: what the programs need to stop after their last request has been answered
 
 _MQ_ONLY = (
-    *("address", "port", "processes", "sync", "shutdown_timeout"),
-    *("keys", "tls_cert", "tls_key", "host_names", "let_anyone_in"),
+    "address",
+    "port",
+    "processes",
+    "sync",
+    "shutdown_timeout",
+    "keys",
+    "tls_cert",
+    "tls_key",
+    "host_names",
+    "let_anyone_in",
 )
 
 

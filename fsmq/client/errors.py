@@ -51,8 +51,18 @@ _KINDS: dict[str, type[FsmqError]] = {
     "unavailable": Unavailable,
 }
 _FIELDS = (
-    *("index", "queue", "topic", "message_id", "field", "limit"),
-    *("log", "channel", "offset", "first", "host", "schedule"),
+    "index",
+    "queue",
+    "topic",
+    "message_id",
+    "field",
+    "limit",
+    "log",
+    "channel",
+    "offset",
+    "first",
+    "host",
+    "schedule",
 )
 
 

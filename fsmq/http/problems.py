@@ -249,8 +249,20 @@ PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
     },
 }
 _FIELDS = (
-    *("index", "queue", "topic", "message_id", "log", "channel", "offset", "first", "host"),
-    *("schedule", "field", "limit", "retry_after", "allowed"),
+    "index",
+    "queue",
+    "topic",
+    "message_id",
+    "log",
+    "channel",
+    "offset",
+    "first",
+    "host",
+    "schedule",
+    "field",
+    "limit",
+    "retry_after",
+    "allowed",
 )
 
 

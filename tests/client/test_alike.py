@@ -574,8 +574,12 @@ async def test_a_worker_does_with_each_message_what_its_handler_says(work: Any) 
     worker.stop()
     await running
     assert sorted(seen) == [
-        *((b"broken", 1), (b"busy", 1), (b"busy", 2)),
-        *((b"fails", 1), (b"fails", 2), (b"fine", 1)),
+        (b"broken", 1),
+        (b"busy", 1),
+        (b"busy", 2),
+        (b"fails", 1),
+        (b"fails", 2),
+        (b"fine", 1),
     ]
     place = work.spool if isinstance(work, Queue) else work.client
     [dead] = await done(place.queue(f"{work.name}.dead").claim(wait=WAIT_S))

@@ -196,8 +196,12 @@ async def test_a_claim_of_a_channel_that_was_deleted_is_none_of_the_next_one(log
                 await done(channel.delete())
         [[old, old_1], [_, new_1]] = held
         for verb in (
-            *(old.done, old.renew, old.release, old.bury),
-            *(lambda: channel.done(old, new_1), lambda: channel.done_through(old_1)),  # noqa: B023
+            old.done,
+            old.renew,
+            old.release,
+            old.bury,
+            lambda: channel.done(old, new_1),  # noqa: B023
+            lambda: channel.done_through(old_1),  # noqa: B023
         ):
             with pytest.raises(ClaimVoid):
                 await done(verb())

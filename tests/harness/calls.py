@@ -19,8 +19,20 @@ from fsmq.spool.layout.tree import Tree
 
 # Every call that changes a tree, or makes a change durable.
 MUTATING: tuple[str, ...] = (
-    *("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename"),
-    *("setxattr", "removexattr", "pwrite", "ftruncate", "fdatasync"),
+    "open",
+    "write",
+    "fsync",
+    "utime",
+    "link",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "rename",
+    "setxattr",
+    "removexattr",
+    "pwrite",
+    "ftruncate",
+    "fdatasync",
 )
 # With which a process sees what others do.
 LOOKING = ("stat", "fstat", "listdir", "scandir", "getxattr")

@@ -49,7 +49,10 @@ _PROGRAMS = {
 _MODULES = {"fsmq": "fsmq.cli", "python3": "tests.harness.from_stdin"}
 _IMPORTED = (
     *(f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")),
-    *("fsmq.cli", "fsmq.dyno", "fsmq.client._sync.client", "fsmq.client._async.client"),
+    "fsmq.cli",
+    "fsmq.dyno",
+    "fsmq.client._sync.client",
+    "fsmq.client._async.client",
     "fsmq.spool.worker.blocking_worker",
 )
 _UP = """\

@@ -39,8 +39,19 @@ _PROGRAMS = (*(f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")), "f
 _LIBRARIES = ("fsmq.client._sync.client",)
 # What no interpreter and no import of these programs asks for: it may differ from the server's.
 _READ_LATER = (
-    *("FSMQ_", "_FSMQ_", "MQ_", "COMP_", "NOTIFY_SOCKET", "LISTEN_", "PYTEST_CURRENT_TEST"),
-    *("SPARK_", "PYSPARK_", "OPENBLAS_", "JAVA_HOME", "PYTHONDONTWRITEBYTECODE", "AWS_"),
+    "FSMQ_",
+    "_FSMQ_",
+    "MQ_",
+    "COMP_",
+    "NOTIFY_SOCKET",
+    "LISTEN_",
+    "PYTEST_CURRENT_TEST",
+    "SPARK_",
+    "PYSPARK_",
+    "OPENBLAS_",
+    "JAVA_HOME",
+    "PYTHONDONTWRITEBYTECODE",
+    "AWS_",
 )
 _STAYS = 8  # programs; to start a server takes as long as two or three
 _asked: Counter[frozenset[tuple[str, str]]] = Counter()

@@ -49,7 +49,11 @@ class Host:
         if self._holder is None:
             return []
         return [
-            *("nsenter", f"--target={self._holder.pid}", "--net", "--uts", "--mount"),
+            "nsenter",
+            f"--target={self._holder.pid}",
+            "--net",
+            "--uts",
+            "--mount",
             f"--wd={HOME}",
         ]
 

@@ -57,7 +57,11 @@ class Sshfs:
     def mount(self, host: Host, folder: Path, at: Path, more: str = FRESH) -> None:
         """Mount a folder of the server at a path of a host, until that host goes."""
         host.run(
-            *("sshfs", f"-p{_PORT}", f"root@{host.gate}:{folder}", at),
-            *("-o", f"IdentityFile={self._place}/user,{_NO_QUESTIONS},{_CUT_OFF},{more}"),
+            "sshfs",
+            f"-p{_PORT}",
+            f"root@{host.gate}:{folder}",
+            at,
+            "-o",
+            f"IdentityFile={self._place}/user,{_NO_QUESTIONS},{_CUT_OFF},{more}",
         )
         self._mounts.append((host, at))

@@ -343,7 +343,10 @@ async def test_what_is_no_event_is_made_one(client: aiohttp.ClientSession, queue
 @pytest.mark.parametrize(
     ("content", "field"),
     [
-        *((b"[", None), (b"{}", None), ([], "events"), ([7], "event")),
+        (b"[", None),
+        (b"{}", None),
+        ([], "events"),
+        ([7], "event"),
         *(([{**NEEDED, name: None}], name) for name in NEEDED),
         *(([{**NEEDED, name: 7}], name) for name in NEEDED),
         ([{**NEEDED, "specversion": "0.3"}], "specversion"),

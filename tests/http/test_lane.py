@@ -38,8 +38,12 @@ def apart(request: pytest.FixtureRequest) -> Iterator[None]:
 # -- what the lane takes ---------------------------------------------------------------------------
 
 TAKEN = [
-    *("/{q}/messages", "/{q}/messages?delay=0", "/{q}/messages?delay=0.5", "/{q}/messages?ttl=50"),
-    *("/{q}/messages?priority=7", "/{q}/messages?priority=007&ttl=1e3&delay=60.25"),
+    "/{q}/messages",
+    "/{q}/messages?delay=0",
+    "/{q}/messages?delay=0.5",
+    "/{q}/messages?ttl=50",
+    "/{q}/messages?priority=7",
+    "/{q}/messages?priority=007&ttl=1e3&delay=60.25",
 ]
 BODIES_TAKEN = [b"x", b"\0\xff\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"y" * (60 * KIB)]
 USUAL = [
@@ -165,9 +169,20 @@ def test_what_a_message_keeps_is_given_out(pair: Pair, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        *("", "?visibility=9", "?visibility=0", "?visibility=0.0", "?release=0", "?release=50"),
-        *("?bury=true", "?bury=false", "?bury=true&release=1", "?visibility=1&release=1"),
-        *("?visibility=604801", "?release=-1", "?unknown=1", "?visibility=5&visibility=5"),
+        "",
+        "?visibility=9",
+        "?visibility=0",
+        "?visibility=0.0",
+        "?release=0",
+        "?release=50",
+        "?bury=true",
+        "?bury=false",
+        "?bury=true&release=1",
+        "?visibility=1&release=1",
+        "?visibility=604801",
+        "?release=-1",
+        "?unknown=1",
+        "?visibility=5&visibility=5",
     ],
 )
 @pytest.mark.parametrize(
@@ -303,10 +318,18 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pair, di
 @pytest.mark.parametrize(
     "form",
     [
-        *("Authorization: Bearer {}", "authorization: bearer {}", "Authorization: Bearer  {}"),
-        *("Authorization: Basic {}", "Authorization: {}", "Authorization: Bearer {}x", "X: {}"),
-        *("Authorization: Bearer {0}\r\nAuthorization: Bearer {0}", "Authorization: Bearer {}, a"),
-        *("Authorization:Bearer {}\t", "Proxy-Authorization: Bearer {}", "Authorization: Bearer"),
+        "Authorization: Bearer {}",
+        "authorization: bearer {}",
+        "Authorization: Bearer  {}",
+        "Authorization: Basic {}",
+        "Authorization: {}",
+        "Authorization: Bearer {}x",
+        "X: {}",
+        "Authorization: Bearer {0}\r\nAuthorization: Bearer {0}",
+        "Authorization: Bearer {}, a",
+        "Authorization:Bearer {}\t",
+        "Proxy-Authorization: Bearer {}",
+        "Authorization: Bearer",
     ],
 )
 def test_keys(guarded: tuple[Pair, dict[str, str]], name: str, form: str) -> None:

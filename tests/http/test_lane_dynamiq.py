@@ -75,7 +75,12 @@ def test_each_request_is_taken(pair: Pair, prefix: str, lines: list[str]) -> Non
     )
     assert {one.status for one in told} == {200}
     assert [one.body for one in told[4:]] == [
-        *('{"deleted":3}', '{"deleted":0}', "true", "false", '{"deleted":1}', "[]")
+        '{"deleted":3}',
+        '{"deleted":0}',
+        "true",
+        "false",
+        '{"deleted":1}',
+        "[]",
     ]
     assert pair.quick.taken == taken + len(told)
     assert pair.plain.taken == 0
@@ -99,10 +104,18 @@ def test_many_messages(pair: Pair) -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        *(["X-Other: 1"], ["Accept: application/json"], ["Connection: close"], ["Host: localhost"]),
-        *(["Expect: 100-continue"], ["Origin: http://evil.example"], ["Content-Encoding: gzip"]),
-        *(["X-Message-Attribute-A: b"], ["traceparent: 00-0-0-00"], ["Content-Length: 03"]),
-        *(["Authorization: x"], ["Accept: a\x01"]),
+        ["X-Other: 1"],
+        ["Accept: application/json"],
+        ["Connection: close"],
+        ["Host: localhost"],
+        ["Expect: 100-continue"],
+        ["Origin: http://evil.example"],
+        ["Content-Encoding: gzip"],
+        ["X-Message-Attribute-A: b"],
+        ["traceparent: 00-0-0-00"],
+        ["Content-Length: 03"],
+        ["Authorization: x"],
+        ["Accept: a\x01"],
         ["Accept: application/cloudevents-batch+json"],
     ],
     ids=str,
@@ -117,12 +130,28 @@ def test_every_head(pair: Pair, lines: list[str]) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("PUT {}/message/", "PUT {}/messages", "PUT {}/message?x=1", "PUT {};a=b/message"),
-        *("PUT {}/message/1", "POST {}/message", "GET {}/message", "GET {}/message/1"),
-        *("GET {}/messages", "GET {}/messages/", "GET {}/messages/1?x", "HEAD {}/messages/1"),
-        *("GET {}/messages/1/2", "DELETE {}/message", "DELETE {}/messages", "DELETE {}/message/"),
-        *("DELETE {}/messages/,", "DELETE {}/messages/a,,b", "DELETE {}/messages/a%2Cb"),
-        *("DELETE {}/message/a,b", "DELETE {}/messages/" + "a," * 40, "DELETE {}/message?x=1"),
+        "PUT {}/message/",
+        "PUT {}/messages",
+        "PUT {}/message?x=1",
+        "PUT {};a=b/message",
+        "PUT {}/message/1",
+        "POST {}/message",
+        "GET {}/message",
+        "GET {}/message/1",
+        "GET {}/messages",
+        "GET {}/messages/",
+        "GET {}/messages/1?x",
+        "HEAD {}/messages/1",
+        "GET {}/messages/1/2",
+        "DELETE {}/message",
+        "DELETE {}/messages",
+        "DELETE {}/message/",
+        "DELETE {}/messages/,",
+        "DELETE {}/messages/a,,b",
+        "DELETE {}/messages/a%2Cb",
+        "DELETE {}/message/a,b",
+        "DELETE {}/messages/" + "a," * 40,
+        "DELETE {}/message?x=1",
     ],
 )
 def test_every_line(pair: Pair, line: str) -> None:
@@ -161,9 +190,17 @@ def test_every_name_of_a_queue(pair: Pair, name: str) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        *({"default_delay": 5}, {"max_message_bytes": 3}, {"max_depth": 2}, {"compress": True}),
-        *({"visibility_timeout": 0}, {"max_in_flight": 1}, {"paused": True}, {"fifo": True}),
-        *({"max_deliveries": 1, "dead_letter_queue": "dead"}, {"claim_order": "fair"}, {"no": 1}),
+        {"default_delay": 5},
+        {"max_message_bytes": 3},
+        {"max_depth": 2},
+        {"compress": True},
+        {"visibility_timeout": 0},
+        {"max_in_flight": 1},
+        {"paused": True},
+        {"fifo": True},
+        {"max_deliveries": 1, "dead_letter_queue": "dead"},
+        {"claim_order": "fair"},
+        {"no": 1},
     ],
     ids=str,
 )
@@ -266,14 +303,21 @@ PARTS = st.one_of(
     st.builds(put, st.just("QUEUE"), st.sampled_from([b"x", b"\xff\r\n\r\n", b"y" * 1000])),
     st.sampled_from(
         [
-            *(fetch("QUEUE"), fetch("QUEUE", 1, prefix=""), fetch("QUEUE", "x"), fetch("QUEUE", 0)),
-            *(fetch("not-there"), put("not-there", b"x"), delete("QUEUE", "message/none")),
-            *(delete("QUEUE", "messages/a,b"), fetch("QUEUE", 1, "X-Other: 1")),
+            fetch("QUEUE"),
+            fetch("QUEUE", 1, prefix=""),
+            fetch("QUEUE", "x"),
+            fetch("QUEUE", 0),
+            fetch("not-there"),
+            put("not-there", b"x"),
+            delete("QUEUE", "message/none"),
+            delete("QUEUE", "messages/a,b"),
+            fetch("QUEUE", 1, "X-Other: 1"),
             delete("QUEUE", f"messages/{ID.format(0)},{ID.format(1)}", prefix=""),
             put("QUEUE", b"1\r\n1\r\n0\r\n\r\n", "Transfer-Encoding: chunked"),
             request("PUT /v1/queues/QUEUE/message", "Content-Length: 0"),
             request("PUT /v1/queues/QUEUE/message"),
-            *(request("POST /QUEUE/messages", body=b"native"), request("GET /QUEUE/messages")),
+            request("POST /QUEUE/messages", body=b"native"),
+            request("GET /QUEUE/messages"),
         ]
     ),
 )

@@ -72,10 +72,22 @@ def test_claims_and_dones_take_the_lane(pair: Pair, log: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("GET {}?count=2", "GET {}?json=true", "GET {}?visibility=-1", "GET {}?wait=99"),
-        *("DELETE {}/3", "DELETE {}/x1", "DELETE {}/0?generation=2", "DELETE {}/0?generation=x"),
-        *("DELETE {}/0?visibility=1", "DELETE {}/0000000000000000000000", "DELETE {}", "POST {}"),
-        *("GET {}/0", "PATCH {}/0?visibility=9", "PATCH {}/0?release=0", "DELETE {}/-1"),
+        "GET {}?count=2",
+        "GET {}?json=true",
+        "GET {}?visibility=-1",
+        "GET {}?wait=99",
+        "DELETE {}/3",
+        "DELETE {}/x1",
+        "DELETE {}/0?generation=2",
+        "DELETE {}/0?generation=x",
+        "DELETE {}/0?visibility=1",
+        "DELETE {}/0000000000000000000000",
+        "DELETE {}",
+        "POST {}",
+        "GET {}/0",
+        "PATCH {}/0?visibility=9",
+        "PATCH {}/0?release=0",
+        "DELETE {}/-1",
     ],
 )
 def test_what_is_not_plain_is_answered_alike(pair: Pair, log: str, line: str) -> None:

@@ -542,7 +542,9 @@ async def test_rights_are_on_a_log_or_on_one_of_its_channels(tmp_path: Path) -> 
             await ask(client, "PUT", "/_logs/users", headers=bearer(keys["admin"]))
             dead = json.dumps({"dead_letter_queue": "jobs"})
             refused = await ask(
-                *(client, "PUT", "/_logs/users/channels/c"),
+                client,
+                "PUT",
+                "/_logs/users/channels/c",
                 headers=bearer(keys["admin"]),
                 data=dead,
             )

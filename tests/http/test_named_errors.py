@@ -28,19 +28,25 @@ from tests.http.keyfile import add_key
 
 # What takes away, or makes, what others ask for has its turn after them, in this order.
 LATE = [
-    *(
-        "move",
-        "redrive",
-        "stop_move",
-        "purge",
-        "remove",
-        "unsubscribe",
-        "delete_queue",
-        "delete_topic",
-    ),
-    *("create_queue", "create_topic"),
-    *("delete_schedule", "define_schedule"),
-    *("done_one", "done", "seek", "delete_channel", "delete_log", "create_channel", "create_log"),
+    "move",
+    "redrive",
+    "stop_move",
+    "purge",
+    "remove",
+    "unsubscribe",
+    "delete_queue",
+    "delete_topic",
+    "create_queue",
+    "create_topic",
+    "delete_schedule",
+    "define_schedule",
+    "done_one",
+    "done",
+    "seek",
+    "delete_channel",
+    "delete_log",
+    "create_channel",
+    "create_log",
 ]
 OTHERS = ("EmoDB", "Dynamiq")
 CONDITIONAL = [f"configure_{what}" for what in ("queue", "log", "channel", "schedule")]

@@ -125,8 +125,10 @@ FORMS = {
 }
 # A claim of what is its own changes counts that others are told, sooner or later.
 CLAIMS = (
-    *("GET /{queue}/messages", "GET /_logs/{log}/channels/{channel}/messages"),
-    *("GET /queue/1/{queue}/poll", "GET /dedupq/1/{queue}/poll"),
+    "GET /{queue}/messages",
+    "GET /_logs/{log}/channels/{channel}/messages",
+    "GET /queue/1/{queue}/poll",
+    "GET /dedupq/1/{queue}/poll",
     "GET /queues/{queue}/messages/{number}",
 )
 # Where there is one of each name, who takes a name learns that it is taken.

@@ -25,9 +25,29 @@ from fsmq.spool.layout.tree import Tree
 
 # Every call of `os` with which the spool looks at a tree or changes it.
 CALLS = (
-    *("open", "close", "read", "pread", "write", "fsync", "stat", "fstat", "listdir", "scandir"),
-    *("utime", "link", "unlink", "rmdir", "mkdir", "rename", "posix_fadvise"),
-    *("pwrite", "ftruncate", "fdatasync", "getxattr", "setxattr", "removexattr"),
+    "open",
+    "close",
+    "read",
+    "pread",
+    "write",
+    "fsync",
+    "stat",
+    "fstat",
+    "listdir",
+    "scandir",
+    "utime",
+    "link",
+    "unlink",
+    "rmdir",
+    "mkdir",
+    "rename",
+    "posix_fadvise",
+    "pwrite",
+    "ftruncate",
+    "fdatasync",
+    "getxattr",
+    "setxattr",
+    "removexattr",
 )
 OTHER_CALLS = (("fcntl", "flock"), ("fcntl", "fcntl"), ("fcntl", "ioctl"))
 # Before these nobody has to stop: what comes before one of them cannot be told from what comes

@@ -29,23 +29,53 @@ _IN_TURN = (
 )
 # Single verbs, which are stopped in their own middle.
 _SINGLE = (
-    *("claim", "put", "remove", "release", "renew", "deliver", "purge", "delete queue"),
-    *("move away", "claim and give back"),
+    "claim",
+    "put",
+    "remove",
+    "release",
+    "renew",
+    "deliver",
+    "purge",
+    "delete queue",
+    "move away",
+    "claim and give back",
 )
 _THIRD = ("remove", "put and deliver", "claim", "lapse, claim")
 # Those that look at a message, or at who has it, and act on what they have seen.
 _LOOKING = (
-    *("put own", "claim known", "claim and hang up", "renew", "release", "back off", "bury"),
-    *("remove held", "purge", "delete queue", "deliver", "redeliver", "keep batch"),
-    *("commit batch", "retry batch", "bury batch"),
-    *("commit batch", "renew if", "release if", "back off if", "bury if", "remove if"),
+    "put own",
+    "claim known",
+    "claim and hang up",
+    "renew",
+    "release",
+    "back off",
+    "bury",
+    "remove held",
+    "purge",
+    "delete queue",
+    "deliver",
+    "redeliver",
+    "keep batch",
+    "commit batch",
+    "retry batch",
+    "bury batch",
+    "commit batch",
+    "renew if",
+    "release if",
+    "back off if",
+    "bury if",
+    "remove if",
 )
 # What finds most in little time: the part that is run with the tests.
 _ANOTHER, _ANEW = "remove, put, deliver, claim", "delete and create queue, put"
 # Each verb has one of these, and one that looks has the first of them and two of the others.
 _QUICK = (_ANOTHER, _ANEW, "start mover")
 _QUICK_LOOKING = (
-    *(_ANEW, "lapse, claim", "restart mover, claim", "move away", "start mover, claim"),
+    _ANEW,
+    "lapse, claim",
+    "restart mover, claim",
+    "move away",
+    "start mover, claim",
 )
 _QUICK_DEDUP = ("dedup send", "dedup poll", "dedup change", "lapse")
 _QUICK_MORE = {

@@ -157,9 +157,17 @@ def bring_a_message_into_the_next_queue(h: History) -> None:
 
 
 FALSE = (
-    *(lose, hand_out_twice, bring_back, remove_what_came_later, hand_out_another_body),
-    *(store_an_id_twice, count_a_claim_that_nobody_made, end_a_claim_early, hide_what_is_free),
-    *(give_back_what_another_holds, spare_a_message_from_a_purge),
+    lose,
+    hand_out_twice,
+    bring_back,
+    remove_what_came_later,
+    hand_out_another_body,
+    store_an_id_twice,
+    count_a_claim_that_nobody_made,
+    end_a_claim_early,
+    hide_what_is_free,
+    give_back_what_another_holds,
+    spare_a_message_from_a_purge,
     spare_what_was_moved_back_before_the_purge,
     bring_a_message_into_the_next_queue,
 )
@@ -240,10 +248,14 @@ def answer_that_nobody_can_know(h: History) -> None:
 
 
 TRUE = (
-    *(remove_during_a_claim, put_during_a_removal, claim_when_the_first_claim_has_ended),
-    *(put_during_a_purge, put_during_a_purge_that_takes_it),
+    remove_during_a_claim,
+    put_during_a_removal,
+    claim_when_the_first_claim_has_ended,
+    put_during_a_purge,
+    put_during_a_purge_that_takes_it,
     purge_a_queue_whose_messages_are_away_for_a_while,
-    *(put_into_the_next_queue_while_the_first_is_deleted, answer_that_nobody_can_know),
+    put_into_the_next_queue_while_the_first_is_deleted,
+    answer_that_nobody_can_know,
 )
 
 

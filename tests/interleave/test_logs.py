@@ -128,13 +128,27 @@ class Process:
 
 Step = Callable[[Process], None]
 VERBS: tuple[Step, ...] = (
-    *(Process.publish, Process.publish_batch, Process.roll, Process.claim),
-    *(Process.claim_and_done, Process.done, Process.release, Process.seek, Process.settle),
+    Process.publish,
+    Process.publish_batch,
+    Process.roll,
+    Process.claim,
+    Process.claim_and_done,
+    Process.done,
+    Process.release,
+    Process.seek,
+    Process.settle,
 )
 OTHERS: tuple[Step, ...] = (
-    *(Process.publish_batch, Process.roll, Process.claim_and_done, Process.done),
-    *(Process.seek, Process.read, Process.delete, Process.to_many_hosts),
-    *(Process.to_one_host, Process.start),
+    Process.publish_batch,
+    Process.roll,
+    Process.claim_and_done,
+    Process.done,
+    Process.seek,
+    Process.read,
+    Process.delete,
+    Process.to_many_hosts,
+    Process.to_one_host,
+    Process.start,
 )
 # What changes nothing that a verb of one of these modes looks at is left out.
 _OF_HOSTS = (Process.publish, Process.publish_batch, Process.roll, Process.settle)

@@ -8,16 +8,30 @@ from pathlib import Path
 
 SUITE = "bookworm"
 PACKAGES = (
-    *("linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "kmod", "dbus"),
-    *("nfs-kernel-server", "nfs-common", "rpcbind", "iproute2", "nftables", "procps"),
-    *("python3", "e2fsprogs"),
+    "linux-image-cloud-amd64",
+    "initramfs-tools",
+    "systemd-sysv",
+    "udev",
+    "kmod",
+    "dbus",
+    "nfs-kernel-server",
+    "nfs-common",
+    "rpcbind",
+    "iproute2",
+    "nftables",
+    "procps",
+    "python3",
+    "e2fsprogs",
 )
 PYTHON = "3.11"  # of that suite
 _SIZE = "3G"
 # What would hold up the start, or begin by itself what the guest begins when it needs it.
 _MASKED = (
-    *("serial-getty@ttyS0.service", "getty@tty1.service", "nfs-server.service"),
-    *("apt-daily.timer", "apt-daily-upgrade.timer"),
+    "serial-getty@ttyS0.service",
+    "getty@tty1.service",
+    "nfs-server.service",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
 )
 _UNIT = """\
 [Unit]

@@ -23,9 +23,18 @@ PYTHONPATH=/job/packages:. TEST_PATIENCE_S={patience} python3 -u -m {command}
 echo "{status}$?"
 """
 _QEMU = (
-    *("qemu-system-x86_64", "-nographic", "-no-reboot", "-nic", "none"),
+    "qemu-system-x86_64",
+    "-nographic",
+    "-no-reboot",
+    "-nic",
+    "none",
     # Where the processor's own virtualization does not work it is emulated.
-    *("-accel", "tcg", "-cpu", "max", "-smp", "2"),
+    "-accel",
+    "tcg",
+    "-cpu",
+    "max",
+    "-smp",
+    "2",
 )
 _KERNEL = "root=/dev/vda rw console=ttyS0 quiet loglevel=1 panic=1 systemd.show_status=0"
 
@@ -39,10 +48,18 @@ def run(image: Image, folder: Path, module: str, *arguments: object) -> Iterator
     disk = _disk_with_programs(folder, [module, *map(str, arguments)])
     command = [
         *_QEMU,
-        *("-m", _MEMORY_MB, "-kernel", image.kernel, "-initrd", image.initrd),
-        *("-append", _KERNEL),
-        *("-drive", f"file={image.disk},if=virtio,format=raw,cache=unsafe,snapshot=on"),
-        *("-drive", f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on"),
+        "-m",
+        _MEMORY_MB,
+        "-kernel",
+        image.kernel,
+        "-initrd",
+        image.initrd,
+        "-append",
+        _KERNEL,
+        "-drive",
+        f"file={image.disk},if=virtio,format=raw,cache=unsafe,snapshot=on",
+        "-drive",
+        f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on",
     ]
     machine = subprocess.Popen(
         list(map(str, command)),
@@ -89,8 +106,15 @@ def _install(folder: Path) -> None:
     needed = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]["dependencies"]
     subprocess.run(
         [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-            *(f"--target={folder}", f"--python-version={PYTHON}", "--only-binary=:all:"),
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            f"--target={folder}",
+            f"--python-version={PYTHON}",
+            "--only-binary=:all:",
             *needed,
         ],
         check=True,

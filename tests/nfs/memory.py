@@ -164,8 +164,18 @@ def settings(one: Remote, two: Remote) -> object:
 
 
 CHECKS: tuple[Check, ...] = (
-    *(reservation, claim, renewal, delivery, removal, deleted_message, deleted_queue),
-    *(id_again, id_twice, publish, subscription, settings),
+    reservation,
+    claim,
+    renewal,
+    delivery,
+    removal,
+    deleted_message,
+    deleted_queue,
+    id_again,
+    id_twice,
+    publish,
+    subscription,
+    settings,
 )
 
 

@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STEPS = (
-    *("accepted", "claimed", "released", "renewed", "redelivered", "removed", "buried"),
-    *("expired", "purged", "arrived"),
+    "accepted",
+    "claimed",
+    "released",
+    "renewed",
+    "redelivered",
+    "removed",
+    "buried",
+    "expired",
+    "purged",
+    "arrived",
 )
 OUTCOMES = ("removed", "buried", "expired", "purged")
 # The journal has whole milliseconds.

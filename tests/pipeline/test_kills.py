@@ -70,7 +70,10 @@ def scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> S
     begun = journal.start(spark, str(journaled), str(tables))
     moments = _moments(folder)
     stream = run(
-        *(spark, folder, 1, 8),
+        spark,
+        folder,
+        1,
+        8,
         module="tests.pipeline.four_works",
         others=lambda: next(moments, True),
         longest=_LONGEST_S,

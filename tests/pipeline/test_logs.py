@@ -41,7 +41,9 @@ def test_a_range_is_read_in_parts(spark: SparkSession, root: Path) -> None:
     assert [bytes(row.body) for row in rows[:3]] == [b"0", b"1", b"2"]
     last = rows[-1]
     assert (last.log, last.key, last.content_type, last.attributes) == (
-        *("users", "ann", "t/x"),
+        "users",
+        "ann",
+        "t/x",
         {"a": "b"},
     )
     assert last.published_at is not None

@@ -205,15 +205,38 @@ class Actor:
 
 
 ON_HOST = (
-    *("publish", "publish_batch", "publish_two", "publish_to_a_new_segment"),
-    *("publish_to_topic", "publish_once", "feed"),
-    *("create", "delete", "configure", "create_channel", "delete_channel"),
-    *("claim", "done", "done_all", "claim_and_done", "done_again", "done_in_a_new_file"),
-    *("renew", "release", "release_all", "bury", "seek", "retain"),
+    "publish",
+    "publish_batch",
+    "publish_two",
+    "publish_to_a_new_segment",
+    "publish_to_topic",
+    "publish_once",
+    "feed",
+    "create",
+    "delete",
+    "configure",
+    "create_channel",
+    "delete_channel",
+    "claim",
+    "done",
+    "done_all",
+    "claim_and_done",
+    "done_again",
+    "done_in_a_new_file",
+    "renew",
+    "release",
+    "release_all",
+    "bury",
+    "seek",
+    "retain",
 )
 ON_HOSTS = (
-    *("publish", "publish_batch", "publish_two", "publish_to_a_new_segment"),
-    *("take_turn", "retain"),
+    "publish",
+    "publish_batch",
+    "publish_two",
+    "publish_to_a_new_segment",
+    "take_turn",
+    "retain",
 )
 CASES = [*(("host", verb) for verb in ON_HOST), *(("hosts", verb) for verb in ON_HOSTS)]
 

@@ -221,7 +221,10 @@ def strikes(place: Place, findings: Findings, number: int, chance: random.Random
         place.folder,
         "tests.pipeline.chain",
         place.shared,
-        *("--place", place.shared, "--master", place.cluster.url),
+        "--place",
+        place.shared,
+        "--master",
+        place.cluster.url,
         under=place.hosts["head"].enter,
         environ=place.cluster.environ,
     )

@@ -35,8 +35,12 @@ SHARE, MORE = 1.2, 20 * MIB
 _DESCRIPTORS = 8
 _AT_ONCE = 4
 OPTIONS = (
-    *("--sync=none", "--dialects=emodb,dynamiq,sqs", "--history=off"),
-    *("--read-timeout=2", "--write-timeout=2", "--header-timeout=2"),
+    "--sync=none",
+    "--dialects=emodb,dynamiq,sqs",
+    "--history=off",
+    "--read-timeout=2",
+    "--write-timeout=2",
+    "--header-timeout=2",
 )
 
 

@@ -137,9 +137,23 @@ def test_what_a_line_names(
 @pytest.mark.parametrize(
     "line",
     [
-        *("", "* * * *", "* * * * * * *", "60 * * * *", "* 24-2 * * *", "* * * * MON-FOO"),
-        *("? * * * *", "* * 15W * *", "* 22-2/0 * * *", "@every", "@every 5", "@every 0s"),
-        *("@every 367d", "@every 1h 30m", "@reboot", "* * 32-2 * *", "0 0 30 2 * x"),
+        "",
+        "* * * *",
+        "* * * * * * *",
+        "60 * * * *",
+        "* 24-2 * * *",
+        "* * * * MON-FOO",
+        "? * * * *",
+        "* * 15W * *",
+        "* 22-2/0 * * *",
+        "@every",
+        "@every 5",
+        "@every 0s",
+        "@every 367d",
+        "@every 1h 30m",
+        "@reboot",
+        "* * 32-2 * *",
+        "0 0 30 2 * x",
     ],
 )
 def test_what_is_no_line(line: str) -> None:

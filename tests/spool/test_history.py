@@ -67,7 +67,11 @@ def test_a_queue_that_does_not_change_has_no_figures_and_is_known_all_the_same(t
         recorder.record(NOON + 60 * minute, waiting(3), {"mq": counted(put=1)})
     [file] = [f for f in (tree.root / "history").iterdir() if f.name[0] != "."]
     assert [len(json.loads(line)["queues"]) for line in file.read_text().splitlines()] == [
-        *(1, 0, 0, 0, 0)
+        1,
+        0,
+        0,
+        0,
+        0,
     ]
     found = history(tree, NOON + 60, NOON + 300)
     assert found == [Moment(NOON + 60 * n, Figures(0, 3)) for n in range(1, 5)]

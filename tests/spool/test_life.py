@@ -90,8 +90,15 @@ def test_every_step_of_a_real_message_is_found(root: Path) -> None:
         life = jobs.life(message_id)
         assert life.next is None
         assert [step.event for step in life.steps] == [
-            *("accepted", "delivered", "claimed", "released", "claimed", "buried"),
-            *("moved", "claimed", "removed"),
+            "accepted",
+            "delivered",
+            "claimed",
+            "released",
+            "claimed",
+            "buried",
+            "moved",
+            "claimed",
+            "removed",
         ]
         claimed = life.steps[2]
         assert (claimed.deliveries, claimed.via) == (1, "library")
@@ -224,7 +231,11 @@ def test_a_life_without_its_beginning_is_told() -> None:
     assert details(accepted) == "by native, 5 B"
     assert details(moved) == "from jobs to there as y"
     assert [span(s) for s in (0.0021, 3, 150, 9000, 300_000)] == [
-        *("2 ms", "3.0 s", "2.5 min", "2.5 h", "3.5 d"),
+        "2 ms",
+        "3.0 s",
+        "2.5 min",
+        "2.5 h",
+        "3.5 d",
     ]
 
 

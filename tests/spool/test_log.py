@@ -74,7 +74,8 @@ def test_what_is_published_is_read_in_order(spool: Spool, writers: str) -> None:
     assert [message.offset for message in found] == [0, 1, 2, 3]
     assert [message.body for message in found] == [b"first", b"", b"zwei", b"three"]
     assert (found[0].key, found[0].content_type, found[0].attributes) == (
-        *("k", "text/plain"),
+        "k",
+        "text/plain",
         {"a": "b"},
     )
     assert (found[3].id, found[3].key) == ("3", None)

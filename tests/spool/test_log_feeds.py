@@ -54,7 +54,9 @@ def test_a_topic_feeds_logs_and_queues(spool: Spool, topic: Topic) -> None:
     assert list(ids) == ["copies", "logs/all"]
     assert ids["logs/all"] == "0"
     assert list(topic.publish(b"refund", attributes={"type": "refund"})) == [
-        *("copies", "logs/all", "logs/refunds")
+        "copies",
+        "logs/all",
+        "logs/refunds",
     ]
     assert bodies(spool, "all") == [b"sale", b"refund"]
     assert bodies(spool, "refunds") == [b"refund"]

@@ -65,8 +65,15 @@ def test_a_moment_is_kept_in_utc(jobs: Queue, root: Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        *("", "now", "2030-01-31", "2030-01-31T12:00:00", "2030-02-31T12:00:00Z"),
-        *("9999-12-31T23:59:59-01:00", 1, 1.5, []),
+        "",
+        "now",
+        "2030-01-31",
+        "2030-01-31T12:00:00",
+        "2030-02-31T12:00:00Z",
+        "9999-12-31T23:59:59-01:00",
+        1,
+        1.5,
+        [],
     ],
 )
 def test_what_is_no_moment_is_refused(jobs: Queue, wrong: object) -> None:

@@ -168,7 +168,12 @@ def test_a_clock_that_is_set_makes_no_second_message(spool: Spool, clock: Clock)
     assert pass_time(spool, clock, 600) == ["01 12:30:00"]
     clock.advance(3600)  # forward: missed, as far as one can know
     assert pass_time(spool, clock, 30) == [
-        *("01 12:40:00", "01 12:50:00", "01 13:00:00", "01 13:10:00", "01 13:20:00", "01 13:30:00")
+        "01 12:40:00",
+        "01 12:50:00",
+        "01 13:00:00",
+        "01 13:10:00",
+        "01 13:20:00",
+        "01 13:30:00",
     ]
     clock.advance(-3600)
     assert pass_time(spool, clock, 3570) == []
@@ -283,7 +288,11 @@ def test_a_file_made_by_hand_begins_when_it_was_written(spool: Spool, clock: Clo
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "[]", "{", '{"queue": "jobs"}', '{"cron": "* * * * *"}'),
+        "",
+        "[]",
+        "{",
+        '{"queue": "jobs"}',
+        '{"cron": "* * * * *"}',
         '{"cron": "61 * * * *", "queue": "jobs"}',
         '{"cron": "* * * * *", "queue": "jobs", "timezone": "Mars/Base"}',
         '{"cron": "* * * * *", "queue": "jobs", "timezone": "../../etc/passwd"}',

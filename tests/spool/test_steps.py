@@ -88,8 +88,12 @@ def test_a_pull_to_the_read_side_is_a_move(spool: Spool, noted: Noted) -> None:
     spool.deliver()
     spool.complete(dedup.poll(spool.context, "jobs", 1, 60.0))
     assert noted.events == [
-        *("accepted", "delivered", "moved", "claimed"),
-        *("redelivered", "claimed"),
+        "accepted",
+        "delivered",
+        "moved",
+        "claimed",
+        "redelivered",
+        "claimed",
     ]
 
 

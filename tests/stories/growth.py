@@ -225,10 +225,26 @@ def staged_job(spool: Spool, number: int) -> None:
 
 
 COMERS: tuple[Come, ...] = (
-    *(queue, queue_with_limits, fair_queue, fifo_queue, indexed_queue, message, given_id, group),
-    *(topic, log_of_one_host, log_of_many_hosts, channel, logged_message),
-    *(message_logged_by_many_hosts, schedule, move, dead_letter),
-    *(queue_of_a_consumer, consumer, staged_job),
+    queue,
+    queue_with_limits,
+    fair_queue,
+    fifo_queue,
+    indexed_queue,
+    message,
+    given_id,
+    group,
+    topic,
+    log_of_one_host,
+    log_of_many_hosts,
+    channel,
+    logged_message,
+    message_logged_by_many_hosts,
+    schedule,
+    move,
+    dead_letter,
+    queue_of_a_consumer,
+    consumer,
+    staged_job,
 )
 
 

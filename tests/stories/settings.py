@@ -174,7 +174,8 @@ SETTINGS = Story(
     first=frozenset(
         {
             *((thing, _THERE, True) for thing in (QUEUE, LOG, CHANNEL, TOPIC)),
-            *((QUEUE, "max_message_bytes", 555), (LOG, "retain_bytes", 99_999_999)),
+            (QUEUE, "max_message_bytes", 555),
+            (LOG, "retain_bytes", 99_999_999),
             (CHANNEL, "max_window", 555),
         }
     ),
@@ -198,9 +199,17 @@ SETTINGS = Story(
         "delete, create": lambda p: (p.ask("delete", QUEUE), p.ask("create", False)),
     },
     acts=(
-        *("max_depth of jobs", "retain_for of users", "max_deliveries of mailer", "subscribe"),
-        *("create fifo", "delete queue", "delete topic", "delete log", "delete channel"),
-        *("delete, create fifo", "delete, create"),
+        "max_depth of jobs",
+        "retain_for of users",
+        "max_deliveries of mailer",
+        "subscribe",
+        "create fifo",
+        "delete queue",
+        "delete topic",
+        "delete log",
+        "delete channel",
+        "delete, create fifo",
+        "delete, create",
     ),
     others=(*_CONFIGURES, "create fifo", "subscribe", "delete queue", "delete, create fifo"),
     lay=lay,

@@ -85,7 +85,10 @@ def archive(
                     found = job.copy(spark, spool, queues, place, limit=limit)
                 else:
                     found = job.drain(
-                        *(spark, spool, queues, place),
+                        spark,
+                        spool,
+                        queues,
+                        place,
                         consumer=consumer,
                         messages=messages,
                         limit=limit,

@@ -5,8 +5,12 @@ import signal
 from typing import NoReturn
 
 _PASSED_ON = (
-    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT),
-    *(signal.SIGUSR1, signal.SIGUSR2),
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
 )
 # What names the process that is meant by the number that it has here.
 _NUMBERED = ("LISTEN_PID", "WATCHDOG_PID")

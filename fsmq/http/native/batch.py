@@ -147,7 +147,7 @@ class Batches(Handlers):
         now = self._spool.context.clock()
         fitting = wanted(now, given[ATTRIBUTES], given[CONTAINS], given[OLDER_THAN])
         what = Search(
-            *(queue, given[OF_STATE], given[COUNT], given[AFTER] or "", fitting, given[BUDGET])
+            queue, given[OF_STATE], given[COUNT], given[AFTER] or "", fitting, given[BUDGET]
         )
         call.admit()
         if what.state == State.READY.value:

@@ -133,8 +133,13 @@ class Cluster(Handlers):
                             "health": record({"at": MOMENT, "findings": array(_FINDING)}),
                         },
                         required=[
-                            *("node", "waiting", "connections", "share"),
-                            *("hosts", "programs", "spool"),
+                            "node",
+                            "waiting",
+                            "connections",
+                            "share",
+                            "hosts",
+                            "programs",
+                            "spool",
                         ],
                     )
                 },

@@ -32,8 +32,19 @@ class NativeDialect(Dialect):
     def __init__(self, service: Service) -> None:
         super().__init__(service)
         for part in (
-            *(Queues, Messages, Batches, Acks, Looks, HistoryOfQueues, ById, Topics, Moves, Logs),
-            *(Channels, Schedules, Cluster),
+            Queues,
+            Messages,
+            Batches,
+            Acks,
+            Looks,
+            HistoryOfQueues,
+            ById,
+            Topics,
+            Moves,
+            Logs,
+            Channels,
+            Schedules,
+            Cluster,
         ):
             part(service).add_routes(self.router)
 

@@ -106,9 +106,7 @@ class Messages(Handlers):
                     "Location": Header("its path, from that of the request", text(), always=True),
                 },
             ),
-            **guarded(
-                *(NoSuchQueue, *OF_BODIES, DuplicateMessage, KeyReused, QueueFull, Unavailable)
-            ),
+            **guarded(NoSuchQueue, *OF_BODIES, DuplicateMessage, KeyReused, QueueFull, Unavailable),
         },
     )
 
@@ -242,8 +240,13 @@ class Messages(Handlers):
                 headers=RENEWED_HEADERS,
             ),
             **guarded(
-                *(UnreadableBody, NoSuchQueue, NoSuchMessage, DuplicateMessage, ClaimEnded),
-                *(SlowBody, Unavailable),
+                UnreadableBody,
+                NoSuchQueue,
+                NoSuchMessage,
+                DuplicateMessage,
+                ClaimEnded,
+                SlowBody,
+                Unavailable,
             ),
         },
     )

@@ -321,8 +321,14 @@ class Topics(Handlers):
         content_type, attributes = kept_headers(call.request.headers)
         message = NewMessage(
             body,
-            *(given[DELAY], given[PRIORITY], given[TTL], None),
-            *(content_type, attributes, given[GROUP], given[DEDUP_ID]),
+            given[DELAY],
+            given[PRIORITY],
+            given[TTL],
+            None,
+            content_type,
+            attributes,
+            given[GROUP],
+            given[DEDUP_ID],
         )
         ids = await self._service.publish(call.sender, topic, message)
         quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}

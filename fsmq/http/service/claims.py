@@ -182,7 +182,11 @@ class Claims:
         if wanted.begin is not None:
             return wanted.begin(room)
         return claim_in(
-            *(self._spool.context, wanted.queues[0], count, wanted.visibility, room),
+            self._spool.context,
+            wanted.queues[0],
+            count,
+            wanted.visibility,
+            room,
             wanted.whole_groups,
         )
 

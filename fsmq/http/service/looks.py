@@ -82,8 +82,15 @@ class Looks:
         run = self._runner.listing if what.wanted is None else self._run
         found = await run(
             browse.search,
-            *(self._spool.context, what.queue, what.state, what.count, what.after),
-            *(what.wanted, what.budget, MAX_ANSWER_BYTES, room),
+            self._spool.context,
+            what.queue,
+            what.state,
+            what.count,
+            what.after,
+            what.wanted,
+            what.budget,
+            MAX_ANSWER_BYTES,
+            room,
         )
         messages = [seen_message(identity, message) for message in found.messages]
         return found._replace(messages=messages)

@@ -178,7 +178,7 @@ class Sqs(Dialect):
         origin = self._options.url or _origin(request)
         trace = request.headers.get(TRACE_HEADER)
         return Ask(
-            *(call, call.sender, asked.action, asked.members, self._options, origin), trace=trace
+            call, call.sender, asked.action, asked.members, self._options, origin, trace=trace
         )
 
     async def _who(self, ask: Ask) -> Result:

@@ -51,12 +51,18 @@ KINDS: Mapping[str, Kind] = {
     "QueueDoesNotExist": Kind(_OLD + "NonExistentQueue"),
     "QueueNameExists": Kind("QueueAlreadyExists"),
     **_old(
-        *("BatchEntryIdsNotDistinct", "BatchRequestTooLong", "EmptyBatchRequest"),
-        *("InvalidBatchEntryId", "TooManyEntriesInBatchRequest", "UnsupportedOperation"),
+        "BatchEntryIdsNotDistinct",
+        "BatchRequestTooLong",
+        "EmptyBatchRequest",
+        "InvalidBatchEntryId",
+        "TooManyEntriesInBatchRequest",
+        "UnsupportedOperation",
     ),
     **_same(
         400,
-        *("ReceiptHandleIsInvalid", "InvalidMessageContents", "InvalidAttributeName"),
+        "ReceiptHandleIsInvalid",
+        "InvalidMessageContents",
+        "InvalidAttributeName",
         "InvalidAttributeValue",
     ),
     # With another status than 403 boto3 would not send it again, as it is configured at first.

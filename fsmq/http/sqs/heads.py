@@ -32,15 +32,31 @@ _CONNECTION, _TRACE = hdrs.CONNECTION.lower(), TRACE_HEADER.lower()
 # What an SDK says in all its requests, and what it says anew in each.
 _USUAL = frozenset(
     (
-        *(_HOST, _TARGET, _CONNECTION, "user-agent", "accept", "accept-encoding"),
-        *("accept-language", "content-type", "x-amz-user-agent", "x-amzn-query-mode"),
+        _HOST,
+        _TARGET,
+        _CONNECTION,
+        "user-agent",
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "content-type",
+        "x-amz-user-agent",
+        "x-amzn-query-mode",
     )
 )
 _VARYING: Mapping[bytes, str] = {
     name.encode(): name
     for name in (
-        *(_LENGTH, "authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"),
-        *("amz-sdk-invocation-id", "amz-sdk-request", _TRACE, "traceparent", "tracestate"),
+        _LENGTH,
+        "authorization",
+        "x-amz-date",
+        "x-amz-security-token",
+        "x-amz-content-sha256",
+        "amz-sdk-invocation-id",
+        "amz-sdk-request",
+        _TRACE,
+        "traceparent",
+        "tracestate",
     )
 }
 _KEPT: tuple[str | None, dict[str, str]] = (None, {})

@@ -206,8 +206,15 @@ _HEAD = b'<?xml version="1.0"?>'
 # Actions whose answers in XML have no result at all.
 _VOID = frozenset(
     (
-        *("AddPermission", "ChangeMessageVisibility", "DeleteMessage", "DeleteQueue"),
-        *("PurgeQueue", "RemovePermission", "SetQueueAttributes", "TagQueue", "UntagQueue"),
+        "AddPermission",
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "DeleteQueue",
+        "PurgeQueue",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "TagQueue",
+        "UntagQueue",
     )
 )
 

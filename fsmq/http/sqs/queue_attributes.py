@@ -66,8 +66,17 @@ _KEPT = (WAIT, REDRIVE, REDRIVE_ALLOW, POLICY, _KEY, _SSE)
 _TOLD = (REDRIVE, REDRIVE_ALLOW, POLICY, _KEY)
 _SETTABLE = frozenset((*RANGES, *_KEPT))
 _EVERY = (
-    *(*_COUNTS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"),
-    *(*_SETTINGS, WAIT, _SSE, *_TOLD, _KEY_PERIOD, fifo.FLAG, *fifo.VALUES),
+    *_COUNTS,
+    "CreatedTimestamp",
+    "LastModifiedTimestamp",
+    "QueueArn",
+    *_SETTINGS,
+    WAIT,
+    _SSE,
+    *_TOLD,
+    _KEY_PERIOD,
+    fifo.FLAG,
+    *fifo.VALUES,
 )
 
 

@@ -260,7 +260,9 @@ ACTIONS: Mapping[str, Members] = {
             "AWSAccountIds": Items(_TEXT, "AWSAccountId"),
             "Actions": Items(_TEXT, "ActionName"),
         },
-        *("Label", "AWSAccountIds", "Actions"),
+        "Label",
+        "AWSAccountIds",
+        "Actions",
     ),
     "CancelMessageMoveTask": Members({"TaskHandle": _TEXT}, ["TaskHandle"]),
     "ChangeMessageVisibility": _queue(

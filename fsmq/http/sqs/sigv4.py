@@ -27,8 +27,11 @@ _SERVICES = ("sqs", "sns", "sts")
 _IN_QUERY = "X-Amz-"
 _SIGNATURE = "X-Amz-Signature"
 _NEEDED_IN_QUERY = (
-    *("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date"),
-    *("X-Amz-SignedHeaders", _SIGNATURE),
+    "X-Amz-Algorithm",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-SignedHeaders",
+    _SIGNATURE,
 )
 _NEEDED = ("Credential", "SignedHeaders", "Signature")
 # What we go by in a request, beside its body, has to be signed.

@@ -35,8 +35,19 @@ _TIMES = {
 KEY = ("queue", "id")
 COLUMNS = (
     *KEY,
-    *("outcome", "size", "came_from", "went_to", "attempts", "redeliveries", "releases"),
-    *("renewals", "wait_s", "processing_s", "total_s", "began_at", "ended_at"),
+    "outcome",
+    "size",
+    "came_from",
+    "went_to",
+    "attempts",
+    "redeliveries",
+    "releases",
+    "renewals",
+    "wait_s",
+    "processing_s",
+    "total_s",
+    "began_at",
+    "ended_at",
     *_FIRST,
     *(name for name in _LAST if name != "arrived_at"),
 )
@@ -101,7 +112,9 @@ def _parts(new: DataFrame) -> DataFrame:
     step, at = fn.col("step"), fn.col("at")
     return new.select(
         *KEY,
-        *("size", "came_from", "went_to"),
+        "size",
+        "came_from",
+        "went_to",
         at.alias("last_step_at"),
         at.alias("first_step_at"),
         *(fn.when(step == name, at).alias(column) for column, name in (_FIRST | _LAST).items()),

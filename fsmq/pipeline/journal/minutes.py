@@ -7,8 +7,18 @@ from pyspark.sql import functions as fn
 
 KEY = ("queue", "minute")
 COUNTED = (
-    *("accepted", "arrived", "delivered", "deferred", "claimed", "renewed", "released"),
-    *("redelivered", "removed", "buried", "moved", "expired"),
+    "accepted",
+    "arrived",
+    "delivered",
+    "deferred",
+    "claimed",
+    "renewed",
+    "released",
+    "redelivered",
+    "removed",
+    "buried",
+    "moved",
+    "expired",
 )
 """The steps that are counted in the minute in which they were taken."""
 
@@ -20,9 +30,13 @@ _PERCENTILES = tuple(f"{name}_p{percent}_s" for name in _TOLD for percent in _PE
 COLUMNS = (
     *KEY,
     *COUNTED,
-    *("purged", "bytes", "repeated", "redelivery_share"),
+    "purged",
+    "bytes",
+    "repeated",
+    "redelivery_share",
     *_PERCENTILES,
-    *("depth", "oldest_age_s"),
+    "depth",
+    "oldest_age_s",
 )
 """The columns of the table minutes; docs/analytics.md tells what each means."""
 

@@ -190,7 +190,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._offered.add(first.name)
         _log.warning(
             "a batch of %d messages was not done: %d are given again, and the others in %d batches",
-            *(len(batch), len(first), len(others)),
+            len(batch),
+            len(first),
+            len(others),
         )
         return first
 
@@ -245,7 +247,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _log.warning(
                     "%d messages of %s are gone: others claimed them after their claims ended, or"
                     " the queue was deleted",
-                    *(len(ids) - found, queue),
+                    len(ids) - found,
+                    queue,
                 )
 
     def _with_name(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
@@ -321,7 +324,9 @@ def _report_lost(queue: str, ids: list[str]) -> None:
     _log.warning(
         "%d messages of %s are no longer held: they were buried or moved, or others have had them"
         " after their timers: %s",
-        *(len(ids), queue, ", ".join(ids[:3])),
+        len(ids),
+        queue,
+        ", ".join(ids[:3]),
     )
 
 

@@ -23,8 +23,16 @@ _WORST = 15
 # From so many claims on a message counts as one that troubles its consumers.
 _TROUBLESOME = 3
 _SUMS = (
-    *("accepted", "claimed", "removed", "repeated", "redelivered", "released"),
-    *("buried", "expired", "purged", "bytes"),
+    "accepted",
+    "claimed",
+    "removed",
+    "repeated",
+    "redelivered",
+    "released",
+    "buried",
+    "expired",
+    "purged",
+    "bytes",
 )
 _SHARES = (0.5, 0.95, 0.99)
 

@@ -243,8 +243,16 @@ _OUTCOMES = {
 
 def _all_queues(figures: Figures) -> str:
     head = (
-        *("queue", "came", "done", "repeats", "wait: half", "95 %", "work: half", "95 %"),
-        *("fullest", "there now"),
+        "queue",
+        "came",
+        "done",
+        "repeats",
+        "wait: half",
+        "95 %",
+        "work: half",
+        "95 %",
+        "fullest",
+        "there now",
     )
     shown, more = figures.queues[:_QUEUES], len(figures.queues) - _QUEUES
     caption = "The busiest first."
@@ -262,9 +270,12 @@ def _row(queue: Queue) -> tuple[str, ...]:
     repeats = share(sums["repeated"] / sums["claimed"]) if sums["claimed"] else "–"
     return (
         _name(queue.name),
-        *(number(sums["accepted"]), number(sums["removed"]), repeats),
+        number(sums["accepted"]),
+        number(sums["removed"]),
+        repeats,
         *(span(seconds) for seconds in (*queue.wait[:2], *queue.processing[:2])),
-        *(number(queue.deepest), number(queue.depth)),
+        number(queue.deepest),
+        number(queue.depth),
     )
 
 

@@ -36,8 +36,11 @@ LATE_AFTER_S = TORN_AFTER_S + 2 * RECOVER_EVERY_S
 _MAX_LOCKS = 100
 # With these errors nobody can reserve an id now: no room for one more file, or no locks at all.
 _NO_RESERVATION = (
-    *(errno.ENOSPC, errno.EDQUOT),
-    *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.ENOLCK,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
 )
 
 

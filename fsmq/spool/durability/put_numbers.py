@@ -24,8 +24,12 @@ PUTS = ".puts"
 _DRAWS = 8
 # The file is another user's, or there are no such locks: then ages decide.
 CANNOT = (
-    *(errno.EACCES, errno.EPERM, errno.EINVAL),
-    *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
+    errno.EACCES,
+    errno.EPERM,
+    errno.EINVAL,
+    errno.ENOLCK,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
 )
 
 

@@ -19,8 +19,21 @@ TOPICS, CONFIG, MOVES, JOURNAL, PEERS = "topics", "config", "moves", "journal", 
 METRICS, CONSUMERS, STAGING, IDS = "metrics", "consumers", "staging", "ids"
 LOGS, SCHEDULES = "logs", "schedules"
 FOLDERS = (
-    *(NEW, QUEUES, DELAY, REMOVE),
-    *(TOPICS, CONFIG, MOVES, CONSUMERS, STAGING, IDS, LOGS, SCHEDULES, JOURNAL, PEERS, METRICS),
+    NEW,
+    QUEUES,
+    DELAY,
+    REMOVE,
+    TOPICS,
+    CONFIG,
+    MOVES,
+    CONSUMERS,
+    STAGING,
+    IDS,
+    LOGS,
+    SCHEDULES,
+    JOURNAL,
+    PEERS,
+    METRICS,
 )
 MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
 # How the name of an index begins in remove/.
@@ -61,8 +74,19 @@ REMOVED = Step("removed", "remove")
 PURGED = Step("purged", None)  # a purge counts once, however many messages it removes
 REAPED = Step("reaped", None)  # the reaper counts what it unlinks without a queue's name
 STEPS = (
-    *(ACCEPTED, DELIVERED, DEFERRED, CLAIMED, RENEWED, RELEASED, REDELIVERED),
-    *(BURIED, MOVED, EXPIRED, REMOVED, PURGED, REAPED),
+    ACCEPTED,
+    DELIVERED,
+    DEFERRED,
+    CLAIMED,
+    RENEWED,
+    RELEASED,
+    REDELIVERED,
+    BURIED,
+    MOVED,
+    EXPIRED,
+    REMOVED,
+    PURGED,
+    REAPED,
 )
 
 

@@ -88,7 +88,11 @@ class ChannelStore(OpenChannel):
         if settings.order == "key":
             progress.keys.learn(progress.held, self._keys_of)
         chosen = Chooser(
-            *(progress, settings.order, self._page, limit, max_bytes),
+            progress,
+            settings.order,
+            self._page,
+            limit,
+            max_bytes,
             apart=len(asked) > 1,
         ).choose(sum(one.number for one in asked))
         self._lose(progress, chosen.lost)

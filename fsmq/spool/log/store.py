@@ -286,8 +286,12 @@ class Store:
             with file:
                 ids.add(
                     read_stretch(
-                        *(file, synced.position, synced.offset),
-                        *(end.position, end.position, end.offset),
+                        file,
+                        synced.position,
+                        synced.offset,
+                        end.position,
+                        end.position,
+                        end.offset,
                     ).messages
                 )
         return ids

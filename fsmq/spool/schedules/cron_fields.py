@@ -49,8 +49,12 @@ class _Kind:
 
 
 _KINDS = (
-    *(_Kind(0, 59), _Kind(0, 59), _Kind(0, 23)),
-    *(_Kind(1, 31, may_be_any=True), _Kind(1, 12, _MONTHS), _Kind(0, 6, _DAYS, may_be_any=True)),
+    _Kind(0, 59),
+    _Kind(0, 59),
+    _Kind(0, 23),
+    _Kind(1, 31, may_be_any=True),
+    _Kind(1, 12, _MONTHS),
+    _Kind(0, 6, _DAYS, may_be_any=True),
 )
 
 

@@ -146,7 +146,11 @@ class _Copies:
         context, depths = self._context, self._depths
         try:
             one = put(
-                *(context, depths, copy.to, [copy.message], settings),
+                context,
+                depths,
+                copy.to,
+                [copy.message],
+                settings,
                 batch=self._batch,
                 still=copy.still,
                 stands=partial(_stand, self._offsets, self._sends),  # by us it would be a cycle

@@ -28,13 +28,36 @@ TYPE = "Content-Type: application/json"
 JAVA = [TYPE, "Accept: application/json", "User-Agent: emodb (Apache-HttpClient/4.5.13)"]
 # Messages in any form, and what else an array may hold.
 JSONS = [
-    *(b"1", b"-0.0", b"1e3", b"1.50", b"null", b"true", b'"text"', b'"\xc3\xa9\xf0\x9f\x90\x9f"'),
-    *(b'{"a": [1, {"b": "\\u001f\\/"}], "a": 2}', b" [ ] ", b"12345678901234567890123"),
+    b"1",
+    b"-0.0",
+    b"1e3",
+    b"1.50",
+    b"null",
+    b"true",
+    b'"text"',
+    b'"\xc3\xa9\xf0\x9f\x90\x9f"',
+    b'{"a": [1, {"b": "\\u001f\\/"}], "a": 2}',
+    b" [ ] ",
+    b"12345678901234567890123",
     b'"' + b"x" * (30 * KIB - 2) + b'"',
 ]
 BAD = [
-    *(b"", b" ", b"{", b"nul", b"1 2", b"[1,]", b"NaN", b"\xff", b'"\xff"', b'"\\ud800"', b"1e400"),
-    *(b"[" * 9000, b"[," * 20_000, b'"' + b"x" * 31 * KIB + b'"', b"9" * 400, b"\xef\xbb\xbf1"),
+    b"",
+    b" ",
+    b"{",
+    b"nul",
+    b"1 2",
+    b"[1,]",
+    b"NaN",
+    b"\xff",
+    b'"\xff"',
+    b'"\\ud800"',
+    b"1e400",
+    b"[" * 9000,
+    b"[," * 20_000,
+    b'"' + b"x" * 31 * KIB + b'"',
+    b"9" * 400,
+    b"\xef\xbb\xbf1",
 ]
 
 
@@ -130,21 +153,28 @@ def test_a_group_has_a_part_of_many_messages_at_a_time(pair: Pair) -> None:
 # -- what it leaves to others ----------------------------------------------------------------------
 
 HEADS = [
-    *(["Content-Type: text/plain"], ["Content-Type: json"], ["Accept: a/b"], [TYPE, "Accept: a/b"]),
-    *([TYPE, TYPE], ["Content-Type:"], [TYPE, "Accept: application/json;q=0"], ["Accept: */*"]),
-    *([TYPE, "Content-Encoding: gzip"], [TYPE, "X-Other: 1"], [TYPE, "Expect: 100-continue"]),
-    *(
-        [TYPE, "Connection: close"],
-        [TYPE, "Host: localhost"],
-        [TYPE, "Origin: http://evil.example"],
-    ),
-    *([TYPE, "X-BV-API-Key: any"], [TYPE, "X-BV-API-Key: anonymous"], [TYPE, "Authorization: x"]),
-    *([TYPE, "Content-Length: 03"], [TYPE, "Accept: text/*"]),
-    *(
-        ["Content-Type: application/json; a\xff"],
-        [TYPE, "X-BV-API-Key:"],
-        [TYPE, "x: " + "y" * 5000],
-    ),
+    ["Content-Type: text/plain"],
+    ["Content-Type: json"],
+    ["Accept: a/b"],
+    [TYPE, "Accept: a/b"],
+    [TYPE, TYPE],
+    ["Content-Type:"],
+    [TYPE, "Accept: application/json;q=0"],
+    ["Accept: */*"],
+    [TYPE, "Content-Encoding: gzip"],
+    [TYPE, "X-Other: 1"],
+    [TYPE, "Expect: 100-continue"],
+    [TYPE, "Connection: close"],
+    [TYPE, "Host: localhost"],
+    [TYPE, "Origin: http://evil.example"],
+    [TYPE, "X-BV-API-Key: any"],
+    [TYPE, "X-BV-API-Key: anonymous"],
+    [TYPE, "Authorization: x"],
+    [TYPE, "Content-Length: 03"],
+    [TYPE, "Accept: text/*"],
+    ["Content-Type: application/json; a\xff"],
+    [TYPE, "X-BV-API-Key:"],
+    [TYPE, "x: " + "y" * 5000],
     [TYPE, "X-Message-Claim: c"],
 ]
 
@@ -159,40 +189,28 @@ def test_every_head(pair: Pair, lines: list[str]) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *(
-            "POST /queue/1/{}/send/",
-            "POST /queue/1/{};a=b/send",
-            "POST /queue/1//send",
-            "PUT /queue/1/{}/send",
-        ),
-        *(
-            "POST /dedupq/1/{}/send",
-            "POST /queue/1/{}/renew",
-            "POST /queue/2/{}/send",
-            "POST /queue/1/X/send",
-        ),
-        *(
-            "POST /queue/1/_a/send",
-            "POST /queue/1/__a/send",
-            "POST /queue/1/.a/send",
-            "POST /queue/1/a:@b/send",
-        ),
-        *(
-            "POST /queue/1/{}/send?APIKey=x",
-            "POST /queue/1/{}/%73end",
-            "POST /queue/1/_move/sendbatch",
-        ),
-        *(
-            "POST http://localhost/queue/1/{}/send",
-            "POST /queue/1/{}/ack?partitioned=x",
-            "POST /queue/1/_sendbatch",
-        ),
-        *(
-            "GET /queue/1/{}/send",
-            "HEAD /queue/1/{}/poll",
-            "POST /queue/1/{}/poll",
-            "DELETE /queue/1/{}/send",
-        ),
+        "POST /queue/1/{}/send/",
+        "POST /queue/1/{};a=b/send",
+        "POST /queue/1//send",
+        "PUT /queue/1/{}/send",
+        "POST /dedupq/1/{}/send",
+        "POST /queue/1/{}/renew",
+        "POST /queue/2/{}/send",
+        "POST /queue/1/X/send",
+        "POST /queue/1/_a/send",
+        "POST /queue/1/__a/send",
+        "POST /queue/1/.a/send",
+        "POST /queue/1/a:@b/send",
+        "POST /queue/1/{}/send?APIKey=x",
+        "POST /queue/1/{}/%73end",
+        "POST /queue/1/_move/sendbatch",
+        "POST http://localhost/queue/1/{}/send",
+        "POST /queue/1/{}/ack?partitioned=x",
+        "POST /queue/1/_sendbatch",
+        "GET /queue/1/{}/send",
+        "HEAD /queue/1/{}/poll",
+        "POST /queue/1/{}/poll",
+        "DELETE /queue/1/{}/send",
         *("POST /queue/1/" + "a" * length + "/send" for length in (178, 180, 181, 255, 256)),
     ],
 )
@@ -245,9 +263,17 @@ def list_queues(server: Inside) -> list[str]:
 @pytest.mark.parametrize(
     "given",
     [
-        *({"default_delay": 5}, {"max_message_bytes": 3}, {"max_depth": 2}, {"compress": True}),
-        *({"visibility_timeout": 0}, {"max_in_flight": 1}, {"paused": True}, {"fifo": True}),
-        *({"max_deliveries": 1, "dead_letter_queue": "dead"}, {"claim_order": "fair"}, {"no": 1}),
+        {"default_delay": 5},
+        {"max_message_bytes": 3},
+        {"max_depth": 2},
+        {"compress": True},
+        {"visibility_timeout": 0},
+        {"max_in_flight": 1},
+        {"paused": True},
+        {"fifo": True},
+        {"max_deliveries": 1, "dead_letter_queue": "dead"},
+        {"claim_order": "fair"},
+        {"no": 1},
     ],
     ids=str,
 )
@@ -400,14 +426,17 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pair, di
 @pytest.mark.parametrize(
     "form",
     [
-        *(
-            "X-BV-API-Key: {}",
-            "x-bv-api-key:{} ",
-            "X-BV-API-Key: {0}\r\nX-BV-API-Key: {0}",
-            "X: {}",
-        ),
-        *("Authorization: Bearer {}", "X-BV-API-Key: {}x", "X-BV-API-Key: {}, a", "?APIKey={}"),
-        *("X-BV-API-Key:\r\nAccept: {}", "?APIKey={}&APIKey=x", "?apikey={}"),
+        "X-BV-API-Key: {}",
+        "x-bv-api-key:{} ",
+        "X-BV-API-Key: {0}\r\nX-BV-API-Key: {0}",
+        "X: {}",
+        "Authorization: Bearer {}",
+        "X-BV-API-Key: {}x",
+        "X-BV-API-Key: {}, a",
+        "?APIKey={}",
+        "X-BV-API-Key:\r\nAccept: {}",
+        "?APIKey={}&APIKey=x",
+        "?apikey={}",
     ],
 )
 def test_keys(guarded: tuple[Pair, dict[str, str]], name: str, form: str) -> None:
@@ -462,24 +491,21 @@ PARTS = st.one_of(
     ),
     st.sampled_from(
         [
-            *(
-                poll("QUEUE"),
-                poll("QUEUE", "?limit=1&ttl=9"),
-                poll("QUEUE", "?ttl=0"),
-                poll("QUEUE", "?ttl=x"),
-            ),
-            *(
-                poll("QUEUE", "", "X-Other: 1"),
-                send("QUEUE", b"[]", verb="ack"),
-                send("no-queue", b"1"),
-            ),
+            poll("QUEUE"),
+            poll("QUEUE", "?limit=1&ttl=9"),
+            poll("QUEUE", "?ttl=0"),
+            poll("QUEUE", "?ttl=x"),
+            poll("QUEUE", "", "X-Other: 1"),
+            send("QUEUE", b"[]", verb="ack"),
+            send("no-queue", b"1"),
             request(
                 "POST /queue/1/QUEUE/send",
                 TYPE,
                 "Transfer-Encoding: chunked",
                 body=b"1\r\n1\r\n0\r\n\r\n",
             ),
-            *(request("POST /QUEUE/messages", body=b"native"), request("GET /QUEUE/messages")),
+            request("POST /QUEUE/messages", body=b"native"),
+            request("GET /QUEUE/messages"),
         ]
     ),
 )

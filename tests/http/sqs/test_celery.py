@@ -20,8 +20,14 @@ pytest.importorskip("pycurl", reason="what Celery needs for SQS is not installed
 _STEPS = part_of(8, 1000)
 _PATIENCE_S = part_of(60.0, 240.0)
 _COMMAND = (
-    *(sys.executable, "-m", "celery", "-A", "tests.http.sqs.celery_app", "worker"),
-    *("--pool=solo", "--loglevel=WARNING"),
+    sys.executable,
+    "-m",
+    "celery",
+    "-A",
+    "tests.http.sqs.celery_app",
+    "worker",
+    "--pool=solo",
+    "--loglevel=WARNING",
 )
 
 

@@ -16,10 +16,38 @@ from tests.harness.suite import Suite
 from tests.http.sqs.clients import JSON, Answer, client
 
 _ODD: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 10**18, 10**400, 1.5, "", " ", "x", "12", "é🐟", "a/b", "\ud800"),
-    *("\x00\x01", "x" * 70_000, [], [None], [[]], ["x"] * 1001, {}, {"": ""}, {"x": {"y": []}}),
-    *("arn:aws:sqs:us-east-1:000000000000:fuzz", '{"deadLetterTargetArn":1,"maxReceiveCount":[]}'),
-    *("[" * 5000, "../../x", ".", "..", "-9" * 3000, {"VisibilityTimeout": "٣"}),
+    None,
+    True,
+    False,
+    0,
+    -1,
+    10**18,
+    10**400,
+    1.5,
+    "",
+    " ",
+    "x",
+    "12",
+    "é🐟",
+    "a/b",
+    "\ud800",
+    "\x00\x01",
+    "x" * 70_000,
+    [],
+    [None],
+    [[]],
+    ["x"] * 1001,
+    {},
+    {"": ""},
+    {"x": {"y": []}},
+    "arn:aws:sqs:us-east-1:000000000000:fuzz",
+    '{"deadLetterTargetArn":1,"maxReceiveCount":[]}',
+    "[" * 5000,
+    "../../x",
+    ".",
+    "..",
+    "-9" * 3000,
+    {"VisibilityTimeout": "٣"},
 )
 # What any good request of the action has.
 _GOOD: Mapping[str, Any] = {
@@ -171,9 +199,22 @@ _PUBLISHED: Mapping[str, str] = {
     "PublishBatchRequestEntries.member.1.Message": "m",
 }
 _ODD_TEXTS = (
-    *("", " ", "-1", "é🐟", "\x00\x01", "x" * 70_000, "[" * 5000, "../../x", "a.fifo", "1e400"),
-    *('{"a": [{"numeric": [">", 1e400]}]}', '{"$or": [{"a": [1]}, {"b": [{"cidr": "::/0"}]}]}'),
-    *('{"default": 1}', "arn:aws:sns:us-east-1:000000000000:", "json", "MessageBody"),
+    "",
+    " ",
+    "-1",
+    "é🐟",
+    "\x00\x01",
+    "x" * 70_000,
+    "[" * 5000,
+    "../../x",
+    "a.fifo",
+    "1e400",
+    '{"a": [{"numeric": [">", 1e400]}]}',
+    '{"$or": [{"a": [1]}, {"b": [{"cidr": "::/0"}]}]}',
+    '{"default": 1}',
+    "arn:aws:sns:us-east-1:000000000000:",
+    "json",
+    "MessageBody",
 )
 
 

@@ -70,7 +70,10 @@ def test_without_a_right_it_is_denied(guarded: Guarded, sender: Any) -> None:
         "ReceiveMessage",
         ask_json(guarded.suite.url, "ReceiveMessage", given, **key),
         ask_query(guarded.suite.url, "ReceiveMessage", given, **key),
-        *("AccessDeniedException", "AccessDenied", 403, words),
+        "AccessDeniedException",
+        "AccessDenied",
+        403,
+        words,
     )
     for verb, given in (
         ("create_queue", {"QueueName": "mine2"}),

@@ -100,7 +100,8 @@ def test_tags_are_given_once(sns: Any) -> None:
     assert sns.list_tags_for_resource(ResourceArn=arn)["Tags"] == []
     many = [{"Key": f"k{n}", "Value": ""} for n in range(51)]
     assert refusal(sns, "tag_resource", ResourceArn=arn, Tags=many) == (
-        *("TagLimitExceeded", 400),
+        "TagLimitExceeded",
+        400,
         "Could not complete request: tag quota of per resource exceeded",
     )
 
@@ -110,9 +111,14 @@ def test_a_topic_tells_its_policies(sns: Any) -> None:
     found = sns.get_topic_attributes(TopicArn=arn)["Attributes"]
     [statement] = json.loads(found["Policy"])["Statement"]
     assert statement["Action"] == [
-        *("SNS:GetTopicAttributes", "SNS:SetTopicAttributes", "SNS:AddPermission"),
-        *("SNS:RemovePermission", "SNS:DeleteTopic", "SNS:Subscribe"),
-        *("SNS:ListSubscriptionsByTopic", "SNS:Publish"),
+        "SNS:GetTopicAttributes",
+        "SNS:SetTopicAttributes",
+        "SNS:AddPermission",
+        "SNS:RemovePermission",
+        "SNS:DeleteTopic",
+        "SNS:Subscribe",
+        "SNS:ListSubscriptionsByTopic",
+        "SNS:Publish",
     ]
     delivery = json.loads(found["EffectiveDeliveryPolicy"])["http"]
     assert delivery["defaultRequestPolicy"] == {"headerContentType": "text/plain; charset=UTF-8"}
@@ -132,7 +138,8 @@ def test_a_topic_tells_its_policies(sns: Any) -> None:
         ("get_topic_attributes", {"TopicArn": "x"}, "TopicArn Reason: {}1"),
         ("unsubscribe", {"SubscriptionArn": "randomstring"}, "SubscriptionArn Reason: {}1"),
         (
-            *("unsubscribe", {"SubscriptionArn": "arn:aws:sns:us-east-1:random"}),
+            "unsubscribe",
+            {"SubscriptionArn": "arn:aws:sns:us-east-1:random"},
             "SubscriptionArn Reason: {}5",
         ),
         (
@@ -245,7 +252,8 @@ def test_a_standard_queue_subscribes_to_a_fifo_topic(sns: Any, sqs: Any) -> None
     # Not the other way round.
     plain = {"TopicArn": topic(sns), "Protocol": "sqs", "Endpoint": fifo.arn}
     assert refusal(sns, "subscribe", **plain) == (
-        *("InvalidParameter", 400),
+        "InvalidParameter",
+        400,
         f"{ANY}{ANY}Endpoint Reason: FIFO SQS Queues can not be subscribed to standard SNS topics",
     )
 
@@ -255,21 +263,25 @@ def test_a_standard_queue_subscribes_to_a_fifo_topic(sns: Any, sqs: Any) -> None
     [
         ("FakeAttribute", "x", "AttributeName"),
         (
-            *("RawMessageDelivery", "test-ValUe"),
+            "RawMessageDelivery",
+            "test-ValUe",
             "RawMessageDelivery: Invalid value [test-ValUe]. Must be true or false.",
         ),
         ("RawMessageDelivery", "", "RawMessageDelivery: Invalid value []. Must be true or false."),
         (
-            *("FilterPolicyScope", "RandomValue"),
+            "FilterPolicyScope",
+            "RandomValue",
             "FilterPolicyScope: Invalid value [RandomValue]. Please use either MessageBody or"
             " MessageAttributes",
         ),
         (
-            *("FilterPolicy", '{"object": {"key": [{"prefix": "auto-"}]}}'),
+            "FilterPolicy",
+            '{"object": {"key": [{"prefix": "auto-"}]}}',
             "Filter policy scope MessageAttributes does not support nested filter policy",
         ),
         (
-            *("FilterPolicy", '{"key": [{"numeric": ["<", 100, ">", 10]}]}'),
+            "FilterPolicy",
+            '{"key": [{"numeric": ["<", 100, ">", 10]}]}',
             "FilterPolicy: Too many elements in numeric expression",
         ),
         ("FilterPolicy", '{"key": [["value"]]}', "FilterPolicy: Match value must be String,"),
@@ -362,15 +374,18 @@ TEXT = {"DataType": "String", "StringValue": "v"}
     ("code", "words", "entries"),
     [
         (
-            *("BatchRequestTooLong", "put together is more than the limit."),
+            "BatchRequestTooLong",
+            "put together is more than the limit.",
             [{"Id": "1", "Message": LONG}, {"Id": "2", "Message": LONG + "b"}],
         ),
         (
-            *("BatchRequestTooLong", "put together is more than the limit."),
+            "BatchRequestTooLong",
+            "put together is more than the limit.",
             [{"Id": "1", "Message": LONG + LONG + "b"}],
         ),
         (
-            *("BatchRequestTooLong", "put together is more than the limit."),
+            "BatchRequestTooLong",
+            "put together is more than the limit.",
             [
                 {"Id": "1", "Message": (LONG + LONG)[12:], "MessageAttributes": NUMBER},
                 {"Id": "2", "Message": "b"},
@@ -420,25 +435,30 @@ TEXT = {"DataType": "String", "StringValue": "v"}
                 ),
                 (
                     "Length of message attribute name must be less than 256 bytes.",
-                    *("a" * 257, TEXT),
+                    "a" * 257,
+                    TEXT,
                 ),
                 (
                     "Invalid non-alphanumeric character '#x5E' was found in the message attribute"
                     " name. Can only include alphanumeric characters, hyphens, underscores, or"
                     " dots.",
-                    *("a^*?", TEXT),
+                    "a^*?",
+                    TEXT,
                 ),
                 (
                     "Invalid message attribute name starting with character '.' was found.",
-                    *(".abc", TEXT),
+                    ".abc",
+                    TEXT,
                 ),
                 (
                     "Invalid message attribute name ending with character '.' was found.",
-                    *("abc.", TEXT),
+                    "abc.",
+                    TEXT,
                 ),
                 (
                     "Message attribute name can not have successive '.' character.",
-                    *("a..bc", TEXT),
+                    "a..bc",
+                    TEXT,
                 ),
             )
         ),
@@ -456,7 +476,8 @@ TEXT = {"DataType": "String", "StringValue": "v"}
             [{"Id": "s", "Message": '{"sqs": "x"}', "MessageStructure": "json"}, GOOD],
         ),
         (
-            *("TooManyEntriesInBatchRequest", "contains more entries than permissible."),
+            "TooManyEntriesInBatchRequest",
+            "contains more entries than permissible.",
             [{"Id": str(n), "Message": "m"} for n in range(11)],
         ),
         ("BatchEntryIdsNotDistinct", "have the same Id.", [GOOD, GOOD]),

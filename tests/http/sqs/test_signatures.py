@@ -124,24 +124,33 @@ def test_refusals_in_bytes(signed: Signing) -> None:
     url = signed.suite.url
     for headers, name, code, status, words in (
         (
-            *({}, "MissingAuthenticationTokenException", "MissingAuthenticationToken", 403),
+            {},
+            "MissingAuthenticationTokenException",
+            "MissingAuthenticationToken",
+            403,
             "Request is missing Authentication Token",
         ),
         (
-            *(authorization("AKIAIOSFODNN7EXAMPLE"), "UnrecognizedClientException"),
-            *("InvalidClientTokenId", 403),
+            authorization("AKIAIOSFODNN7EXAMPLE"),
+            "UnrecognizedClientException",
+            "InvalidClientTokenId",
+            403,
             "The security token included in the request is invalid.",
         ),
         (
-            *(authorization(signed.root[0]), "InvalidSignatureException", "SignatureDoesNotMatch"),
+            authorization(signed.root[0]),
+            "InvalidSignatureException",
+            "SignatureDoesNotMatch",
             403,
             "The request signature we calculated does not match the signature you provided. Check"
             " your AWS Secret Access Key and signing method. Consult the service documentation for"
             " details.",
         ),
         (
-            *({"Authorization": "AWS4-HMAC-SHA256 x"}, "IncompleteSignatureException"),
-            *("IncompleteSignature", 400),
+            {"Authorization": "AWS4-HMAC-SHA256 x"},
+            "IncompleteSignatureException",
+            "IncompleteSignature",
+            400,
             "Authorization header requires 'Credential' parameter. Authorization header requires"
             " 'SignedHeaders' parameter. Authorization header requires 'Signature' parameter."
             " Authorization header requires existence of either a 'X-Amz-Date' or a 'Date' header.",
@@ -249,20 +258,32 @@ def test_secrets_stand_in_no_log(signed: Signing) -> None:
     ("method", "query", "headers", "body", "signature"),
     [
         (
-            *("GET", "", {}, b""),
+            "GET",
+            "",
+            {},
+            b"",
             "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31",
         ),
         (
-            *("GET", "", {"My-Header1": " value1", "My-Header2": ' "a   b   c"'}, b""),
+            "GET",
+            "",
+            {"My-Header1": " value1", "My-Header2": ' "a   b   c"'},
+            b"",
             "acc3ed3afb60bb290fc8d2dd0098b9911fcaa05412b367055dee359757a9c736",
         ),
         (
-            *("GET", "Param-3=Value3&Param=Value2&%E1%88%B4=Value1", {}, b""),
+            "GET",
+            "Param-3=Value3&Param=Value2&%E1%88%B4=Value1",
+            {},
+            b"",
             "371d3713e185cc334048618a97f809c9ffe339c62934c032af5a0e595648fcac",
         ),
         (
-            *("POST", "", {"Content-Type": "application/x-www-form-urlencoded"}),
-            *(b"Param1=value1", "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a"),
+            "POST",
+            "",
+            {"Content-Type": "application/x-www-form-urlencoded"},
+            b"Param1=value1",
+            "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a",
         ),
     ],
 )

@@ -95,8 +95,16 @@ def test_a_message_is_delivered_as_each_subscription_wants_it(sns: Any, sqs: Any
     assert len({published["MessageId"], message["MessageId"], other["MessageId"]}) == 3
     said = json.loads(other["Body"])
     assert list(said) == [
-        *("Type", "MessageId", "TopicArn", "Subject", "Message", "Timestamp"),
-        *("SignatureVersion", "Signature", "SigningCertURL", "UnsubscribeURL"),
+        "Type",
+        "MessageId",
+        "TopicArn",
+        "Subject",
+        "Message",
+        "Timestamp",
+        "SignatureVersion",
+        "Signature",
+        "SigningCertURL",
+        "UnsubscribeURL",
         "MessageAttributes",
     ]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", said["Timestamp"])
@@ -123,7 +131,8 @@ def test_structure_gives_queues_their_own_text(sns: Any, sqs: Any) -> None:
     bad = {"TopicArn": arn, "MessageStructure": "json"}
     words = "Invalid parameter: Message Structure - No default entry in JSON message body"
     assert refusal(sns, "publish", Message='{"sqs": "x"}', **bad) == (
-        *("InvalidParameter", 400),
+        "InvalidParameter",
+        400,
         words,
     )
     assert refusal(sns, "publish", Message="{", **bad)[0] == "InvalidParameter"
@@ -165,7 +174,12 @@ def test_fifo_topics_feed_fifo_queues_in_order(sns: Any, sqs: Any) -> None:
     assert {one["Attributes"]["MessageGroupId"] for one in raw} == {"g"}
     assert [json.loads(one["Body"])["Message"] for one in enveloped] == ["1", "2", "3"]
     assert list(json.loads(enveloped[0]["Body"])) == [
-        *("Type", "MessageId", "SequenceNumber", "TopicArn", "Message", "Timestamp"),
+        "Type",
+        "MessageId",
+        "SequenceNumber",
+        "TopicArn",
+        "Message",
+        "Timestamp",
         "UnsubscribeURL",
     ]
     assert "MessageGroupId" in refusal(sns, "publish", TopicArn=arn, Message="x")[2]
@@ -263,8 +277,10 @@ def test_subscriptions_are_made_changed_and_ended(sns: Any, sqs: Any) -> None:
         ("create_topic", {"Name": "a.b"}, "InvalidParameter", "Topic Name"),
         ("create_topic", {"Name": "a.fifo"}, "InvalidParameter", "Topic Name"),
         (
-            *("create_topic", {"Name": "a", "Attributes": {"FifoTopic": "true"}}),
-            *("InvalidParameter", "Topic Name"),
+            "create_topic",
+            {"Name": "a", "Attributes": {"FifoTopic": "true"}},
+            "InvalidParameter",
+            "Topic Name",
         ),
         ("create_topic", {"Name": "a", "Attributes": {"x": "y"}}, "InvalidParameter", "Attribute"),
         ("publish", {"Message": "x"}, "InvalidParameter", "TopicArn or TargetArn"),
@@ -273,8 +289,10 @@ def test_subscriptions_are_made_changed_and_ended(sns: Any, sqs: Any) -> None:
         ("publish", {"TopicArn": "T", "Message": ""}, "InvalidParameter", "Empty message"),
         ("publish", {"TopicArn": "T", "Message": "x" * 262145}, "InvalidParameter", "too long"),
         (
-            *("publish", {"TopicArn": "T", "Message": "x", "Subject": "é"}),
-            *("InvalidParameter", "Subject"),
+            "publish",
+            {"TopicArn": "T", "Message": "x", "Subject": "é"},
+            "InvalidParameter",
+            "Subject",
         ),
         (
             "publish",
@@ -283,24 +301,32 @@ def test_subscriptions_are_made_changed_and_ended(sns: Any, sqs: Any) -> None:
                 "Message": "x",
                 "MessageAttributes": {"a": {"DataType": "Number", "StringValue": "x"}},
             },
-            *("ParameterValueInvalid", "is not a number"),
+            "ParameterValueInvalid",
+            "is not a number",
         ),
         (
-            *("subscribe", {"TopicArn": "T", "Protocol": "email", "Endpoint": "a@b"}),
-            *("InvalidParameter", "fsmq does not support the protocol email"),
+            "subscribe",
+            {"TopicArn": "T", "Protocol": "email", "Endpoint": "a@b"},
+            "InvalidParameter",
+            "fsmq does not support the protocol email",
         ),
         (
-            *("subscribe", {"TopicArn": "T", "Protocol": "other", "Endpoint": "a@b"}),
-            *("InvalidParameter", "Amazon SNS does not support this protocol string: other"),
+            "subscribe",
+            {"TopicArn": "T", "Protocol": "other", "Endpoint": "a@b"},
+            "InvalidParameter",
+            "Amazon SNS does not support this protocol string: other",
         ),
         (
-            *("subscribe", {"TopicArn": "T", "Protocol": "sqs", "Endpoint": "http://x/q"}),
-            *("InvalidParameter", "SQS endpoint ARN"),
+            "subscribe",
+            {"TopicArn": "T", "Protocol": "sqs", "Endpoint": "http://x/q"},
+            "InvalidParameter",
+            "SQS endpoint ARN",
         ),
         (
             "subscribe",
             {"TopicArn": "T", "Protocol": "sqs", "Endpoint": "arn:aws:sqs:x:1:nowhere"},
-            *("InvalidParameter", "does not exist"),
+            "InvalidParameter",
+            "does not exist",
         ),
         ("create_platform_endpoint", {"Token": "x"}, "InvalidAction", "is not valid"),
     ],

@@ -78,7 +78,9 @@ def test_what_a_deleted_queue_would_get_is_a_dead_letter(sns: Any, sqs: Any, raw
     [letter] = letters.some()
     system = letter["Attributes"]
     assert system.keys() == {
-        *("ApproximateFirstReceiveTimestamp", "ApproximateReceiveCount", "SenderId"),
+        "ApproximateFirstReceiveTimestamp",
+        "ApproximateReceiveCount",
+        "SenderId",
         "SentTimestamp",
     }
     assert system["ApproximateReceiveCount"] == "1"
@@ -312,7 +314,8 @@ def test_policies_that_are_refused(sns: Any, sqs: Any) -> None:
         (plain, fifo.policy, "must use a standard queue as DLQ for a standard subscription."),
         *(
             (
-                *(one, standard.policy),
+                one,
+                standard.policy,
                 "must use a FIFO queue as DLQ for a FIFO Subscription to a FIFO Topic.",
             )
             for one in (ordered, gone)

@@ -101,8 +101,15 @@ def test_a_key_opens_a_session_that_shows_what_it_may_see(site: Site) -> None:
 @pytest.mark.parametrize(
     "to",
     [
-        *("//elsewhere/", "/\\elsewhere", "https://elsewhere/", "/jobs", "/_ui/../jobs"),
-        *("/_ui/%2e%2e/jobs/messages", "/_ui/q/.%2E/../jobs", "/_ui/%2E%2e", "/_ui/..#x"),
+        "//elsewhere/",
+        "/\\elsewhere",
+        "https://elsewhere/",
+        "/jobs",
+        "/_ui/../jobs",
+        "/_ui/%2e%2e/jobs/messages",
+        "/_ui/q/.%2E/../jobs",
+        "/_ui/%2E%2e",
+        "/_ui/..#x",
     ],
 )
 def test_a_login_leads_to_our_pages_only(site: Site, to: str) -> None:

@@ -27,8 +27,12 @@ _DEFAULT_BYTES = 262_144
 _FLAGS = ("true", "false")
 _OBJECTS = ("DeliveryPolicy", "Policy", "ArchivePolicy")
 _TEXTS = (
-    *("DisplayName", "KmsMasterKeyId", "TracingConfig", "SignatureVersion"),
-    *("DataProtectionPolicy", "FifoThroughputScope"),
+    "DisplayName",
+    "KmsMasterKeyId",
+    "TracingConfig",
+    "SignatureVersion",
+    "DataProtectionPolicy",
+    "FifoThroughputScope",
 )
 _SIZE = re.compile(r"[0-9]{4,7}")
 _MAX_TEXT = 4096
@@ -261,8 +265,14 @@ def _texts(given: Any) -> dict[str, str]:
 
 # What the policy of a topic allows its owner that nobody has set.
 _BY_DEFAULT = (
-    *("GetTopicAttributes", "SetTopicAttributes", "AddPermission", "RemovePermission"),
-    *("DeleteTopic", "Subscribe", "ListSubscriptionsByTopic", "Publish"),
+    "GetTopicAttributes",
+    "SetTopicAttributes",
+    "AddPermission",
+    "RemovePermission",
+    "DeleteTopic",
+    "Subscribe",
+    "ListSubscriptionsByTopic",
+    "Publish",
 )
 _DEFAULTS: Mapping[str, str] = {CONTENT_BASED: "false", "DisplayName": ""}
 _DELIVERY = json.dumps(
