@@ -1,8 +1,10 @@
-"""Numbers as people say them, for the command line, the probe and the reports."""
+"""Numbers and times as people read them, for the command line, the probe, pages and reports."""
 
 from __future__ import annotations
 
-_UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
+from datetime import UTC, datetime
+
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def many(count: int, what: str) -> str:
@@ -24,7 +26,7 @@ def span(seconds: float | None) -> str:
     """A time span as people say it; ``-`` for none."""
     if seconds is None:
         return "-"
-    for unit, length in _UNITS:
+    for unit, length in _UNITS[:-1]:
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
@@ -37,3 +39,43 @@ def limits(at_a_time: int | None, a_second: float | None) -> str:
         "" if a_second is None else f"{a_second:g}/s",
     )
     return ", ".join(filter(None, parts))
+
+
+def number(value: float | None) -> str:
+    """A whole number with thin spaces between thousands; a dash where it is not known."""
+    return "–" if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time with its two largest units: ``2 h 5 min``."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{max(0.0, seconds) * 1000:.0f} ms"
+    left = round(seconds)
+    parts: list[str] = []
+    for unit, length in _UNITS:
+        if left >= length and len(parts) < 2:
+            parts.append(f"{left // length} {unit}")
+            left %= length
+        elif parts:
+            break
+    return " ".join(parts)
+
+
+def moment(at: float | None) -> str:
+    """A moment in RFC 3339, in UTC, to the second."""
+    if at is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def share(part: float) -> str:
+    """A part of 1 in percent: ``0.4 %``, ``12 %``; ``under 0.1 %`` for what is not nothing."""
+    percent = part * 100
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    return f"{percent:.1f} %".replace(".0 %", " %") if percent < 10 else f"{percent:.0f} %"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fsmq.pipeline.report import collect, page
+from fsmq.words import number
 from tests.pipeline.comparison import compare, make
 from tests.soak.day import DEAD, KINDS, played
 
@@ -26,10 +27,11 @@ def test_tables_and_report_tell_what_was_counted(spark: SparkSession, tmp_path: 
 
     figures = collect(spark, str(tmp_path / "tables"))
     total = sum(tally.counts.values(), Counter())
-    for step in ("accepted", "claimed", "removed", "buried", "expired", "purged"):
-        assert figures.totals[step] == total[step]
-    assert {queue.name for queue in figures.queues} == {*KINDS, DEAD}
-    assert figures.waiting == total["buried"]
+    names = {"sent": "accepted", "received": "claimed"}
+    for name in ("sent", "received", "removed", "buried", "expired", "purged"):
+        assert figures.whole[name] == total[names.get(name, name)]
+    assert {queue["queue"] for queue in figures.queues} == {*KINDS, DEAD}
+    assert sum(queue["depth"] for queue in figures.queues) == total["buried"]
     assert [(row["queue"], row["went_to"], row["came"]) for row in figures.dead] == [
         ("payments", DEAD, total["buried"])
     ]
@@ -37,7 +39,7 @@ def test_tables_and_report_tell_what_was_counted(spark: SparkSession, tmp_path: 
     assert len(poison) == total["buried"]
 
     html = page(figures)
-    assert f"<b>{total['accepted']:,}</b><span>messages came in</span>" in html
+    assert f"<dt>sent</dt><dd>{number(total['accepted'])}</dd>" in html
     assert f"<code>{poison[0]['id']}</code>" in html
     # One file, that needs nothing else, and in which each part is itself.
     assert not re.search(r"<script|<link|<img|src=|@import|url\((?!#)|href=\"(?!#)", html)

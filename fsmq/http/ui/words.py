@@ -5,20 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from fsmq.wire import quote_id
+from fsmq.words import duration, moment, number
 
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 # So many characters of an id are shown; its last ones tell it from its neighbours.
 _SHORT = 20
-
-
-def number(value: float | None) -> str:
-    """A whole number with thin spaces between thousands; a dash where it is not known."""
-    return "–" if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def rate(value: float | None) -> str:
@@ -26,23 +20,6 @@ def rate(value: float | None) -> str:
     if value is None:
         return "–"
     return number(value) if value >= 10 or value == 0 else f"{value:.1f}"
-
-
-def duration(seconds: float | None) -> str:
-    """A length of time with its two largest units: ``2 h 5 min``."""
-    if seconds is None:
-        return "–"
-    if seconds < 1:
-        return f"{max(0.0, seconds) * 1000:.0f} ms"
-    left = round(seconds)
-    parts: list[str] = []
-    for size, unit in _UNITS:
-        if left >= size and len(parts) < 2:
-            parts.append(f"{left // size} {unit}")
-            left %= size
-        elif parts:
-            break
-    return " ".join(parts)
 
 
 def ago(moment: float | None) -> str:
@@ -65,16 +42,6 @@ def size(count: float | None) -> str:
         unit += 1
     digits = 0 if unit == 0 or count >= 10 else 1
     return f"{count:.{digits}f} {_SIZES[unit]}"
-
-
-def moment(at: float | None) -> str:
-    """A moment in RFC 3339, in UTC, to the second."""
-    if at is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return ""
 
 
 def setting(value: object) -> str:
