@@ -56,9 +56,13 @@ stop: ## stop what `make run` started
 	@tests/tour.sh stop
 
 .PHONY: test
-test: setup ## lint, types, then all tests with the slowest ones named
+test: SAMPLE := --sample
+test: test-ci ## lint, types, then the tests, but of provers a sample, Spark etc. if they were changed
+
+.PHONY: test-ci
+test-ci: setup ## lint, types, then all tests with the slowest ones named, as in CI
 	@$(MAKE) --no-print-directory --output-sync -j2 types rewritten lint java
-	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=15
+	$(BIN)/python -m pytest $(SAMPLE) -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=15
 
 # Each process of the tests would compile all of them otherwise. What cannot be imported they tell.
 .PHONY: rewritten

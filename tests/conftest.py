@@ -18,6 +18,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.harness import sample
 from tests.harness.apart import Apart
 from tests.harness.suite import Suite
 from tests.replay.place import scratch
@@ -112,8 +113,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     return _OneSpark(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest, the pipeline first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sample", action="store_true", help="what `make test` does of all tests")
+
+
+def _unchanged(config: pytest.Config) -> list[str]:
+    return sample.unchanged(sample.changed()) if config.getoption("--sample") else []
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [
+        f"left out, since nothing they are about has changed: {one}" for one in _unchanged(config)
+    ]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return path.startswith(tuple(one.rstrip("/") for one in _unchanged(config))) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a sample does not need; begin with the longest, the pipeline first."""
+    if config.getoption("--sample"):
+        out = sample.left_out(item.nodeid for item in items)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
+        items[:] = [item for item in items if item.nodeid not in out]
     first = (*_LONG, *_SHARE_NOTHING)
 
     def place(item: pytest.Item) -> int:

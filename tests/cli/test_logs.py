@@ -14,17 +14,6 @@ from tests.cli.helpers import Command, completed
 from tests.harness.suite import Suite
 
 
-@pytest.fixture(params=["root", "server"])
-def fsmq(request: pytest.FixtureRequest, root: Path) -> Command:
-    """The command on a folder that nobody serves, or on a server."""
-    if request.param == "root":
-        command = Command(root)
-        command("create", "jobs")
-        return command
-    suite: Suite = request.getfixturevalue("suite")
-    return Command(suite.url)
-
-
 @pytest.fixture
 def log(fsmq: Command, queue: str) -> str:
     assert fsmq.json("log", queue, "--create", "--set", "retain_for=1d")["created"] is True

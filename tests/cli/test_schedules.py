@@ -1,4 +1,4 @@
-"""``fsmq schedule``, on a folder and on a server."""
+"""``fsmq schedule``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from tests.cli.helpers import Command
 from tests.harness.suite import Suite
 
 
-@pytest.fixture(params=["root", "server"])
-def fsmq(request: pytest.FixtureRequest, root: Path) -> Command:
-    """The command on a folder that nobody serves, or on a server."""
-    if request.param == "root":
-        command = Command(root)
-    else:
-        suite: Suite = request.getfixturevalue("suite")
-        command = Command(suite.url)
+@pytest.fixture
+def fsmq(suite: Suite) -> Command:
+    """The command on a server with a queue."""
+    command = Command(suite.url)
     command("create", "jobs")
     return command
 

@@ -1,24 +1,10 @@
-"""``fsmq topic``, ``subscribe``, ``unsubscribe`` and ``publish``, on a folder and on a server."""
+"""``fsmq topic``, ``subscribe``, ``unsubscribe`` and ``publish``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.cli.helpers import Command
-from tests.harness.suite import Suite
-
-
-@pytest.fixture(params=["root", "server"])
-def fsmq(request: pytest.FixtureRequest, root: Path) -> Command:
-    """The command on a folder that nobody serves, or on a server."""
-    if request.param == "root":
-        command = Command(root)
-        command("create", "jobs")
-        return command
-    suite: Suite = request.getfixturevalue("suite")
-    return Command(suite.url)
 
 
 def test_topics(fsmq: Command, tmp_path: Path) -> None:

@@ -31,13 +31,19 @@ class Threaded:
 
 
 @pytest.fixture(params=["threads", "loop"])
-async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which of the clients: the code is the same, what carries their requests is not."""
+    return str(request.param)
+
+
+@pytest.fixture
+async def make(kind: str) -> AsyncIterator[Make]:
     """``make(url, ...)`` makes a client; it is closed at the end."""
     made: list[Any] = []
 
     def do(url: str, **options: Any) -> Any:
         client: Any
-        if request.param == "threads":
+        if kind == "threads":
             client = Threaded(Client(url, **options))
         else:
             client = AsyncClient(url, **options)

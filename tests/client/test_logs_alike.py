@@ -39,18 +39,15 @@ async def listed(iterator: Any) -> list[Any]:
     return list(iterator)
 
 
-@pytest.fixture(params=["library", "client", "async client"])
+@pytest.fixture(params=["library", "client"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path, suite: Suite) -> AsyncIterator[Any]:
-    """One of the three."""
+    """The library, or the client from whose code the one for threads is made."""
     if request.param == "library":
         with Spool(tmp_path / "mq") as spool:
             yield spool
-    elif request.param == "client":
-        with Client(suite.url) as client:
-            yield client
     else:
-        async with AsyncClient(suite.url) as aclient:
-            yield aclient
+        async with AsyncClient(suite.url) as client:
+            yield client
 
 
 @pytest.fixture

@@ -11,24 +11,15 @@ from fsmq import InvalidValue, MessageTooLarge, NoSuchQueue, NoSuchTopic
 ARRIVAL_S = 20.0
 
 
-class Topic:
-    """A topic of either client."""
-
-    def __init__(self, remote: Any, name: str) -> None:
-        self._remote, self._name = remote, name
-
-    def __getattr__(self, verb: str) -> Any:
-        wrapped = getattr(self._remote, "wrapped", None)
-        if wrapped is None:
-            return getattr(self._remote.topic(self._name), verb)
-        from tests.client.conftest import Threaded
-
-        return getattr(Threaded(wrapped.topic(self._name)), verb)
+@pytest.fixture
+def kind() -> str:
+    """The client for threads is made from it, as `test_alike.py` says."""
+    return "loop"
 
 
 async def test_the_life_of_a_topic(remote: Any, queue: str) -> None:
     name = f"t-{queue}"
-    topic = Topic(remote, name)
+    topic = remote.topic(name)
     assert await topic.create() is True
     assert await topic.create() is False
     assert name in await remote.topics()
@@ -49,7 +40,7 @@ async def test_the_life_of_a_topic(remote: Any, queue: str) -> None:
 
 
 async def test_groups_come_to_queues_that_keep_their_order(remote: Any, queue: str) -> None:
-    topic, ordered = Topic(remote, f"t-{queue}"), f"{queue}-ordered"
+    topic, ordered = remote.topic(f"t-{queue}"), f"{queue}-ordered"
     await topic.create()
     await remote.create_queue(ordered, fifo=True)
     await topic.subscribe(ordered)
@@ -69,7 +60,7 @@ async def test_groups_come_to_queues_that_keep_their_order(remote: Any, queue: s
 
 
 async def test_its_errors(remote: Any, queue: str) -> None:
-    topic = Topic(remote, f"t-{queue}")
+    topic = remote.topic(f"t-{queue}")
     with pytest.raises(NoSuchTopic) as none:
         await topic.publish(b"x")
     assert none.value.topic == f"t-{queue}"
@@ -81,7 +72,7 @@ async def test_its_errors(remote: Any, queue: str) -> None:
     with pytest.raises(InvalidValue, match=r"filter\.type"):
         await topic.subscribe(queue, {"type": "order"})
     with pytest.raises(InvalidValue, match="topic"):
-        await Topic(remote, "_bad").create()
+        await remote.topic("_bad").create()
     await topic.subscribe(queue)
     await remote.queue(queue).configure(max_message_bytes=3)
     with pytest.raises(MessageTooLarge):

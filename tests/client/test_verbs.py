@@ -28,6 +28,12 @@ ARRIVAL_S = 20.0
 UUID = str(uuid7())
 
 
+@pytest.fixture
+def kind() -> str:
+    """The client for threads: `test_alike.py` asks the one from whose code it is made."""
+    return "threads"
+
+
 async def counted(jobs: Any, total: int) -> None:
     """Wait until a queue has so many messages: the server's counts may be 0.2 s old."""
 
@@ -243,31 +249,6 @@ async def test_errors_are_those_of_the_library(jobs: Any, queue: str, suite: Sui
             for name in ("index", "queue", "message_id", "field", "limit"):
                 told = getattr(ours.value, name, None)
                 assert getattr(theirs.value, name, None) == told, (ours.value, theirs.value)
-
-
-async def test_a_missing_queue_is_told_by_every_verb(remote: Any) -> None:
-    nowhere = remote.queue("nowhere")
-    for call in (
-        lambda: nowhere.put(b""),
-        lambda: nowhere.put_many([b"", b""]),
-        lambda: nowhere.claim(),
-        lambda: nowhere.renew("x"),
-        lambda: nowhere.release("x"),
-        lambda: nowhere.bury("x"),
-        lambda: nowhere.remove("x"),
-        lambda: nowhere.purge(),
-        lambda: nowhere.peek(),
-        lambda: nowhere.counts(),
-        lambda: nowhere.settings(),
-        lambda: nowhere.configure(retention=1),
-        lambda: nowhere.find("x"),
-        lambda: nowhere.delete(),
-    ):
-        with pytest.raises(NoSuchQueue) as caught:
-            await call()
-        assert caught.value.queue == "nowhere"
-    with pytest.raises(InvalidValue):
-        await remote.queue("a/b").put(b"")
 
 
 async def test_a_full_queue_is_told(make: Any, suite: Suite, queue: str) -> None:

@@ -185,10 +185,7 @@ def test_what_a_message_keeps_is_given_out(pair: Pair, tmp_path: Path) -> None:
         "?visibility=5&visibility=5",
     ],
 )
-@pytest.mark.parametrize(
-    "lines", [[], ["Accept: application/json"], ["Content-Length: 0"]], ids=len
-)
-def test_a_change(pair: Pair, query: str, lines: list[str]) -> None:
+def test_a_change(pair: Pair, query: str) -> None:
     """Of a message that is in flight, one that is not, and none."""
     message_id, queue = "01900000-0000-7000-8000-0000000000aa", pair.queue()
     for one in pair.both:
@@ -197,16 +194,16 @@ def test_a_change(pair: Pair, query: str, lines: list[str]) -> None:
             os.utime(one.root / "queues" / queue / name, (1.7e9, 1.7e9))
         one.load(queue)
         one.seen(queue, 2)
-    patch = request(f"PATCH /{queue}/messages/{message_id}{query}", *lines)
+    patch = request(f"PATCH /{queue}/messages/{message_id}{query}", "Content-Length: 0")
     pair.compare(
         request(f"GET /{queue}/messages?visibility=600"),
         patch,
         patch,
-        request(f"PATCH /{queue}/messages/{message_id.replace('aa', 'bb')}{query}", *lines),
-        request(f"PATCH /{queue}/messages/none{query}", *lines),
-        request(f"PATCH /not-there/messages/none{query}", *lines),
+        request(f"PATCH /{queue}/messages/{message_id.replace('aa', 'bb')}{query}"),
+        request(f"PATCH /{queue}/messages/none{query}", "Accept: application/json"),
+        request(f"PATCH /not-there/messages/none{query}"),
         request(f"GET /{queue}/messages?wait=0.05"),
-        request(f"PATCH /{queue}/messages/{message_id}{query}", *lines, body=b"body"),
+        request(f"PATCH /{queue}/messages/{message_id}{query}", body=b"body"),
     )
 
 
@@ -221,29 +218,11 @@ def test_a_wait_in_vain(pair: Pair, query: str) -> None:
 # -- queues ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"max_message_bytes": 10},
-        {"max_depth": 1},
-        {"retention": 50},
-        {"retention": 0},
-        {"compress": True},
-        {"default_delay": 5},
-        {"visibility_timeout": 7},
-        {"max_deliveries": 1, "dead_letter_queue": "dead"},
-        {"partitions": 2},
-        {"no-setting": 1},
-    ],
-    ids=str,
-)
-def test_every_setting_of_a_queue(pair: Pair, settings: dict[str, object]) -> None:
-    for one in pair.both:
-        (one.root / "queues" / "dead").mkdir(exist_ok=True)
+@pytest.mark.parametrize("settings", [{"max_message_bytes": 10}, {"max_depth": 1}], ids=str)
+def test_what_a_setting_of_a_queue_refuses(pair: Pair, settings: dict[str, object]) -> None:
     queue = pair.queue(ready=[b"x" * 3], **settings)
     posts = [b"x", b"x" * 10, b"x" * 11, b"a" * 5000]
     pair.compare(*(request(f"POST /{queue}/messages", body=body) for body in posts))
-    pair.compare(*[request(f"GET /{queue}/messages")] * 2)
 
 
 def test_settings_that_nobody_can_read(pair: Pair) -> None:
@@ -314,22 +293,27 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pair, di
         yield running, keys
 
 
-@pytest.mark.parametrize("name", ["all", "sender", "receiver", "other"])
+FORM = "Authorization: Bearer {}"
+
+
 @pytest.mark.parametrize(
-    "form",
-    [
-        "Authorization: Bearer {}",
-        "authorization: bearer {}",
-        "Authorization: Bearer  {}",
-        "Authorization: Basic {}",
-        "Authorization: {}",
-        "Authorization: Bearer {}x",
-        "X: {}",
-        "Authorization: Bearer {0}\r\nAuthorization: Bearer {0}",
-        "Authorization: Bearer {}, a",
-        "Authorization:Bearer {}\t",
-        "Proxy-Authorization: Bearer {}",
-        "Authorization: Bearer",
+    ("name", "form"),
+    [(name, FORM) for name in ("all", "sender", "receiver", "other")]
+    + [
+        ("all", form)
+        for form in (
+            "authorization: bearer {}",
+            "Authorization: Bearer  {}",
+            "Authorization: Basic {}",
+            "Authorization: {}",
+            "Authorization: Bearer {}x",
+            "X: {}",
+            "Authorization: Bearer {0}\r\nAuthorization: Bearer {0}",
+            "Authorization: Bearer {}, a",
+            "Authorization:Bearer {}\t",
+            "Proxy-Authorization: Bearer {}",
+            "Authorization: Bearer",
+        )
     ],
 )
 def test_keys(guarded: tuple[Pair, dict[str, str]], name: str, form: str) -> None:
@@ -339,5 +323,5 @@ def test_keys(guarded: tuple[Pair, dict[str, str]], name: str, form: str) -> Non
     pair.compare(request(f"GET /{queue}/messages", header))
     pair.compare(request(f"DELETE /{queue}/messages/m", header))
     pair.compare(request("POST /not-there/messages", header, body=b"x"))
-    if (name, form) == ("all", "Authorization: Bearer {}"):
+    if (name, form) == ("all", FORM):
         assert pair.quick.taken >= 4

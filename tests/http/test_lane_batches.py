@@ -244,9 +244,8 @@ def test_every_id(pair: Pair, ids: Any) -> None:
         "POST /%61/ack",
     ],
 )
-@pytest.mark.parametrize("body", [b'[{"body":"x"}]', b'{"ids":["x"]}'])
-def test_every_line(pair: Pair, line: str, body: bytes) -> None:
-    queue = pair.queue()
+def test_every_line(pair: Pair, line: str) -> None:
+    queue, body = pair.queue(), b'{"ids":["x"]}' if "ack" in line else b'[{"body":"x"}]'
     pair.compare(request(line.format(queue), body=body))
     pair.compare(request(line.format(queue), "X-Amz-Target: AmazonSQS.SendMessage", body=body))
 
@@ -280,19 +279,10 @@ def test_every_head(pair: Pair, lines: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {"default_delay": 5},
-        {"max_message_bytes": 3},
-        {"max_depth": 2},
-        {"compress": True},
-        {"fifo": True},
-        {"fifo": True, "dedup_by_content": True},
-        {"retention": 5},
-        {"no": 1},
-    ],
+    [{"max_message_bytes": 3}, {"max_depth": 2}, {"fifo": True}],
     ids=str,
 )
-def test_every_setting_of_a_queue(pair: Pair, given: dict[str, object]) -> None:
+def test_what_a_setting_of_a_queue_refuses(pair: Pair, given: dict[str, object]) -> None:
     queue = pair.queue(**given)
     grouped = [{"body": f"b{n}", "group": f"g{n % 2}", "dedup_id": f"d{n}"} for n in range(4)]
     pair.talk(

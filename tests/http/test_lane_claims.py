@@ -34,8 +34,10 @@ def queue(pair: Pair) -> str:
     return name
 
 
-@pytest.mark.parametrize("message_id", [OURS, PLAIN])
-@pytest.mark.parametrize("line", [MINE, MINE.lower(), OTHER, "X-Message-Claim: c5-46"])
+@pytest.mark.parametrize(
+    ("message_id", "line"),
+    [(OURS, MINE), (OURS, OTHER), (PLAIN, MINE.lower()), (PLAIN, "X-Message-Claim: c5-46")],
+)
 @pytest.mark.parametrize(
     "what", ["DELETE {}", "PATCH {}?visibility=9", "PATCH {}?release=9", "PATCH {}?release=0"]
 )

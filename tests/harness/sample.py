@@ -1,0 +1,83 @@
+"""What `make test` leaves out of all the tests, which CI runs (`make test-ci`).
+
+Two kinds: of provers, which try one statement in many cases, it does some of the cases; and what
+takes Spark, a booted machine or a browser it does if a file that they are about has changed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Collection, Iterable
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# Of so many cases of one function the first is done.
+EACH = 5
+# Files and folders of provers, by how their names begin.
+PROVERS = (
+    "tests/faults/test_real_disks.py",
+    "tests/http/emodb/test_lane.py",
+    "tests/http/emodb/test_requests.py",
+    "tests/http/sqs/test_lane.py",
+    "tests/http/test_lane",
+    "tests/http/test_loop",
+    "tests/interleave/",
+    "tests/power/",
+    "tests/replay/",
+    "tests/spool/test_crash",
+    "tests/stories/",
+    "tests/test_pages.py",
+)
+# Tests, and what they are about.
+WHERE_CHANGED = {
+    "tests/pipeline/": ("fsmq/pipeline/", "fsmq/cli/pipeline/", "fsmq/spool/layout/"),
+    "tests/systemd/": ("systemd/", "fsmq/daemons/"),
+    "tests/http/ui/test_acts.py": ("fsmq/http/ui/", "tests/http/ui/"),
+    "tests/http/ui/test_pages_seen.py": ("fsmq/http/ui/", "tests/http/ui/"),
+}
+
+
+@cache
+def changed() -> list[str] | None:
+    """The files that differ from what is published; None where that cannot be told."""
+    for published in ("origin/HEAD", "origin/main", "main"):
+        base = _git("merge-base", "HEAD", published)
+        if base is not None:
+            different = _git("diff", "--name-only", *base)
+            new = _git("ls-files", "--others", "--exclude-standard")
+            return None if different is None or new is None else different + new
+    return None
+
+
+def unchanged(changed: Collection[str] | None) -> list[str]:
+    """Which of the tests in `WHERE_CHANGED` are left out. changed: None where any may have been."""
+    return [
+        about
+        for about, places in WHERE_CHANGED.items()
+        if changed is not None and not any(file.startswith((about, *places)) for file in changed)
+    ]
+
+
+def left_out(nodeids: Iterable[str]) -> set[str]:
+    """Which cases of provers are left out."""
+    cases: Counter[str] = Counter()
+    out = set()
+    for nodeid in nodeids:
+        if nodeid.startswith(PROVERS):
+            function = nodeid.partition("[")[0]
+            if cases[function] % EACH:
+                out.add(nodeid)
+            cases[function] += 1
+    return out
+
+
+def _git(*arguments: str) -> list[str] | None:
+    try:
+        answer = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.split()

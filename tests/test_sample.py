@@ -1,0 +1,40 @@
+"""What `make test` does of the tests of CI."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.sample import EACH, PROVERS, ROOT, WHERE_CHANGED, left_out, unchanged
+
+SPARK = "tests/pipeline/"
+
+
+def test_of_the_cases_of_a_prover_some_are_done() -> None:
+    cases = [f"tests/replay/test_replay.py::test_{f}[{n}]" for f in "ab" for n in range(EACH + 1)]
+    done = set(cases) - left_out(cases)
+    assert done == {cases[0], cases[EACH], cases[EACH + 1], cases[-1]}
+
+
+def test_what_proves_one_thing_is_done() -> None:
+    plain = ["tests/replay/test_replay.py::test_a", "tests/spool/test_put.py::test_a[1]"]
+    assert not left_out(plain)
+
+
+@pytest.mark.parametrize(
+    ("changed", "out"),
+    [
+        (["docs/spark.md"], True),
+        (["fsmq/pipeline/columns.py"], False),
+        (["tests/pipeline/test_jobs.py"], False),
+        (None, False),
+    ],
+)
+def test_spark_is_started_if_what_it_is_about_has_changed(
+    changed: list[str] | None, out: bool
+) -> None:
+    assert (SPARK in unchanged(changed)) is out
+
+
+def test_what_is_named_is_there() -> None:
+    named = [*PROVERS, *WHERE_CHANGED, *(place for of in WHERE_CHANGED.values() for place in of)]
+    assert [name for name in named if not list(ROOT.glob(f"{name.rstrip('/')}*"))] == []
