@@ -61,13 +61,13 @@ test: test-ci ## lint, types, then the tests, but of provers a sample, Spark etc
 
 .PHONY: test-ci
 test-ci: setup ## lint, types, then all tests with the slowest ones named, as in CI
-	@$(MAKE) --no-print-directory --output-sync -j2 types rewritten lint java
+	@$(MAKE) --no-print-directory --output-sync -j2 SAMPLE=$(SAMPLE) types rewritten lint java
 	$(BIN)/python -m pytest $(SAMPLE) -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=15
 
 # Each process of the tests would compile all of them otherwise. What cannot be imported they tell.
 .PHONY: rewritten
 rewritten: setup
-	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true
+	@$(BIN)/python -m pytest $(SAMPLE) --collect-only -qq >/dev/null || true
 
 # No Spark, root, booted machine, power cut or long chain of crashes: rooms where a change shows first.
 QUICK := tests/spool tests/client/test_verbs.py tests/client/test_topics.py tests/http/emodb \
@@ -77,7 +77,7 @@ QUICK := tests/spool tests/client/test_verbs.py tests/client/test_topics.py test
 
 .PHONY: test-quick
 test-quick: setup ## the tests to run after each change: no Spark, root or booted machine
-	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile $(QUICK) \
+	$(BIN)/python -m pytest --sample -n $(TESTERS) --dist loadfile $(QUICK) \
 	    --ignore-glob='tests/spool/test_crash*' --ignore-glob='tests/spool/test_model*' \
 	    --ignore=tests/spool/test_races.py
 

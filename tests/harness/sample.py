@@ -28,6 +28,7 @@ PROVERS = (
     "tests/replay/",
     "tests/spool/test_crash",
     "tests/stories/",
+    "tests/test_benchmarks.py",
     "tests/test_pages.py",
 )
 # Tests, and what they are about.
