@@ -24,6 +24,7 @@ from ..problems import InternalError
 from .group_commit import Commits
 from .patience import Patience
 from .threads import Threads
+from .turns import Turns
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -49,8 +50,10 @@ class SendGroups:
         commits: Commits,
         threads: Threads,
         patience: Patience,
+        turns: Turns,
     ) -> None:
         self._patience = patience
+        self._turns = turns
         self._sends = sends
         self._syncer = syncer
         self._commits = commits
@@ -147,7 +150,7 @@ class SendGroups:
         else:
             del self._waiting[key]
         for one in some:
-            one.end()
+            self._turns.do(one.end)
 
 
 def _as_ours(error: Exception) -> FsmqError:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fsmq.spool.context import Pending
@@ -88,7 +89,7 @@ class Claims:
 
     def _claim_now(self, asked: list[Asked]) -> None:
         if len(asked) == 1:
-            self._claim_for(asked)
+            self._runner.turns.do(partial(self._claim_for, asked))
             return
         groups: dict[object, list[Asked]] = defaultdict(list)
         for one in asked:
@@ -99,7 +100,7 @@ class Claims:
             groups[alike, one.party.account, one.through].append(one)
         for some in groups.values():
             for few in portions(some):
-                self._claim_for(few)
+                self._runner.turns.do(partial(self._claim_for, few))
 
     # -- what is about to be delivered -------------------------------------------------------------
 

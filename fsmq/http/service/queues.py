@@ -98,17 +98,12 @@ class _Joint(Generic[R]):
 
     def _run(self) -> None:
         turn, self._turn = self._turn, {}
-        for (_, through), jobs in turn.items():
-            via.set(through)
-            if len(jobs) == 1:
-                self._do(jobs)
-                continue
-            first, *rest = _portions(jobs)
-            self._do(first)
-            for some in rest:  # others have their turn in between
-                asyncio.get_running_loop().call_soon(self._do, some)
+        for jobs in turn.values():
+            for some in _portions(jobs):
+                self._runner.turns.do(partial(self._do, some))
 
     def _do(self, jobs: list[_Job]) -> None:
+        via.set(jobs[0].through)
         if len(jobs) == 1 and (len(jobs[0].things) > FEW or jobs[0].size > LARGE_BYTES):
             self._tasks.spawn(self._do_beside(jobs[0]))
             return

@@ -256,7 +256,7 @@ def _claim_ready(
             return None
         else:
             new = Stamp(of_same_claim(stamp, deadline_ms), stamp.deliveries or 0)
-        mtime = stamps.encoded(message_id, new)
+        mtime = stamps.encode(message_id, new.deadline_ms, new.deliveries or 0)
         stamped = latched.stamp(context, path, mtime)
         if stamped and (is_checked or tree.has_queue(queue)):
             target = tree.path(CLAIM.target, queue, message_id)
@@ -312,7 +312,7 @@ def _claim_in_place(
             return None
         if is_wanted(context, fd, found):
             new = _next_stamp(stamp, deadline_ms, count)
-            mtime = stamps.encoded(message_id, new)
+            mtime = stamps.encode(message_id, new.deadline_ms, new.deliveries or 0)
             won = latched.stamp(context, path, mtime)
     finally:
         if won:
