@@ -30,8 +30,8 @@ The tree, with those of the client and of other modules::
       · LogFull
       · QueueFull
       · Unlisted  [fsmq.spool.limits.in_flight]
-      · Unrecovered  [fsmq.spool.limits.sends]
-      · Unsent  [fsmq.spool.limits.sends]
+      · Unrecovered  [fsmq.spool.limits.sequencer]
+      · Unsent  [fsmq.spool.limits.sequencer]
     · Uncounted  [fsmq.spool.views.counts]
     · UnexpectedAnswer  [fsmq.client.errors]
     · UnusableSpool

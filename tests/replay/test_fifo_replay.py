@@ -79,7 +79,7 @@ class Actor:
     def first_put_behind_one_that_died(self) -> None:
         """It had written the same, and synced nothing."""
         self._recorder.mark(lambda p: p.begun.add("a3"))
-        group = self._spool.context.sends.group((QUEUE,))
+        group = self._spool.context.sequencer.group((QUEUE,))
         group.enter()
         group.write([self._spool.unsynced.put(QUEUE, [new("a3")])]).work.close()
         for turn in group._turns:  # what a kill ends

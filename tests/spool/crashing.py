@@ -87,7 +87,7 @@ def begin_sends(spool: Spool, queue: str, *messages: NewMessage) -> Pending[None
 
 def begin_to_send(spool: Spool, pending: Pending[Any]) -> Pending[None]:
     """Write what a verb sends into fifo queues, and neither sync nor show it."""
-    group = spool.context.sends.group(key_of(pending))
+    group = spool.context.sequencer.group(key_of(pending))
     group.enter()
     return group.write([pending])
 

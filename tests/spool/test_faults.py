@@ -196,7 +196,7 @@ def test_a_mover_that_polls_remembers_each_failure_once(
             delivery.rescan()
             delivery.step()
         from_new = delivery._from_new
-        assert len(from_new._apart) + len(from_new.backlog) == 20
+        assert len(from_new._quarantined) + len(from_new.backlog) == 20
     delivery.close()
 
 

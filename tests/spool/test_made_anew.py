@@ -13,7 +13,7 @@ from fsmq.spool.consumers import claims as consumer_claims
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability import settings_lock
 from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.limits import sends
+from fsmq.spool.limits import sequencer
 from fsmq.spool.log.log import Log
 from fsmq.spool.moves.work import MoveWork
 from fsmq.spool.verbs import move, publish, put, receive, redrive, reprioritize, subscribing
@@ -145,7 +145,7 @@ _POINTS = [
     (Staging, "write_all", False),
     (Staging, "_check_queue", False),
     (put, "drafts", True),
-    (sends, "lock_sends", True),
+    (sequencer, "lock_sends", True),
 ]
 
 

@@ -94,7 +94,7 @@ def test_who_waits_is_woken_by_the_end(root: Path, watch: str) -> None:
 
         thread = threading.Thread(target=wait)
         thread.start()
-        while "jobs" not in spool.context.gates.shut:
+        while "jobs" not in spool.context.limiter.shut:
             time.sleep(0.001)
         started = time.monotonic()
         other.queue("jobs").configure(paused=False)

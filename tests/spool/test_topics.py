@@ -311,7 +311,7 @@ def test_a_publish_whose_group_failed_reaches_no_log_and_no_other_queue(
     root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Someone else sends into its fifo queue for too long; then a sync fails."""
-    monkeypatch.setattr("fsmq.spool.limits.sends.PATIENCE_S", 0.01)
+    monkeypatch.setattr("fsmq.spool.limits.sequencer.PATIENCE_S", 0.01)
     spool.create_queue("f", fifo=True)
     spool.create_queue("plain")
     spool.log("l").create()
@@ -522,7 +522,7 @@ def test_a_publish_reaches_all_or_none_though_another_of_its_group_fails(spool: 
 
 def _are_waiting(spool: Spool, number: int) -> bool:
     """Whether so many verbs wait for a group to be sent."""
-    return sum(len(some) for _, some in spool.context.sends._waiting.values()) == number
+    return sum(len(some) for _, some in spool.context.sequencer._waiting.values()) == number
 
 
 @pytest.mark.parametrize("failing", ["a", "b"])

@@ -16,7 +16,7 @@ from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.index import listings
 from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
-from fsmq.spool.limits.sends import Sends
+from fsmq.spool.limits.sequencer import Sequencer
 
 from .group_commit import Commits, end_of
 from .patience import Patience
@@ -37,7 +37,7 @@ class Runner:
     workers: threads for requests that take long. turns: in which the loop does the others.
     """
 
-    def __init__(self, syncer: Syncer, sends: Sends, workers: int) -> None:
+    def __init__(self, syncer: Syncer, sends: Sequencer, workers: int) -> None:
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
         self.turns = Turns()

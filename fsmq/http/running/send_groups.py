@@ -18,7 +18,7 @@ from fsmq.spool.durability.pending import Key, end_all, key_of
 from fsmq.spool.durability.send_lines import PATIENCE_S
 from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.limits.sends import Group, Sends, Unrecovered, Unsent
+from fsmq.spool.limits.sequencer import Group, Sequencer, Unrecovered, Unsent
 
 from ..problems import InternalError
 from .group_commit import Commits
@@ -45,7 +45,7 @@ class SendGroups:
 
     def __init__(
         self,
-        sends: Sends,
+        sends: Sequencer,
         syncer: Syncer,
         commits: Commits,
         threads: Threads,

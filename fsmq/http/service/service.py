@@ -80,7 +80,7 @@ class Service(Runner):
         processes: int = 1,
         history: bool = False,
     ) -> None:
-        super().__init__(spool.syncer, spool.context.sends, workers)
+        super().__init__(spool.syncer, spool.context.sequencer, workers)
         self.spool = spool
         self.read_timeout = read_timeout
         self.access = access or Access()

@@ -13,7 +13,7 @@ from ..verbs.creation import create
 from ..verbs.put import put
 from ..views.counts import Depths, count
 from .channels import ChannelStore
-from .feeding import copy_of
+from .forwarding import copy_of
 from .record import LogMessage
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from ..errors import (
     NoSuchSchedule,
     Unavailable,
 )
-from ..index.apart import FIRST_S, LONGEST_S
 from ..index.events import Events
+from ..index.quarantine import FIRST_S, LONGEST_S
 from ..layout.transitions import SCHEDULES
 from ..views.counts import Depths, count
 from .putting import Putter

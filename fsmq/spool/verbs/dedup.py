@@ -101,7 +101,7 @@ def poll_in(
     work = Work()
     work.take(first.work)
     try:
-        if len(first.messages) < count and not context.gates.is_shut(side):
+        if len(first.messages) < count and not context.limiter.is_shut(side):
             pulled = yield from _pull(context, name, count - len(first.messages), work)
         if pulled:
             more = yield from receive.claims_in(context, side, len(pulled), visibility, room)
@@ -179,7 +179,7 @@ def _pull_one(context: Context, write: str, old: str, read: str) -> str | None:
         new = _new_id(context, context.tree.path(State.READY, write, old))
         return new if context.make(PULL, write, old, read, new) else None
     except OSError:
-        context.ready.set_apart(write, old)
+        context.ready.quarantine(write, old)
         raise
 
 

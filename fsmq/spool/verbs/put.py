@@ -159,10 +159,10 @@ def note_stored(context: Context, queue: str, staged: Sequence[Staged]) -> list[
         (one.draft.message_id, {"size": one.draft.size}) for one in staged
     ]
     context.record_all(ACCEPTED, queue, stored)
-    if context.coming is not None:
+    if context.recent_puts is not None:
         for one in reversed(staged):
             if one.draft.delay_ms is None:
-                context.coming.note(queue, one.draft.message_id)
+                context.recent_puts.note(queue, one.draft.message_id)
                 break
     return [message_id for message_id, _ in stored]
 

@@ -179,7 +179,7 @@ class Claims:
         """Make the messages ready again, as if they had not been claimed."""
         for message in self.messages:
             self._return(message.id, claim_stamp(self._context, message))
-        self._context.gates.uncount(self._queue, len(self.messages))
+        self._context.limiter.uncount(self._queue, len(self.messages))
 
     def _is_wanted(self, context: Context, fd: int, found: os.stat_result) -> bool:
         """Whether a message may be read; raises NoRoom and OSError."""

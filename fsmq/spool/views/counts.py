@@ -11,15 +11,15 @@ from typing import NamedTuple
 from ..context import Context
 from ..errors import FsmqError, QueueFull
 from ..index import listings
+from ..layout.duty_cycle import DutyCycle
 from ..layout.names import facts, split_entry
 from ..layout.of_queues import OfQueues
 from ..layout.stamps import Stamps
-from ..layout.throttle import Throttle
 from ..layout.transitions import DELAY, NEW, REMOVE
 from ..layout.tree import Tree
 
 # How old the count may be that enforces max_depth.
-_THROTTLE = Throttle(0.05, least_s=1.0)
+_THROTTLE = DutyCycle(0.05, least_s=1.0)
 
 
 class Counts(NamedTuple):
