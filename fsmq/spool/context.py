@@ -5,24 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, Unpack
+from typing import Protocol, TypeAlias, TypeVar, Unpack
 
 from .durability.pending import Pending as Pending
 from .durability.pending import join as join
 from .durability.put_numbers import PutNumbers
 from .durability.sync import Syncer
-from .errors import NoSuchQueue
+from .errors import NoSuchQueue, as_unavailable
+from .index.counting import Counts, count
 from .index.ready import Ready
 from .index.ready_index import GRACE_S
 from .index.recent_puts import RecentPuts
 from .layout.compression import MAX_PLAIN_BYTES
-from .layout.message import MAX_HEADER_BYTES
+from .layout.message import MAX_HEADER_BYTES, NewMessage
+from .layout.names import check_queue
 from .layout.settings import QueueSettings
 from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.transitions import MOVED, State, Step, Transition
 from .layout.tree import Tree
+from .limits.depths import Depths
 from .limits.groups import BUSY_S, Groups
 from .limits.limiter import Limiter
 from .limits.sequencer import Sequencer
@@ -30,6 +33,8 @@ from .records.journal import Details, NoJournal
 from .records.metrics import Metrics
 
 T = TypeVar("T")
+# Checks that a log takes a message; what it gives publishes that, and gives its offset.
+ToLog: TypeAlias = Callable[[str, NewMessage], Callable[[], int]]
 
 
 @dataclass(slots=True)
@@ -37,7 +42,8 @@ class Context:
     """An opened spool.
 
     clock: gives Unix seconds. keeps_inodes: a file has the same inode number as long as it lives,
-    for every process. recent_puts: knows the last put of each queue, where a server asks for that.
+    for every process. to_log: publishes to a log, which is on a higher layer; a spool
+    sets it. recent_puts: knows the last put of each queue, where a server asks for that.
     """
 
     tree: Tree
@@ -55,8 +61,11 @@ class Context:
     groups: Groups = field(init=False)
     sequencer: Sequencer = field(init=False)
     put_numbers: PutNumbers = field(init=False)
+    depths: Depths = field(init=False)
+    to_log: ToLog = field(init=False)
 
     def __post_init__(self) -> None:
+        self.depths = Depths(self.tree, lambda queue: self.counts(queue).total)
         self.limiter = Limiter(self)
         self.groups = Groups(self)
         self.sequencer = Sequencer(self)
@@ -79,6 +88,17 @@ class Context:
 
     def now_ms(self) -> int:
         return int(self.clock() * 1000)
+
+    def counts(self, queue: str) -> Counts:
+        """How many messages a queue has in each state, by listing.
+
+        Raises InvalidValue, NoSuchQueue and Unavailable.
+        """
+        check_queue(queue)
+        with as_unavailable(f"cannot count queue {queue!r}"):
+            if not self.tree.has_queue(queue):
+                raise NoSuchQueue(queue)
+            return count(self.tree, self.stamps, queue, self.now_ms())
 
     def settings_of(self, queue: str) -> QueueSettings:
         """The settings of an existing queue. Raises NoSuchQueue and OSError."""

@@ -32,7 +32,7 @@ The tree, with those of the client and of other modules::
       · Unlisted  [fsmq.spool.limits.in_flight]
       · Unrecovered  [fsmq.spool.limits.sequencer]
       · Unsent  [fsmq.spool.limits.sequencer]
-    · Uncounted  [fsmq.spool.views.counts]
+    · Uncounted  [fsmq.spool.limits.depths]
     · UnexpectedAnswer  [fsmq.client.errors]
     · UnusableSpool
 

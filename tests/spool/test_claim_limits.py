@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable
+from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.consumers.claims import claim_ids
 from fsmq.spool.consumers.window import Window
 from fsmq.spool.fsck import check
@@ -234,7 +234,7 @@ def test_a_claim_that_reached_nobody_uses_nothing_up(jobs: Queue) -> None:
     put(jobs, 3)
     jobs.configure(max_rate=1, max_burst=2)
     for _ in range(10):
-        undone = spool.unsynced.claim("jobs", 2)
+        undone = prepare.claim(spool.context, "jobs", 2)
         undone.work.close()
         undone.abandon()
     assert len(jobs.claim(3)) == 2

@@ -21,6 +21,7 @@ from fsmq.spool import (
     QueueFull,
     Spool,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.durability import settings_lock
 from fsmq.spool.durability.send_lines import lock_sends
@@ -251,7 +252,7 @@ def test_nothing_is_left_where_the_sync_fails(spool: Spool, root: Path) -> None:
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
         spool.topic("news", create=True).subscribe(queue)
-    pending = spool.unsynced.publish("news", NewMessage(b"x"))
+    pending = prepare.publish(spool.context, "news", NewMessage(b"x"))
     assert len(list((root / "new").iterdir())) == 2
     pending.work.close()
     pending.abandon()
@@ -262,7 +263,7 @@ def test_nothing_is_left_where_the_last_rename_fails(spool: Spool, root: Path) -
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
         spool.topic("news", create=True).subscribe(queue)
-    pending = spool.unsynced.publish("news", NewMessage(b"x"))
+    pending = prepare.publish(spool.context, "news", NewMessage(b"x"))
     [path] = [p for p in (root / "new").iterdir() if p.name.startswith(".b:")]
     path.unlink()  # as a mover whose clock is far off would
     pending.work.close()
@@ -276,7 +277,7 @@ def test_a_queue_deleted_during_a_publish_is_left_out(spool: Spool) -> None:
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
         spool.topic("news", create=True).subscribe(queue)
-    pending = spool.unsynced.publish("news", NewMessage(b"x"))
+    pending = prepare.publish(spool.context, "news", NewMessage(b"x"))
     spool.queue("a").delete()
     pending.work.close()
     assert list(pending.finish()) == ["b"]
@@ -347,7 +348,7 @@ def test_what_a_log_refuses_reaches_no_fifo_queue(spool: Spool) -> None:
     spool.topic("news").publish(b"1", group="g")
     [message] = spool.queue("f").claim()
     assert (message.body, [one.body for one in log.read("first")]) == (b"1", [b"1"])
-    pending = spool.unsynced.publish("news", NewMessage(b"2", group="g"))
+    pending = prepare.publish(spool.context, "news", NewMessage(b"2", group="g"))
 
     def refuse() -> None:
         raise Unavailable("the log refuses")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fsmq.spool import prepare
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.layout.message import Message
@@ -292,7 +293,7 @@ class Claims:
         """Let messages be ready again that nobody has seen; their deliveries do not count."""
         for message in messages:
             try:
-                pending = self._spool.unsynced.release_unseen(message)
+                pending = prepare.release_unseen(self._spool.context, message)
             except FsmqError:
                 continue  # its timer brings it back
             self._runner.then(pending, _ignore, _ignore)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.spool import Spool
-from fsmq.spool.views.counts import Counts
 
 from ..running.threads import Threads
 

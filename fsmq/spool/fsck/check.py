@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ..consumers.manifest import folder_of
 from ..errors import ADVICE, Unavailable, UnusableSpool
+from ..index.counting import Counts
 from ..layout.filesystem import examine
 from ..layout.names import is_id, is_queue, split_entry
 from ..layout.stamps import Stamps
@@ -34,7 +35,6 @@ from ..layout.transitions import (
     State,
 )
 from ..layout.tree import Tree
-from ..views.counts import Counts
 from .duplicates import Links, Seen, is_among, look_twice
 from .jobs import JobRules
 from .layout import LayoutRules

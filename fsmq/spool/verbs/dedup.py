@@ -26,7 +26,6 @@ from ..layout.steps import FEW, Steps, finish
 from ..layout.transitions import NEW, PULL, QUEUES, State
 from ..layout.uuids import uuid7
 from ..views import browse
-from ..views.counts import Depths
 from ..views.look import Page
 from ..views.reading import Room
 from . import put, receive
@@ -57,7 +56,6 @@ def content_id(body: bytes) -> str:
 
 def send(
     context: Context,
-    depths: Depths,
     name: str,
     bodies: Sequence[bytes],
     batch: Batch | None = None,
@@ -69,7 +67,7 @@ def send(
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
     messages = (NewMessage(body, id=content_id(body)) for body in bodies)
-    return put.put(context, depths, write_side(name), messages, collapse=True, batch=batch)
+    return put.put(context, write_side(name), messages, collapse=True, batch=batch)
 
 
 def poll(

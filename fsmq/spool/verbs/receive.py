@@ -13,7 +13,7 @@ from ..layout.claim_names import claim_name
 from ..layout.message import Message, found_message
 from ..layout.names import Facts, check_queue, facts, sends_name, sequence_of
 from ..layout.settings import DEFAULTS, check_number
-from ..layout.steps import Steps
+from ..layout.steps import Steps, finish
 from ..layout.transitions import CLAIMED, CONFIG, DELAY, QUEUES
 from ..records.journal import Details
 from ..views.reading import MAX_ANSWER_BYTES, Budget, Content, Room, is_plain, read, read_plain
@@ -21,6 +21,17 @@ from .claim import Claim, claims_of, too_large
 from .release import claim_stamp, release_uncounted
 
 MAX_CLAIMS = 1000
+
+
+def claim(
+    context: Context,
+    queue: str,
+    count: int = 1,
+    visibility: float | None = None,
+    whole_groups: bool = False,
+) -> Pending[list[Message]]:
+    """`claim_in`, to its end."""
+    return finish(claim_in(context, queue, count, visibility, whole_groups=whole_groups))
 
 
 def claim_in(
