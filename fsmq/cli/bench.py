@@ -20,6 +20,7 @@ import click
 
 from fsmq.cli.output import bar, json_option
 from fsmq.cli.place.place import root_option
+from fsmq.spool import prepare
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.files import add_file
@@ -234,7 +235,7 @@ def _try_put(spool: Spool, seconds: float, body: bytes, figure: Figure) -> None:
     messages = [NewMessage(body)] * figure.group
 
     def one() -> None:
-        spool.complete(spool.unsynced.put(_QUEUE, messages))
+        spool.complete(prepare.put(spool.context, _QUEUE, messages))
 
     one()  # the first after the clearing of another's messages pays for that
     end = time.perf_counter() + seconds

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fsmq.cli.place.place import Place, Root
 from fsmq.cli.place.server import ServerTraffic
 from fsmq.spool.index.events import Events, Kind
+from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.layout.names import split_entry
-from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.layout.transitions import NEW, REMOVE
 from fsmq.spool.views.counts import Overview
 
@@ -91,4 +91,4 @@ class Sampler:
                 rates = [counted[name] / elapsed for counted in totals]
             rows.append(Row(name, overview, *rates))
         cost = time.monotonic() - started
-        return rows, Throttle(_SHARE, self._interval).pause(cost) - cost
+        return rows, DutyCycle(_SHARE, self._interval).pause(cost) - cost

@@ -8,8 +8,9 @@ import click
 
 from fsmq.cli.place.place import Place
 from fsmq.spool import NoSuchQueue
+from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.names import split_shard
-from fsmq.spool.views.counts import Counts, Overview
+from fsmq.spool.views.counts import Overview
 
 shards_option = click.option(
     "--shards", "unfold", is_flag=True, help="Show each shard of a queue, instead of their sum."

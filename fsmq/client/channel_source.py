@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from fsmq.spool.log.handed import Handed
+from fsmq.spool.log.delivered import Delivered
 from fsmq.spool.worker.removals import Removals
 from fsmq.wire import MAX_WAIT_S
 
@@ -36,13 +36,13 @@ class RemoteChannel:
         self._order = "strict"
         self._asked_at = float("-inf")
 
-    async def claim(self, count: int, visibility: float) -> list[Handed]:
+    async def claim(self, count: int, visibility: float) -> list[Delivered]:
         """Claim messages. One that is cancelled hangs up, and the server gives them back."""
         # Several of one key in one claim would be worked on side by side.
         if await self._is_ordered():
             count = 1
         verb = self._verbs.claim(count, visibility, MAX_WAIT_S, retry_for=0.0)
-        return [Handed(None, *claim) for claim in await self._client.run(verb)]
+        return [Delivered(None, *claim) for claim in await self._client.run(verb)]
 
     async def _is_ordered(self) -> bool:
         now = time.monotonic()
@@ -51,19 +51,19 @@ class RemoteChannel:
             self._order, self._asked_at = state.settings.order, now
         return self._order != "none"
 
-    async def renew(self, message: Handed, visibility: float, patience: float) -> object:
+    async def renew(self, message: Delivered, visibility: float, patience: float) -> object:
         """Hold a message for ``visibility`` seconds from now."""
         return await self._client.run(self._verbs.renew([message], visibility, patience))
 
-    async def release(self, message: Handed, delay: float, patience: float) -> None:
+    async def release(self, message: Delivered, delay: float, patience: float) -> None:
         """Let a message be handed out again after ``delay`` seconds."""
         await self._client.run(self._verbs.release([message], delay, patience))
 
-    async def bury(self, message: Handed, reason: str | None, patience: float) -> None:
+    async def bury(self, message: Delivered, reason: str | None, patience: float) -> None:
         """Move a message to the dead-letter queue, where it tells the reason."""
         await self._client.run(self._verbs.bury([message], reason, patience))
 
-    async def remove(self, message: Handed) -> object:
+    async def remove(self, message: Delivered) -> object:
         """Finish a message; tries until the server answers."""
         return await self._removals.remove(message)
 
@@ -73,5 +73,5 @@ class RemoteChannel:
         if self._owns_client:
             await self._client.close()
 
-    async def _remove(self, messages: list[Handed]) -> None:
+    async def _remove(self, messages: list[Delivered]) -> None:
         await self._client.run(self._verbs.done(messages, _FOR_EVER_S))

@@ -10,10 +10,10 @@ from operator import add
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
+from fsmq.spool.layout.duty_cycle import MAX_RATE, check_rate
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import check_number
 from fsmq.spool.layout.steps import portions
-from fsmq.spool.layout.throttle import MAX_RATE, check_rate
 from fsmq.spool.moves.order import MAX_CHOSEN, MAX_LISTED, Move, moved_and
 from fsmq.spool.verbs.move import Moved
 from fsmq.spool.verbs.redrive import Redriven

@@ -21,12 +21,12 @@ from fsmq.spool.errors import (
     NoSuchMessage,
     NoSuchQueue,
 )
+from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.dead_letter import check_reason
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import MAX_PRIORITY, check_id, with_priority
 from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
 from fsmq.spool.verbs.remove_if import Acked
-from fsmq.spool.views.counts import Counts
 from fsmq.spool.worker.patience import backoff
 from fsmq.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 

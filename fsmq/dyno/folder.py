@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from fsmq.spool import Message, NewMessage, NoSuchQueue, Spool
+from fsmq.spool import Message, NewMessage, NoSuchQueue, Spool, prepare
 from fsmq.spool.context import join
 from fsmq.spool.durability.settings_lock import MOVES, settings_held
 from fsmq.spool.errors import as_unavailable
@@ -50,7 +50,7 @@ class Folder:
 
     def upsert(self, messages: Mapping[str, Sequence[NewMessage]]) -> None:
         """One sync for all shards; a second one where ids are taken from messages that stand."""
-        pendings = self.spool.unsynced.upsert_each(messages)
+        pendings = prepare.upsert_each(self.spool.context, messages)
         while pendings:
             stored = self.spool.complete(join(pendings))
             pendings = [one.rest for one in stored if one.rest is not None]
@@ -60,7 +60,7 @@ class Folder:
 
     def claim(self, queue: str, count: int) -> list[Message]:
         with suppress(NoSuchQueue):  # it was retired just now
-            return self.spool.complete(self.spool.unsynced.claim(queue, count))
+            return self.spool.complete(prepare.claim(self.spool.context, queue, count))
         return []
 
     def claim_id(self, queue: str, given_id: str) -> Message | None:

@@ -25,6 +25,7 @@ from .errors import (
     Unavailable,
     UnusableSpool,
 )
+from .index.counting import Counts
 from .layout.message import Message, NewMessage
 from .layout.settings import QueueSettings
 from .layout.transitions import State as State
@@ -40,7 +41,6 @@ from .schedules.schedule_settings import ScheduleState as ScheduleState
 from .spool import Spool
 from .topic import Topic as Topic
 from .verbs.move import Moved as Moved
-from .views.counts import Counts
 
 # What programs make or catch; what they are given (Queue, Topic) can be imported, too.
 __all__ = [

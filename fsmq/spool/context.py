@@ -5,31 +5,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, Unpack
+from typing import Protocol, TypeAlias, TypeVar, Unpack
 
 from .durability.pending import Pending as Pending
 from .durability.pending import join as join
 from .durability.put_numbers import PutNumbers
 from .durability.sync import Syncer
-from .errors import NoSuchQueue
-from .index.coming import Coming
+from .errors import NoSuchQueue, as_unavailable
+from .index.counting import Counts, count
 from .index.ready import Ready
 from .index.ready_index import GRACE_S
+from .index.recent_puts import RecentPuts
 from .layout.compression import MAX_PLAIN_BYTES
-from .layout.message import MAX_HEADER_BYTES
+from .layout.message import MAX_HEADER_BYTES, NewMessage
+from .layout.names import check_queue
 from .layout.settings import QueueSettings
 from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
 from .layout.topics import Topics
 from .layout.transitions import MOVED, State, Step, Transition
 from .layout.tree import Tree
-from .limits.gates import Gates
+from .limits.depths import Depths
 from .limits.groups import BUSY_S, Groups
-from .limits.sends import Sends
+from .limits.limiter import Limiter
+from .limits.sequencer import Sequencer
 from .records.journal import Details, NoJournal
 from .records.metrics import Metrics
 
 T = TypeVar("T")
+# Checks that a log takes a message; what it gives publishes that, and gives its offset.
+ToLog: TypeAlias = Callable[[str, NewMessage], Callable[[], int]]
 
 
 @dataclass(slots=True)
@@ -37,7 +42,8 @@ class Context:
     """An opened spool.
 
     clock: gives Unix seconds. keeps_inodes: a file has the same inode number as long as it lives,
-    for every process. coming: knows the last put of each queue, where a server asks for that.
+    for every process. to_log: publishes to a log, which is on a higher layer; a spool
+    sets it. recent_puts: knows the last put of each queue, where a server asks for that.
     """
 
     tree: Tree
@@ -50,16 +56,19 @@ class Context:
     max_message_bytes: int = 16 * 1024 * 1024
     metrics: Metrics = field(default_factory=Metrics)
     journal: NoJournal = field(default_factory=NoJournal)
-    coming: Coming | None = None
-    gates: Gates = field(init=False)
+    recent_puts: RecentPuts | None = None
+    limiter: Limiter = field(init=False)
     groups: Groups = field(init=False)
-    sends: Sends = field(init=False)
+    sequencer: Sequencer = field(init=False)
     put_numbers: PutNumbers = field(init=False)
+    depths: Depths = field(init=False)
+    to_log: ToLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self.gates = Gates(self)
+        self.depths = Depths(self.tree, lambda queue: self.counts(queue).total)
+        self.limiter = Limiter(self)
         self.groups = Groups(self)
-        self.sends = Sends(self)
+        self.sequencer = Sequencer(self)
         self.put_numbers = PutNumbers(self.tree)
 
     def close(self) -> None:
@@ -80,6 +89,17 @@ class Context:
     def now_ms(self) -> int:
         return int(self.clock() * 1000)
 
+    def counts(self, queue: str) -> Counts:
+        """How many messages a queue has in each state, by listing.
+
+        Raises InvalidValue, NoSuchQueue and Unavailable.
+        """
+        check_queue(queue)
+        with as_unavailable(f"cannot count queue {queue!r}"):
+            if not self.tree.has_queue(queue):
+                raise NoSuchQueue(queue)
+            return count(self.tree, self.stamps, queue, self.now_ms())
+
     def settings_of(self, queue: str) -> QueueSettings:
         """The settings of an existing queue. Raises NoSuchQueue and OSError."""
         if not self.tree.has_queue(queue):
@@ -95,16 +115,16 @@ class Context:
 
     def pause_of(self, queue: str, at_most: float) -> float:
         """Seconds after which a claim that got nothing may get something, though none arrives."""
-        if self.gates.shut and self.gates.is_shut(queue):
+        if self.limiter.shut and self.limiter.is_shut(queue):
             # What is ready stays so, and ripens for nobody.
-            return min(at_most, self.gates.look_in(queue))
+            return min(at_most, self.limiter.look_in(queue))
         if self.groups.busy and queue in self.groups.busy:
             return min(at_most, BUSY_S)
         if not self.ready.hears_all and self.ready.count(queue) and self.groups.polls(queue):
             # What is ready may be kept back by a claim, of whose end no event tells.
             return min(at_most, self.ready.poll_interval)
         ripens_in = self.ready.ripens_in(queue)
-        if self.gates.has_just_opened(queue) and self.ready.count(queue):
+        if self.limiter.has_just_opened(queue) and self.ready.count(queue):
             ripens_in = GRACE_S
         return at_most if ripens_in is None else min(at_most, ripens_in)
 
@@ -167,7 +187,7 @@ def complete(context: Context, syncer: Syncer, pending: Pending[T]) -> T:
     work = pending.work
     try:
         if pending.sends:
-            context.sends.send(pending, syncer)
+            context.sequencer.send(pending, syncer)
         elif work.files or work.folders:
             syncer.sync(work)
     except BaseException:  # of a signal's handler, too: nobody will finish it

@@ -30,9 +30,9 @@ The tree, with those of the client and of other modules::
       · LogFull
       · QueueFull
       · Unlisted  [fsmq.spool.limits.in_flight]
-      · Unrecovered  [fsmq.spool.limits.sends]
-      · Unsent  [fsmq.spool.limits.sends]
-    · Uncounted  [fsmq.spool.views.counts]
+      · Unrecovered  [fsmq.spool.limits.sequencer]
+      · Unsent  [fsmq.spool.limits.sequencer]
+    · Uncounted  [fsmq.spool.limits.depths]
     · UnexpectedAnswer  [fsmq.client.errors]
     · UnusableSpool
 

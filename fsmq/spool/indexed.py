@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from . import prepare
 from .context import Pending
 from .layout.message import Message, NewMessage
 from .verbs import by_id
@@ -36,7 +37,7 @@ class Indexed:
         Returns their names in the queue, which claims show as ``id``. Of an ``id`` that comes
         twice the last message counts. Raises MessageTooLarge, QueueFull.
         """
-        return self._complete(self.spool.unsynced.upsert(self.name, messages)).names
+        return self._complete(prepare.upsert(self.spool.context, self.name, messages)).names
 
     def _complete(self, storing: Pending[Stored]) -> Stored:
         stored = self.spool.complete(storing)
@@ -49,7 +50,7 @@ class Indexed:
 
         among: other queues with an index, in which it must not be either.
         """
-        ensuring = self.spool.unsynced.ensure(self.name, [message], among)
+        ensuring = prepare.ensure(self.spool.context, self.name, [message], among)
         return self.spool.complete(ensuring)[0]
 
     def find(self, given_id: str) -> Message | None:
@@ -58,7 +59,7 @@ class Indexed:
 
     def claim(self, given_id: str, visibility: float | None = None) -> Message | None:
         """Claim the message of an id, also if it is delayed; None if none, or if it is claimed."""
-        claiming = self.spool.unsynced.claim_id(self.name, given_id, visibility)
+        claiming = prepare.claim_id(self.spool.context, self.name, given_id, visibility)
         return self.spool.complete(claiming)
 
     def ack(self, *given_ids: str, names: Mapping[str, str] | None = None) -> list[bool]:
@@ -67,15 +68,17 @@ class Indexed:
         names: which messages of some ids are meant, by their names in the queue, as claims show
         them; a newer one of the id stays.
         """
-        return self.spool.complete(self.spool.unsynced.ack_ids(self.name, given_ids, names))
+        return self.spool.complete(prepare.ack_ids(self.spool.context, self.name, given_ids, names))
 
     def remove(self, *given_ids: str) -> list[bool]:
         """Remove messages in whatever state they are; for each id whether there was one."""
-        return self.spool.complete(self.spool.unsynced.remove_ids(self.name, given_ids))
+        return self.spool.complete(prepare.remove_ids(self.spool.context, self.name, given_ids))
 
     def renew(self, given_id: str, visibility: float) -> bool:
         """Let a claim end so many seconds from now, 0 releases it; False if there is no claim."""
-        return self.spool.complete(self.spool.unsynced.renew_id(self.name, given_id, visibility))
+        return self.spool.complete(
+            prepare.renew_id(self.spool.context, self.name, given_id, visibility)
+        )
 
     def postpone(
         self, given_id: str, delay: float, attributes: Mapping[str, str] | None = None
@@ -86,7 +89,7 @@ class Indexed:
         those that are due then, and its count of deliveries starts again.
         attributes: what is changed of its attributes.
         """
-        storing = self.spool.unsynced.postpone(self.name, given_id, delay, attributes or {})
+        storing = prepare.postpone(self.spool.context, self.name, given_id, delay, attributes or {})
         if storing is None:
             return False
         self._complete(storing)

@@ -8,6 +8,7 @@ from itertools import islice
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+from . import prepare
 from ._sync.claimed_message import Claimed
 from ._sync.queue_verbs import QueueVerbs
 from .claimed import id_of, with_claims
@@ -15,6 +16,7 @@ from .context import Pending
 from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue, as_unavailable
 from .given import Body, Delay, as_new_message, seconds_of, untold
+from .index.counting import Counts
 from .layout.message import Message, NewMessage
 from .layout.names import check_id, check_queue
 from .layout.settings import QueueSettings, check_seconds
@@ -27,7 +29,6 @@ from .verbs.purge import purge
 from .verbs.redrive import Redriven, redrive_messages
 from .verbs.remove_if import Acked
 from .views import browse
-from .views.counts import Counts
 from .views.wanted import Found, wanted
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Queue(QueueVerbs):
         return self.spool.configure(self.name, changes)
 
     def _put(self, message: NewMessage) -> str:
-        [message_id] = self.spool.complete(self.spool.unsynced.put(self.name, [message]))
+        [message_id] = self.spool.complete(prepare.put(self.spool.context, self.name, [message]))
         return message_id
 
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
@@ -81,7 +82,7 @@ class Queue(QueueVerbs):
         ids: list[str] = []
         while part := list(islice(waiting, _PART)):
             try:
-                stored = self.spool.complete(self.spool.unsynced.put(self.name, part))
+                stored = self.spool.complete(prepare.put(self.spool.context, self.name, part))
             except FsmqError as error:
                 if error.index is not None:
                     error.index += len(ids)
@@ -101,7 +102,9 @@ class Queue(QueueVerbs):
         end = time.monotonic() + wait
         while True:
             self.spool.deliver()
-            messages = self.spool.complete(self.spool.unsynced.claim(self.name, count, visibility))
+            messages = self.spool.complete(
+                prepare.claim(self.spool.context, self.name, count, visibility)
+            )
             left = end - time.monotonic()
             if messages or left <= 0:
                 return Claimed.all(self, messages)
@@ -116,7 +119,7 @@ class Queue(QueueVerbs):
 
         Raises NoSuchMessage; ClaimEnded if the claim that was named is over.
         """
-        renewal = self.spool.unsynced.renew(self.name, id_of(message), visibility, claim)
+        renewal = prepare.renew(self.spool.context, self.name, id_of(message), visibility, claim)
         return self.spool.complete(renewal).deadline
 
     def release(
@@ -127,7 +130,7 @@ class Queue(QueueVerbs):
         claim: as of :meth:`renew`. Raises NoSuchMessage, ClaimEnded.
         """
         self.spool.complete(
-            self.spool.unsynced.release(self.name, id_of(message), seconds_of(delay), claim)
+            prepare.release(self.spool.context, self.name, id_of(message), seconds_of(delay), claim)
         )
 
     def bury(
@@ -141,7 +144,7 @@ class Queue(QueueVerbs):
         Raises NoSuchMessage if it is not in flight, ClaimEnded, InvalidValue if the queue has no
         such queue.
         """
-        burial = self.spool.unsynced.bury(self.name, id_of(message), reason, claim)
+        burial = prepare.bury(self.spool.context, self.name, id_of(message), reason, claim)
         self.spool.complete(burial)
 
     def ack_each(
@@ -155,7 +158,7 @@ class Queue(QueueVerbs):
         Each is "removed", or "missing", or "ended": its claim had, and it stays as it is.
         """
         ids, named = with_claims(messages, claims)
-        outcomes = self.spool.complete(self.spool.unsynced.remove_if(self.name, ids, named))
+        outcomes = self.spool.complete(prepare.remove_if(self.spool.context, self.name, ids, named))
         if ids and set(outcomes) == {"missing"}:
             self.settings()  # that there is no such queue explains it
         return outcomes
@@ -166,13 +169,13 @@ class Queue(QueueVerbs):
         Raises NoSuchMessage if it is not ready, InvalidValue if its id carries no priority (an own
         id that is no UUIDv7) or the queue has an index, DuplicateMessage.
         """
-        changing = self.spool.unsynced.set_priority(self.name, id_of(message), priority)
+        changing = prepare.set_priority(self.spool.context, self.name, id_of(message), priority)
         return self.spool.complete(changing)
 
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
         """Remove messages, or ids of them; for each whether it was there."""
         ids = [id_of(message) for message in messages]
-        found = self.spool.complete(self.spool.unsynced.remove(self.name, ids))
+        found = self.spool.complete(prepare.remove(self.spool.context, self.name, ids))
         if ids and not any(found):
             self.settings()  # that there is no such queue explains it
         return found

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from .durability.ids import Held
 from .durability.leaving import Leaving, with_index
-from .index.apart import Apart
+from .index.quarantine import Quarantine
 from .layout.names import facts
 from .layout.transitions import INDEX_TRASH, REMOVE
 from .layout.tree import Tree
@@ -61,7 +61,7 @@ class Reaper:
         self._step = step
         self._on_reaped = on_reaped
         self._on_fault = on_fault
-        self._apart = Apart()
+        self._quarantined = Quarantine()
         self._indexed: set[str] = set()  # queues with an index
         self._held = Held(tree)  # ids, in one pass
         self._reaped = 0
@@ -69,14 +69,14 @@ class Reaper:
 
     def timeout(self) -> float | None:
         """Seconds until the next name is tried again; None if none waits."""
-        due = self._apart.next_s()
+        due = self._quarantined.next_s()
         return None if due is None else max(0.0, due - time.monotonic())
 
     def run(self) -> int:
         """Unlink all that is there; how many messages."""
         self.fault, self._reaped, self._is_stopped = None, 0, False
-        tried = set(iter(lambda: self._apart.pop_due(time.monotonic()), None))
-        if _ALL not in self._apart:
+        tried = set(iter(lambda: self._quarantined.pop_due(time.monotonic()), None))
+        if _ALL not in self._quarantined:
             try:
                 # To unlink may make a running listing skip names, so repeat until one is empty.
                 while self._pass() and not self._is_stopped:
@@ -84,9 +84,9 @@ class Reaper:
             except OSError as error:
                 self._failed(_ALL, error)
             for name in tried:
-                if name not in self._apart:
-                    self._apart.forget(name)
-        if (news := self._apart.news(time.monotonic())) is not None:
+                if name not in self._quarantined:
+                    self._quarantined.forget(name)
+        if (news := self._quarantined.news(time.monotonic())) is not None:
             self._on_fault(*news)
         return self._reaped
 
@@ -96,7 +96,7 @@ class Reaper:
         self._indexed = with_index(self._tree)
         with Held(self._tree) as self._held:
             for found in self._tree.walk(self._folder):
-                if found.name in self._apart or _is_held(found.name):
+                if found.name in self._quarantined or _is_held(found.name):
                     continue
                 try:
                     has_changed |= self._entry(found)
@@ -173,7 +173,7 @@ class Reaper:
 
     def _failed(self, name: str, error: OSError) -> None:
         self.fault = self.fault or error
-        self._apart.add(name, time.monotonic(), error)
+        self._quarantined.add(name, time.monotonic(), error)
 
 
 def _is_held(name: str) -> bool:

@@ -14,6 +14,7 @@ from . import reaper
 from .context import Context, Pending, complete
 from .durability.sync import Syncer, SyncMode
 from .errors import NoSuchQueue, UnusableSpool, as_unavailable, unavailable
+from .index.counting import Counts
 from .index.events import Events, WatchMode, check_watched, must_poll
 from .index.ready import Ready
 from .index.share import WHOLE, Share
@@ -36,10 +37,9 @@ from .records import peers
 from .records.journal import Journal, is_kept
 from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
-from .unsynced import Unsynced
 from .verbs import creation, deletion, subscribing
 from .views.census import Census
-from .views.counts import Counts, Depths, Overview, count, survey
+from .views.counts import Overview, survey
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
     journal: whether the steps of messages are noted in the journal; None: if others note theirs.
     program: what the journal says that a step came through, where nothing else is known.
 
-    Its attribute ``unsynced`` has the verbs in two steps, for programs that group their syncs.
+    ``fsmq.spool.prepare`` has the verbs in two steps, for programs that group their syncs.
 
     Safe in threads, but not on both sides of a fork: only one of the two learns of a disk's error.
     Close it, or use it in a ``with``.
@@ -130,11 +130,9 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
                 clock=clock,
             )
         self.context.max_message_bytes = max_message_bytes
-        self.depths = Depths(self.tree, lambda queue: self.counts(queue).total)
-        self.unsynced = Unsynced(self.context, self.depths)
         self.census = Census(self.context)
         self.open_logs = Logs(self)
-        self.open_logs.worker, self.unsynced.to_log = _channel_worker, self._taking
+        self.open_logs.worker, self.context.to_log = _channel_worker, self._taking
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
         if delivers:
@@ -234,11 +232,7 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         Raises:
             InvalidValue, NoSuchQueue, Unavailable
         """
-        check_queue(name)
-        with as_unavailable(f"cannot count queue {name!r}"):
-            if not self.tree.has_queue(name):
-                raise NoSuchQueue(name)
-            return count(self.tree, self.context.stamps, name, self.context.now_ms())
+        return self.context.counts(name)
 
     def survey(self, name: str | None = None) -> dict[str, Overview]:
         """Counts and ages of all queues, or of one, in one pass over the tree.

@@ -16,13 +16,13 @@ from itertools import islice
 
 from .durability.ids import NEXT, Held, settle
 from .durability.leaving import with_index
-from .layout.throttle import Throttle
+from .layout.duty_cycle import DutyCycle
 from .layout.transitions import IDS
 from .layout.tree import Tree
 
 EVERY_S = 3600.0
 # Of the time, of one step, in which it looks at so many links; removals wait for its end.
-_THROTTLE = Throttle(0.02)
+_THROTTLE = DutyCycle(0.02)
 _STEP = 2000
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import prepare
 from .given import Body, Delay, new_message
 from .layout.filters import Filter
 
@@ -74,7 +75,7 @@ class Topic:
         message = new_message(
             body, delay, priority, ttl, None, content_type, attributes, group, dedup_id
         )
-        return self.spool.complete(self.spool.unsynced.publish(self.name, message))
+        return self.spool.complete(prepare.publish(self.spool.context, self.name, message))
 
     def delete(self) -> None:
         """Delete the topic and its subscriptions; the queues and their messages stay.

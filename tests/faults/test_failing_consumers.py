@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fsmq.spool import Claimed as Held
-from fsmq.spool import FsmqError, Spool
+from fsmq.spool import FsmqError, Spool, prepare
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.fsck import check
 from tests.harness.calls import Trap, failing, seen
@@ -78,7 +78,7 @@ def claimed_by_another(spool: Spool) -> list[Held]:
 
 def let_claims_end(spool: Spool) -> None:
     """The timers of all that is hidden end."""
-    spool.complete(spool.unsynced.release_many("jobs"))
+    spool.complete(prepare.release_many(spool.context, "jobs"))
 
 
 def test_a_commit_that_is_tried_again_is_done(tmp_path: Path, is_done: bool) -> None:

@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool import NewMessage, Spool, Unavailable, prepare
 from fsmq.spool.context import Pending
 from fsmq.spool.durability.sync import IN_FLIGHT, Group, SyncMode
 from tests.faults.failing import FailingDisk
@@ -110,15 +110,15 @@ def left(spool: Spool) -> list[str]:
 
 
 def test_an_error_that_another_group_was_told_is_no_secret(told: Told, disk: FailingDisk) -> None:
-    first, second = told.unsynced.put("q", some()), []
-    told.meanwhile(lambda: second.append(told.unsynced.put("q", some())))
+    first, second = prepare.put(told.context, "q", some()), []
+    told.meanwhile(lambda: second.append(prepare.put(told.context, "q", some())))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
     with pytest.raises(Unavailable, match=r"^fsync"):
         told.complete(second[0])
     assert left(told) == []
     disk.take()
-    [stored] = told.complete(told.unsynced.put("q", some()))
+    [stored] = told.complete(prepare.put(told.context, "q", some()))
     assert left(told) == [f"q:{stored}"]
 
 
@@ -129,8 +129,8 @@ def test_nor_where_files_are_too_many_to_be_asked(tmp_path: Path, sync: SyncMode
         try:
             disk = FailingDisk(tmp_path / str(number))
             with disk, told_on(disk, sync) as told:
-                first, second = told.unsynced.put("q", some()), []
-                deed = partial(told.unsynced.put, "q", some(1100))
+                first, second = prepare.put(told.context, "q", some()), []
+                deed = partial(prepare.put, told.context, "q", some(1100))
                 told.meanwhile(lambda second=second, deed=deed: second.append(deed()))
                 with pytest.raises(Unavailable, match=r"^syncfs"):
                     told.complete(first)
@@ -146,8 +146,8 @@ def test_nor_where_files_are_too_many_to_be_asked(tmp_path: Path, sync: SyncMode
 
 
 def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
-    first, claimed = told.unsynced.put("q", some()), []
-    told.meanwhile(lambda: claimed.append(told.unsynced.claim("q", 1, 60.0)))
+    first, claimed = prepare.put(told.context, "q", some()), []
+    told.meanwhile(lambda: claimed.append(prepare.claim(told.context, "q", 1, 60.0)))
     with pytest.raises(Unavailable, match=r"^syncfs"):
         told.complete(first)
     [message] = told.complete(claimed[0])
@@ -156,7 +156,7 @@ def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
 
 def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
     """The mover of queues syncs beside the requests."""
-    first, second = told.unsynced.put("q", some()), told.unsynced.put("q", some())
+    first, second = prepare.put(told.context, "q", some()), prepare.put(told.context, "q", some())
     other = Thread(target=lambda: outcome.append(_outcome(told, second)))
     outcome: list[str] = []
     told.meanwhile(other.start)
@@ -171,10 +171,10 @@ def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
 def test_a_failure_fails_no_group_that_began_after_it(told: Told, disk: FailingDisk) -> None:
     """Each of the syncer's descriptors is told of an error once: all of them hear of it now."""
     with pytest.raises(Unavailable, match=r"^syncfs"):
-        told.complete(told.unsynced.put("q", some()))
+        told.complete(prepare.put(told.context, "q", some()))
     disk.take()
     for _ in range(2 * IN_FLIGHT):
-        stored = told.complete(told.unsynced.put("q", some()))
+        stored = told.complete(prepare.put(told.context, "q", some()))
         assert len(stored) == 1
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fsmq.http.running.group_commit import Commits
-from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.http.running.turns import Turns
+from fsmq.spool import NewMessage, Spool, Unavailable, prepare
 from fsmq.spool.context import Pending
 from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer
 from tests.spool.helpers import tree_of
@@ -43,10 +44,10 @@ async def test_two_groups_are_synced_at_a_time_and_the_others_share_the_next(roo
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer)
+        commits = Commits(syncer, Turns())
 
         def put() -> asyncio.Task[list[str]]:
-            pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
+            pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
             return asyncio.create_task(commits.complete(pending))
 
         tasks = []
@@ -69,10 +70,10 @@ async def test_a_large_group_is_synced_alone(root: Path) -> None:
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer)
+        commits = Commits(syncer, Turns())
 
         def put(number: int) -> asyncio.Task[list[str]]:
-            pending = spool.unsynced.put("jobs", [NewMessage(b"x")] * number)
+            pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")] * number)
             return asyncio.create_task(commits.complete(pending))
 
         large = put(30)
@@ -92,7 +93,7 @@ async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(roo
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer)
+        commits = Commits(syncer, Turns())
         has_begun = []
 
         def finish() -> None:
@@ -102,10 +103,10 @@ async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(roo
 
         tasks = []
         for _ in range(IN_FLIGHT):
-            work = spool.unsynced.put("jobs", [NewMessage(b"x")]).work
+            work = prepare.put(spool.context, "jobs", [NewMessage(b"x")]).work
             tasks.append(asyncio.create_task(commits.complete(Pending(work, finish))))
             await until_begun(syncer)
-        last = spool.unsynced.put("jobs", [NewMessage(b"x")])
+        last = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
         tasks.append(asyncio.create_task(commits.sync(last)))
         await asyncio.sleep(0)
         syncer.gate.set()
@@ -120,12 +121,12 @@ async def test_a_group_that_fails_fails_alone(root: Path) -> None:
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer)
+        commits = Commits(syncer, Turns())
         # Nothing that a sync raises may leave a request waiting for ever.
         syncer.errors[1] = RuntimeError("unheard of")
         tasks = []
         for number in range(2):
-            pending = spool.unsynced.put("jobs", [NewMessage(b"x", id=f"no-{number}")])
+            pending = prepare.put(spool.context, "jobs", [NewMessage(b"x", id=f"no-{number}")])
             tasks.append(asyncio.create_task(commits.complete(pending)))
             await until_begun(syncer)
         syncer.gate.set()
@@ -141,8 +142,8 @@ async def test_a_sync_that_hangs_keeps_the_end_waiting_no_longer_than_it_lasts(r
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer)
-        pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
+        commits = Commits(syncer, Turns())
+        pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
         task = asyncio.create_task(commits.complete(pending))
         await until_begun(syncer)
         closing = threading.Thread(target=commits.close)

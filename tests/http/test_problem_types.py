@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsmq.http.problems import problem
 from fsmq.spool.errors import FsmqError, InUse
 from fsmq.spool.limits.in_flight import Unlisted
-from fsmq.spool.limits.sends import Unrecovered, Unsent
+from fsmq.spool.limits.sequencer import Unrecovered, Unsent
 
 
 def test_what_has_to_wait_is_told_so_whoever_finds_out() -> None:

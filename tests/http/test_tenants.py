@@ -262,7 +262,7 @@ def bury(spool: Spool, source: str, name: str) -> None:
 def _tick(spool: Spool, schedule: str, queue: str) -> None:
     """Define a schedule, and put its first message."""
     spool.schedule(schedule).define("* * * * * *", queue, "x")
-    putter = Putter(spool.context, ScheduleFiles(spool.context), spool.depths)
+    putter = Putter(spool.context, ScheduleFiles(spool.context))
 
     def has_put() -> bool:
         done = putter.put_due(schedule)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from errno import ENOSPC
+from functools import partial
 from typing import TypeVar
 from unittest import mock
 
@@ -17,6 +18,7 @@ from fsmq.spool import (
     NoSuchMessage,
     Queue,
     Spool,
+    prepare,
 )
 from fsmq.spool.consumers import open_batches
 from fsmq.spool.consumers.batches import finish_abandoned
@@ -117,7 +119,7 @@ class Client:
             messages = [
                 NewMessage(body, delay or None, id=i) for body, i in zip(bodies, ids, strict=True)
             ]
-            found = self.complete(self.spool.unsynced.put(queue, messages))
+            found = self.complete(prepare.put(self.spool.context, queue, messages))
             op.answer = "stored"
             op.must = [
                 model.stores(op, queue, i, body, round(delay * 1000))
@@ -154,7 +156,7 @@ class Client:
     def claim(self, count: int = 1, seconds: float = LONG_S, queue: str = Q) -> list[Message]:
         with self.asking(f"claim {count} of {queue} for {seconds:g} s") as op:
             return self._claimed(
-                op, self.complete(self.spool.unsynced.claim(queue, count, seconds))
+                op, self.complete(prepare.claim(self.spool.context, queue, count, seconds))
             )
         return []
 
@@ -175,7 +177,7 @@ class Client:
     def give_back(self, message: Message) -> None:
         back = model.gives_back
         with self.asking(f"give back {message.id}") as op:
-            self.complete(self.spool.unsynced.release_unseen(message))
+            self.complete(prepare.release_unseen(self.spool.context, message))
             op.must = [back(op, self.claims[message.id], message.id)]
             return
         op.once = [back(op, self.claims[message.id], message.id)]
@@ -184,7 +186,7 @@ class Client:
         """Claim, and give it up when the sync has failed, after a time."""
         pending = None
         with self.asking(f"claim for {seconds:g} s, whose sync fails") as op:
-            pending = self.spool.unsynced.claim(Q, 1, seconds)
+            pending = prepare.claim(self.spool.context, Q, 1, seconds)
             self.spool.syncer.sync(pending.work)
             messages = self._claimed(op, pending.finish())
         if pending is not None:
@@ -196,13 +198,13 @@ class Client:
 
     def renew(self, message_id: str, seconds: float = LONG_S) -> None:
         with self.asking(f"renew {message_id} for {seconds:g} s") as op:
-            renewed = self.complete(self.spool.unsynced.renew(Q, message_id, seconds))
+            renewed = self.complete(prepare.renew(self.spool.context, Q, message_id, seconds))
             op.must = [model.renews(op, Q, message_id, round(renewed.deadline * 1000))]
 
     def extend(self, *ids: str, seconds: float = LONG_S) -> None:
         with self.asking(f"extend {ids} to {seconds:g} s") as op:
             op.often = [model.delivers_early(op)]
-            held = self.complete(self.spool.unsynced.renew_at_least(Q, ids, seconds))
+            held = self.complete(prepare.renew_at_least(self.spool.context, Q, ids, seconds))
             op.answer = str(held)
             op.must = [
                 model.extends(op, Q, i, round(seconds * 1000))
@@ -212,7 +214,7 @@ class Client:
 
     def release(self, message_id: str, delay: float = 0.0) -> None:
         with self.asking(f"release {message_id} after {delay:g} s") as op:
-            self.complete(self.spool.unsynced.release(Q, message_id, delay))
+            self.complete(prepare.release(self.spool.context, Q, message_id, delay))
             op.must = [self._releases(op, message_id, delay)]
 
     def _releases(self, op: Operation, message_id: str, delay: float) -> model.Effect:
@@ -225,18 +227,18 @@ class Client:
     def release_all(self, *ids: str) -> None:
         with self.asking(f"release {ids or 'all'}") as op:
             op.often = [model.frees_any(Q)]
-            self.complete(self.spool.unsynced.release_many(Q, ids or None))
+            self.complete(prepare.release_many(self.spool.context, Q, ids or None))
 
     def bury(self, message_id: str) -> None:
         with self.asking(f"bury {message_id}") as op:
-            self.complete(self.spool.unsynced.bury(Q, message_id))
+            self.complete(prepare.bury(self.spool.context, Q, message_id))
             op.must = [model.buries(Q, message_id)]
 
     # -- only in its own claim -------------------------------------------------------------------
 
     def renew_if(self, message_id: str, seconds: float = LONG_S) -> None:
         with self._in_claim(f"renew for {seconds:g} s", message_id) as op:
-            verb = self.spool.unsynced.renew
+            verb = partial(prepare.renew, self.spool.context)
             renewed = self.complete(verb(Q, message_id, seconds, self.names[message_id]))
             assert renewed.claim == self.names[message_id]
             until = round(renewed.deadline * 1000)
@@ -246,7 +248,7 @@ class Client:
         """The last claim of the message goes on, if it was ours."""
         with self._in_claim(f"renew for {seconds:g} s, though over,", message_id) as op:
             name = self.names[message_id]
-            verb = self.spool.unsynced.renew
+            verb = partial(prepare.renew, self.spool.context)
             renewed = self.complete(verb(Q, message_id, seconds, name, though_over=True))
             assert renewed.claim == name
             until, claim = round(renewed.deadline * 1000), self.claims[message_id]
@@ -255,19 +257,19 @@ class Client:
 
     def release_if(self, message_id: str, delay: float = 0.0) -> None:
         with self._in_claim(f"release after {delay:g} s", message_id) as op:
-            verb = self.spool.unsynced.release
+            verb = partial(prepare.release, self.spool.context)
             self.complete(verb(Q, message_id, delay, self.names[message_id]))
             self._must(op, message_id, self._releases(op, message_id, delay))
 
     def bury_if(self, message_id: str) -> None:
         with self._in_claim("bury", message_id) as op:
-            verb = self.spool.unsynced.bury
+            verb = partial(prepare.bury, self.spool.context)
             self.complete(verb(Q, message_id, claim=self.names[message_id]))
             self._must(op, message_id, model.buries(Q, message_id))
 
     def remove_if(self, message_id: str) -> None:
         with self._in_claim("remove", message_id) as op:
-            verb = self.spool.unsynced.remove_if
+            verb = partial(prepare.remove_if, self.spool.context)
             [op.answer] = self.complete(verb(Q, [message_id], [self.names[message_id]]))
             if op.answer == "removed":
                 self._must(op, message_id, model.goes(Q, message_id))
@@ -296,7 +298,7 @@ class Client:
 
     def remove(self, *ids: str, queue: str = Q) -> None:
         with self.asking(f"remove {ids} from {queue}") as op:
-            found = self.complete(self.spool.unsynced.remove(queue, ids))
+            found = self.complete(prepare.remove(self.spool.context, queue, ids))
             op.answer = str(found)
             op.must = [
                 model.goes(queue, i) if was_there else model.absent(queue, i)
@@ -364,7 +366,7 @@ class Client:
     def set_priority(self, message_id: str, priority: int) -> None:
         with self.asking(f"give {message_id} the priority {priority}") as op:
             op.often = [model.delivers_early(op)]
-            pending = self.spool.unsynced.set_priority(Q, message_id, priority)
+            pending = prepare.set_priority(self.spool.context, Q, message_id, priority)
             new_id = self.complete(pending)
             op.answer = new_id
             op.must = [model.renames(Q, message_id, new_id)]
@@ -400,7 +402,7 @@ class Client:
         body = self.body()
         with self.asking(f"publish {body.decode()}", Publishing) as op:
             op.topic = TOPIC
-            told = self.complete(self.spool.unsynced.publish(TOPIC, NewMessage(body)))
+            told = self.complete(prepare.publish(self.spool.context, TOPIC, NewMessage(body)))
             op.answer = str(sorted(told))
             op.told = frozenset(told)
             op.must = [model.stores(op, queue, i, body) for queue, i in told.items()]
@@ -415,7 +417,7 @@ class Client:
     def dedup_send(self, body: bytes) -> None:
         content = dedup.content_id(body)
         with self.asking(f"send {body.decode()}") as op:
-            self.complete(self.spool.unsynced.dedup_send(DUPS, [body]))
+            self.complete(prepare.dedup_send(self.spool.context, DUPS, [body]))
             store = model.stores(op, WRITE, content, body)
             op.must = [model.either(store, model.stands(WRITE, content))]
             return

@@ -15,8 +15,8 @@ from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.fsck import Kind as FindingKind
 from fsmq.spool.fsck import check
 from fsmq.spool.index.events import Event, Kind
+from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.layout.names import UUID7, split_entry
-from fsmq.spool.layout.throttle import Throttle
 from tests.interleave import model
 from tests.interleave.client import LONG_S, OTHER, WAIT_S, Client, Q, known, lets_wait, may_bury
 from tests.interleave.gate import Gate
@@ -70,7 +70,7 @@ class Scene:
         )
         # Whoever polls lists again after a time that grows with what the last listing took the
         # machine: here with each thing that it is asked to do.
-        spool.context.ready._polling = Throttle(math.inf, _POLL_S)
+        spool.context.ready._polling = DutyCycle(math.inf, _POLL_S)
         self._open.append(Client(name, spool, self.log))
         return self._open[-1]
 

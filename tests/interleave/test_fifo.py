@@ -17,7 +17,7 @@ import pytest
 from fsmq.spool import FsmqError, NewMessage, Spool
 from fsmq.spool.durability import send_lines
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.limits import groups, sends
+from fsmq.spool.limits import groups, sequencer
 from tests.spool.crashing import MUTATING
 
 QUEUE = "orders"
@@ -100,7 +100,7 @@ def between(at: int, act: Callable[[], object]) -> Iterator[list[str]]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "_LONG_S", 0.0)
-    monkeypatch.setattr(sends, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(sequencer, "PATIENCE_S", 0.0)
     monkeypatch.setattr(send_lines, "PATIENCE_S", 0.0)
     monkeypatch.setattr(send_lines, "_CLAIMS_S", 0.0)
 

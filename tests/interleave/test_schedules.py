@@ -18,7 +18,7 @@ import pytest
 
 from fsmq.spool import FsmqError, Spool, Unavailable
 from fsmq.spool.fsck import check
-from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.layout.duty_cycle import DutyCycle
 from tests.interleave.gate import Actor, Gate
 from tests.spool.helpers import Clock
 
@@ -31,7 +31,7 @@ BUSY = "another process acts on it"
 def a_spool(root: Path, clock: Callable[[], float]) -> Spool:
     """One that lists at every claim: else the machine's load decides what it finds."""
     spool = Spool(root, sync="none", clock=clock, watch="poll")
-    spool.context.ready._polling = Throttle(math.inf)
+    spool.context.ready._polling = DutyCycle(math.inf)
     return spool
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fsmq.spool import FsmqError, NewMessage, Spool
+from fsmq.spool import FsmqError, NewMessage, Spool, prepare
 from fsmq.spool.durability.locks import Lock, reserve
 from tests.harness.suite import PATIENCE_S
 from tests.nfs.publishers import Published, Publishers
@@ -61,13 +61,15 @@ class Rival:
         return self._spool.unsubscribe(topic, queue)
 
     def publish(self, topic: str) -> list[str]:
-        return sorted(self._spool.complete(self._spool.unsynced.publish(topic, NewMessage(b"x"))))
+        return sorted(
+            self._spool.complete(prepare.publish(self._spool.context, topic, NewMessage(b"x")))
+        )
 
     # -- messages --------------------------------------------------------------------------------
 
     def put(self, queue: str, id: str, body: str = "x") -> str:
         [stored] = self._spool.complete(
-            self._spool.unsynced.put(queue, [NewMessage(body.encode(), id=id)])
+            prepare.put(self._spool.context, queue, [NewMessage(body.encode(), id=id)])
         )
         return stored
 
@@ -95,16 +97,18 @@ class Rival:
         """Claim one; tried for so many seconds, since folders that are polled are listed seldom."""
         end = time.monotonic() + patience
         while True:
-            got = self._spool.complete(self._spool.unsynced.claim(queue, 1, visibility))
+            got = self._spool.complete(prepare.claim(self._spool.context, queue, 1, visibility))
             if got or time.monotonic() >= end:
                 return [(message.id, message.body.decode()) for message in got]
             time.sleep(0.1)
 
     def renew(self, queue: str, id: str, visibility: float) -> float:
-        return self._spool.complete(self._spool.unsynced.renew(queue, id, visibility)).deadline
+        return self._spool.complete(
+            prepare.renew(self._spool.context, queue, id, visibility)
+        ).deadline
 
     def remove(self, queue: str, id: str) -> bool:
-        [was_there] = self._spool.complete(self._spool.unsynced.remove(queue, [id]))
+        [was_there] = self._spool.complete(prepare.remove(self._spool.context, queue, [id]))
         return was_there
 
     def look(self, *paths: str) -> list[bool]:

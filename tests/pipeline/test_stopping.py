@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fsmq.cli import main
-from fsmq.spool import NewMessage, Spool
+from fsmq.spool import NewMessage, Spool, prepare
 from tests.harness.suite import eventually
 from tests.pipeline.archives import archived
 from tests.pipeline.processes import PATIENCE_S
@@ -99,7 +99,7 @@ def test_an_archive_that_is_stopped_goes_on(
         assert 0 < len(visible(root)) <= AMOUNT
         if json.loads(do(root, *archive).stdout)["hidden"]:
             # It was stopped between a claim and its note: timers give that back.
-            spool.complete(spool.unsynced.release_many("jobs"))
+            spool.complete(prepare.release_many(spool.context, "jobs"))
             do(root, *archive)
         assert visible(root) == []
     assert Counter(row["id"] for row in archived(folder)) == Counter(posted)

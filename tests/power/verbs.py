@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode, urlsplit
 
@@ -21,6 +22,7 @@ from fsmq.spool import (
     Queue,
     Spool,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.errors import Reserved
 from fsmq.spool.verbs import dedup as spool_dedup
@@ -284,7 +286,7 @@ class InProcess(BuriesInProcess):
         """Claim, and give back once it is synced, as mq does when its client has gone."""
 
         def claim() -> None:
-            pending = self.spool.unsynced.claim(queue, 1, visibility)
+            pending = prepare.claim(self.spool.context, queue, 1, visibility)
             self.spool.syncer.sync(pending.work)
             pending.abandon()
 
@@ -317,7 +319,7 @@ class InProcess(BuriesInProcess):
 
     def dedup_send(self, sent: Sequence[str]) -> int:
         stored = [json.dumps(text).encode() for text in sent]
-        verb = self.spool.unsynced.dedup_send
+        verb = partial(prepare.dedup_send, self.spool.context)
         return self.status(lambda: self.spool.complete(verb(dedup.DUPS, stored)), 200)
 
     def dedup_poll(self, count: int, visibility: float) -> list[Got]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from pathlib import Path
 
-from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool, Unavailable
+from fsmq.spool import FsmqError, NoSuchQueue, NoSuchTopic, Queue, Spool, Unavailable, prepare
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability import unfinished
 from fsmq.spool.durability.settings_lock import settings_held
@@ -108,7 +108,7 @@ def first_tree(wide: bool, given: bool = False, dead: bool = False) -> tuple[Fil
                 fill_new(spool)
             if wide:
                 spool.queue(HERE).put(MOVING["new"], id="new")
-                spool.complete(spool.unsynced.dedup_send(DUPS, [WAITS]))
+                spool.complete(prepare.dedup_send(spool.context, DUPS, [WAITS]))
         return Files.of(root), clock()
 
 
@@ -116,7 +116,7 @@ def _fill_dedup_queue(spool: Spool) -> None:
     for side in (read_side(DUPS), write_side(DUPS)):
         spool.create_queue(side)
     for body in (CLAIMED, SHOWN):
-        spool.complete(spool.unsynced.dedup_send(DUPS, [body]))
+        spool.complete(prepare.dedup_send(spool.context, DUPS, [body]))
         spool.deliver()
         if body == CLAIMED:
             spool.complete(dedup.poll(spool.context, DUPS, 1, HOLD_S))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Message, NewMessage, Spool
+from fsmq.spool import Message, NewMessage, Spool, prepare
 from fsmq.spool.fsck import check
 from tests.replay.place import remove_tree, state_folder
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
@@ -79,9 +79,9 @@ class Actor:
     def first_put_behind_one_that_died(self) -> None:
         """It had written the same, and synced nothing."""
         self._recorder.mark(lambda p: p.begun.add("a3"))
-        group = self._spool.context.sends.group((QUEUE,))
+        group = self._spool.context.sequencer.group((QUEUE,))
         group.enter()
-        group.write([self._spool.unsynced.put(QUEUE, [new("a3")])]).work.close()
+        group.write([prepare.put(self._spool.context, QUEUE, [new("a3")])]).work.close()
         for turn in group._turns:  # what a kill ends
             assert turn._held is not None
             turn._held.unlock()
@@ -190,7 +190,7 @@ def look_at_all(
             spool.create_queue(QUEUE, fifo=True)
             first = () if verb.startswith("first") else FIRST
             for text in first:
-                told[text] = spool.complete(spool.unsynced.put(QUEUE, [new(text)]))[0]
+                told[text] = spool.complete(prepare.put(spool.context, QUEUE, [new(text)]))[0]
             before = Files.of(root)
             recorder = Recorder(root)
             with recorder.recording():

@@ -19,9 +19,9 @@ from fsmq.spool.fsck import check
 from fsmq.spool.layout import filesystem
 from fsmq.spool.log import newest, segments
 from fsmq.spool.log.channel import Channel
-from fsmq.spool.log.feeding import Feed
+from fsmq.spool.log.forwarding import Feed
+from fsmq.spool.log.idempotent import publish_once
 from fsmq.spool.log.log import Log, LogEntry
-from fsmq.spool.log.once import publish_once
 from fsmq.spool.log.retention import Retention
 from tests.replay.place import remove_tree, state_folder
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll

@@ -20,6 +20,7 @@ from fsmq.spool import (
     Queue,
     Spool,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.consumers import open_batches
 from fsmq.spool.consumers import retry as retry_module
@@ -156,7 +157,7 @@ class Doer(DoesIds, DoesDead):
         self._posted += 1
         body = b"put in the scenario, number %d" % self._posted
         self.begin(lambda p: p.may.add(body))
-        pending = self.spool.unsynced.put(JOBS, [NewMessage(body)])
+        pending = prepare.put(self.spool.context, JOBS, [NewMessage(body)])
         recover(self.spool.tree, self.clock(), at_start=True)
         self.spool.complete(pending)
         self.end(lambda p: p.must.add(body))
@@ -212,7 +213,7 @@ class Doer(DoesIds, DoesDead):
         self._posted += 2
         self.begin(lambda p: p.may.update(bodies))
         messages = [NewMessage(body, id=f"own-{n}-{self._posted}") for n, body in enumerate(bodies)]
-        self.spool.complete(self.spool.unsynced.put(JOBS, messages))
+        self.spool.complete(prepare.put(self.spool.context, JOBS, messages))
         self.end(lambda p: p.must.update(bodies))
 
     def deliver(self) -> None:
@@ -220,7 +221,7 @@ class Doer(DoesIds, DoesDead):
 
     def claim(self) -> None:
         self.begin(lambda p: p.free.clear())
-        messages = self.spool.complete(self.spool.unsynced.claim(JOBS, 1, HOLD_S))
+        messages = self.spool.complete(prepare.claim(self.spool.context, JOBS, 1, HOLD_S))
         deadline = self.clock() + HOLD_S
 
         def claimed(p: Promised) -> None:
@@ -472,7 +473,7 @@ class Doer(DoesIds, DoesDead):
             p.side_may.add(body)
 
         self.begin(begin)
-        copies = self.spool.complete(self.spool.unsynced.publish("news", NewMessage(body)))
+        copies = self.spool.complete(prepare.publish(self.spool.context, "news", NewMessage(body)))
 
         def end(p: Promised) -> None:
             if JOBS in copies:
@@ -628,7 +629,7 @@ class Doer(DoesIds, DoesDead):
 
     def _dedup_send(self, body: bytes) -> None:
         self.begin(lambda p: p.dups_may.update([body]))
-        self.spool.complete(self.spool.unsynced.dedup_send(DUPS, [body]))
+        self.spool.complete(prepare.dedup_send(self.spool.context, DUPS, [body]))
         self.end(lambda p: p.dups_must.add(body))
 
     def dedup_poll(self) -> None:

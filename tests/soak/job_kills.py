@@ -25,7 +25,7 @@ from typing import Any
 
 import click
 
-from fsmq.spool import Spool
+from fsmq.spool import Spool, prepare
 from fsmq.spool.fsck import check
 from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.pipeline.processes import PATIENCE_S, Program
@@ -103,7 +103,8 @@ class Jobs:
         """Give back all that is in flight, as its timers would; how many messages."""
         with Spool(self.root, delivers=False) as spool:
             return sum(
-                spool.complete(spool.unsynced.release_many(queue)) for queue in spool.queues()
+                spool.complete(prepare.release_many(spool.context, queue))
+                for queue in spool.queues()
             )
 
     def stages(self, *, committed: bool) -> bool:

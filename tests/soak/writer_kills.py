@@ -22,7 +22,7 @@ from pathlib import Path
 
 import click
 
-from fsmq.spool import Spool
+from fsmq.spool import Spool, prepare
 from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.pipeline.chain import producing
 from tests.pipeline.processes import PATIENCE_S, Program
@@ -127,7 +127,7 @@ def run(folder: Path, way: str, rounds: int, seed: object) -> Written:
         with Spool(suite.root, delivers=False) as spool:
             eventually(lambda: spool.counts(QUEUE).new == 0, PATIENCE_S)
             found: Counter[str] = Counter()
-            while messages := spool.complete(spool.unsynced.claim(QUEUE, 1000, 3600)):
+            while messages := spool.complete(prepare.claim(spool.context, QUEUE, 1000, 3600)):
                 found.update(m.body.decode() for m in messages)
     return Written(rows[0], found, left, rounds, before, after, time.monotonic() - began)
 

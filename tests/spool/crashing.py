@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fsmq.spool import NewMessage, Spool
+from fsmq.spool import NewMessage, Spool, prepare
 from fsmq.spool.context import Pending
 from fsmq.spool.durability.pending import key_of
 from fsmq.spool.layout.tree import Tree
@@ -71,7 +71,7 @@ def leave(root: Path, *messages: NewMessage) -> None:
     if child == 0:
         try:
             killed = Spool(root, sync="none", delivers=False)
-            killed.unsynced.put("jobs", messages)
+            prepare.put(killed.context, "jobs", messages)
             os.kill(os.getpid(), signal.SIGKILL)
         except BaseException:
             traceback.print_exc()
@@ -82,12 +82,12 @@ def leave(root: Path, *messages: NewMessage) -> None:
 
 def begin_sends(spool: Spool, queue: str, *messages: NewMessage) -> Pending[None]:
     """Write messages into a fifo queue, and neither sync nor show them."""
-    return begin_to_send(spool, spool.unsynced.put(queue, messages))
+    return begin_to_send(spool, prepare.put(spool.context, queue, messages))
 
 
 def begin_to_send(spool: Spool, pending: Pending[Any]) -> Pending[None]:
     """Write what a verb sends into fifo queues, and neither sync nor show it."""
-    group = spool.context.sends.group(key_of(pending))
+    group = spool.context.sequencer.group(key_of(pending))
     group.enter()
     return group.write([pending])
 

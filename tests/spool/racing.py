@@ -19,6 +19,7 @@ from fsmq.spool import (
     Queue,
     Spool,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.verbs import deletion
 from fsmq.spool.verbs.subscribing import describe_topic
@@ -150,7 +151,7 @@ def put_own_batches(root: Path, number: int, count: int, size: int) -> list[str]
             messages = [NewMessage(b"by %d" % number, id=one) for one in ids]
             while True:
                 try:
-                    won += spool.complete(spool.unsynced.put("jobs", messages))
+                    won += spool.complete(prepare.put(spool.context, "jobs", messages))
                 except Unavailable:
                     continue
                 except DuplicateMessage:
@@ -272,8 +273,8 @@ def _use_the_last(spool: Spool) -> None:
         try:
             if not queues:
                 continue
-            for message in spool.complete(spool.unsynced.claim(queues[-1], 1, 600.0)):
-                spool.complete(spool.unsynced.release(queues[-1], message.id))
+            for message in spool.complete(prepare.claim(spool.context, queues[-1], 1, 600.0)):
+                spool.complete(prepare.release(spool.context, queues[-1], message.id))
         except (NoSuchQueue, NoSuchMessage):
             continue
 

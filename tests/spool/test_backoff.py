@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import ClaimEnded, InvalidValue, Message, NewMessage, Queue, Spool
+from fsmq.spool import ClaimEnded, InvalidValue, Message, NewMessage, Queue, Spool, prepare
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.verbs.backoff import backoff_s
@@ -107,7 +107,7 @@ def test_a_claim_that_has_ended_keeps_its_name_no_longer(retried: Queue, clock: 
 def test_a_late_renewal_claims_it_again(retried: Queue, clock: Clock) -> None:
     held = end_claim(retried, clock)
     spool = retried.spool
-    renewal = spool.complete(spool.unsynced.renew("jobs", held.id, None))
+    renewal = spool.complete(prepare.renew(spool.context, "jobs", held.id, None))
     assert states(retried) == {"in_flight": 1, "unfinished": 1}
     assert renewal.claim not in (None, held.claim)
     assert retried.peek(state="in_flight")[0].deliveries == 2
@@ -123,12 +123,12 @@ def test_a_second_release_makes_it_ready_at_once(retried: Queue) -> None:
 def test_all_of_a_queue_are_released_at_once(retried: Queue) -> None:
     retried.claim()
     spool = retried.spool
-    assert spool.complete(spool.unsynced.release_many("jobs")) == 1
+    assert spool.complete(prepare.release_many(spool.context, "jobs")) == 1
     assert states(retried) == {"ready": 1, "unfinished": 1}
     [held] = retried.claim()
-    assert spool.complete(spool.unsynced.release_many("jobs", [held.id])) == 1
+    assert spool.complete(prepare.release_many(spool.context, "jobs", [held.id])) == 1
     assert states(retried) == {"delayed": 1}
-    assert spool.complete(spool.unsynced.release_many("jobs")) == 0
+    assert spool.complete(prepare.release_many(spool.context, "jobs")) == 0
 
 
 def test_what_waits_is_no_claim_for_limits(retried: Queue, clock: Clock) -> None:

@@ -17,6 +17,7 @@ from fsmq.spool import (
     Spool,
     State,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.fsck import check
 from tests.spool.helpers import Clock, tree_of
@@ -381,5 +382,5 @@ def test_a_file_that_is_too_large_for_the_memory_holds_up_no_other(
     jobs.put(b"small")
     assert [m.body for m in jobs.claim(2)] == [b"small"]
     with pytest.raises(Unavailable, match="larger than this program accepts"):
-        spool.complete(spool.unsynced.claim("jobs"))
+        spool.complete(prepare.claim(spool.context, "jobs"))
     assert tree_of(root)["queues/jobs"] == ["0-first"]

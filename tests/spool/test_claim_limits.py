@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable
+from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.consumers.claims import claim_ids
 from fsmq.spool.consumers.window import Window
 from fsmq.spool.fsck import check
@@ -133,7 +133,7 @@ def after_it_is_shut(spool: Spool, jobs: Queue, then: object) -> list[object]:
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.extend(jobs.claim(wait=60)))
     thread.start()
-    while "jobs" not in spool.context.gates.shut:
+    while "jobs" not in spool.context.limiter.shut:
         time.sleep(0.001)
     started = time.monotonic()
     then()  # type: ignore[operator]
@@ -161,7 +161,7 @@ def test_a_killed_holder_leaks_nothing(root: Path, spool: Spool) -> None:
     child = os.fork()
     if not child:
         opened = Spool(root, sync="none")
-        with opened.context.gates.turn("jobs", opened.settings("jobs")) as turn:
+        with opened.context.limiter.turn("jobs", opened.settings("jobs")) as turn:
             turn.begin()
             os.kill(os.getpid(), 9)
     assert os.waitpid(child, 0)[1] == 9
@@ -234,7 +234,7 @@ def test_a_claim_that_reached_nobody_uses_nothing_up(jobs: Queue) -> None:
     put(jobs, 3)
     jobs.configure(max_rate=1, max_burst=2)
     for _ in range(10):
-        undone = spool.unsynced.claim("jobs", 2)
+        undone = prepare.claim(spool.context, "jobs", 2)
         undone.work.close()
         undone.abandon()
     assert len(jobs.claim(3)) == 2
@@ -285,7 +285,7 @@ def test_nothing_is_made_without_a_limit(jobs: Queue, root: Path) -> None:
     jobs.configure(max_depth=5)
     jobs.claim(2)
     assert os.listdir(root / "config") == ["jobs.json"]
-    assert not jobs.spool.context.gates._gates
+    assert not jobs.spool.context.limiter._limiter
 
 
 def test_the_file_of_the_limits_goes_with_the_queue(jobs: Queue, root: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from fsmq.spool import ClaimEnded, InvalidValue, Message, NoSuchMessage, Queue, Spool
+from fsmq.spool import ClaimEnded, InvalidValue, Message, NoSuchMessage, Queue, Spool, prepare
 from fsmq.spool.layout.claim_names import check_claim, claim_name, of_same_claim
 from fsmq.spool.layout.stamps import Stamp, Stamps
 from tests.spool.helpers import Clock, tree_of
@@ -147,7 +148,7 @@ def test_renewals_keep_the_name(jobs: Queue, clock: Clock) -> None:
 
 
 def extend(jobs: Queue, message: Message) -> None:
-    verb = jobs.spool.unsynced.renew_at_least
+    verb = partial(prepare.renew_at_least, jobs.spool.context)
     assert jobs.spool.complete(verb("jobs", [message.id], 70.077)) == [True]
 
 
@@ -160,7 +161,7 @@ def test_an_uncounted_release_lets_the_next_claim_have_another_name(
         [message] = jobs.claim(visibility=30)  # the clock stands still
         assert message.deliveries == 1
         names.append(message.claim)
-        jobs.spool.complete(jobs.spool.unsynced.release_unseen(message))
+        jobs.spool.complete(prepare.release_unseen(jobs.spool.context, message))
     assert len({names[0], names[1]}) == len({names[1], names[2]}) == 2
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool
+from fsmq.spool import NewMessage, Queue, Spool, prepare
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.fsck import check
 from tests.spool.helpers import Clock, visible
@@ -20,7 +20,7 @@ def fill(jobs: Queue) -> tuple[set[str], set[str]]:
     jobs.put(b"claimed", id="a")
     jobs.spool.tree.root.joinpath("queues/jobs/shell").write_bytes(b"by a shell user")
     jobs.spool.deliver()
-    [claimed] = jobs.spool.complete(jobs.spool.unsynced.claim("jobs", 1, 30))
+    [claimed] = jobs.spool.complete(prepare.claim(jobs.spool.context, "jobs", 1, 30))
     assert claimed.id == "a"
     ready = {jobs.put(b"ready", id="b"), "shell"}
     jobs.spool.deliver()
@@ -97,7 +97,7 @@ def test_a_put_under_way_is_stored_or_refused(
 ) -> None:
     """A mover whose clock is far off may take a living writer for one that has crashed."""
     spool.create_queue("jobs")
-    pending = spool.unsynced.put("jobs", [NewMessage(b"whole", id="own")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"whole", id="own")])
     recover(spool.tree, clock() + jump)
     assert spool.complete(pending) == ["own"]
     spool.deliver()

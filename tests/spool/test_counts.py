@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import QueueFull, Spool
+from fsmq.spool import QueueFull, Spool, prepare
 from fsmq.spool.index import listings
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.views.counts import Depths, Uncounted
+from fsmq.spool.limits.depths import Depths, Uncounted
 from tests.harness.suite import PATIENCE_S, eventually
 
 
@@ -73,14 +73,14 @@ def test_who_may_not_list_claims_what_was_listed(tmp_path: Path, in_a_hurry: Non
     with Spool(tmp_path / "mq", sync="none", watch="poll", poll_interval=0.0) as spool:
         queue, ready = spool.queue("jobs", create=True), spool.context.ready
         (spool.tree.root / "queues" / "jobs" / "one").touch()
-        assert not spool.complete(spool.unsynced.claim("jobs"))
+        assert not spool.complete(prepare.claim(spool.context, "jobs"))
         assert eventually(lambda: ready.is_due("jobs"))
         ready.load("jobs")
         assert not ready.is_due("jobs")
         (spool.tree.root / "queues" / "jobs" / "two").touch()
-        assert [message.id for message in spool.complete(spool.unsynced.claim("jobs", 10))] == [
-            "one"
-        ]
+        assert [
+            message.id for message in spool.complete(prepare.claim(spool.context, "jobs", 10))
+        ] == ["one"]
         assert eventually(lambda: ready.is_due("jobs"))
         listings.allow()
         assert [message.id for message in queue.claim(10)] == ["two"]

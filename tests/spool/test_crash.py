@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool
+from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, prepare
 from fsmq.spool.durability.dotnames import recover as recover_dot_names
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.uuids import uuid7
@@ -20,7 +20,7 @@ BODIES = {"one": b"first body", "two": b"second body"}
 LATER_S = 200.0  # longer than any timer here, and than a dot-name is waited for
 
 
-def prepare(root: Path, clock: Clock) -> None:
+def make_ready(root: Path, clock: Clock) -> None:
     """``one`` is in flight, ``two`` is ready."""
     with Spool(root, sync="none", clock=clock) as spool:
         jobs = spool.queue("jobs", create=True)
@@ -40,7 +40,7 @@ def crashes(
     """
     for at in range(1000):
         tree = root / str(at)
-        prepare(tree, clock)
+        make_ready(tree, clock)
         if left:
             leave(tree, *left)
         acknowledged = run_and_die(tree, verb, at, clock)
@@ -136,7 +136,7 @@ def test_who_finishes_what_a_killed_put_has_left_may_die_as_well(
 
     def retry(spool: Spool) -> None:
         with suppress(DuplicateMessage):
-            spool.complete(spool.unsynced.put("jobs", [message("2")]))
+            spool.complete(prepare.put(spool.context, "jobs", [message("2")]))
 
     def look(spool: Spool) -> None:
         recover_dot_names(spool.tree, clock())
@@ -163,7 +163,7 @@ def test_a_batch_that_is_tried_again_with_other_attributes_is_stored_once(
         with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
             for message in batch("2"):
                 with suppress(DuplicateMessage):
-                    spool.complete(spool.unsynced.put("jobs", [message]))
+                    spool.complete(prepare.put(spool.context, "jobs", [message]))
             assert jobs(spool).remove(*(f"{one}.h" for one in ids)) == 3
         assert recover(tree, clock) == BODIES
 
@@ -180,7 +180,9 @@ def test_a_batch_is_stored_once_acknowledged(root: Path, clock: Clock) -> None:
 @pytest.mark.parametrize(
     "verb",
     [
-        pytest.param(lambda spool: spool.complete(spool.unsynced.claim("jobs")), id="claim"),
+        pytest.param(
+            lambda spool: spool.complete(prepare.claim(spool.context, "jobs")), id="claim"
+        ),
         pytest.param(lambda spool: jobs(spool).renew("one", 60), id="renew"),
         pytest.param(lambda spool: jobs(spool).renew("two", 60), id="renew-what-is-ready"),
         pytest.param(lambda spool: jobs(spool).release("one"), id="release"),

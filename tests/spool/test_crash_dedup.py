@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Queue, Spool
+from fsmq.spool import Queue, Spool, prepare
 from fsmq.spool.fsck import check
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
@@ -26,7 +26,7 @@ BEFORE = Counter([SHOWN, CLAIMED, *WAITING])
 
 
 def send(spool: Spool, name: str, *bodies: bytes) -> None:
-    spool.complete(spool.unsynced.dedup_send(name, bodies))
+    spool.complete(prepare.dedup_send(spool.context, name, bodies))
 
 
 def poll(spool: Spool, name: str, count: int = 9) -> list[bytes]:
@@ -38,7 +38,7 @@ def peek(spool: Spool, name: str) -> list[bytes]:
     return [m.body for m in spool.complete(dedup.peek(spool.context, name, 9))]
 
 
-def prepare(root: Path, clock: Clock) -> None:
+def make_ready(root: Path, clock: Clock) -> None:
     """A dedup queue ``d`` with messages in all states; ``e`` has one that ``d`` has, too."""
     with Spool(root, sync="none", clock=clock) as spool:
         for name in "de":
@@ -62,7 +62,7 @@ def crashes(
     """Every crash of a verb: whether it was acknowledged, and the spool after the next start."""
     for at in range(1000):
         tree = root / str(at)
-        prepare(tree, clock)
+        make_ready(tree, clock)
         acknowledged = run_and_die(tree, verb, at, clock)
         if acknowledged is None:
             assert at > 1, "a verb changes something"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fsmq import InvalidValue, NewMessage, Queue, Spool
+from fsmq.spool import prepare
 from fsmq.spool.durability import send_lines
 from fsmq.spool.durability.dedup_records import KEPT_MS, WINDOW_MS, remove_old_records
 from fsmq.spool.fsck import check
@@ -311,7 +312,7 @@ def test_dead_letters_behind_a_crash_are_known_by_their_subscriptions(
         gone.delete()
 
     def publish(dying: Spool) -> None:
-        begin_to_send(dying, dying.unsynced.publish("news", *message("1")))
+        begin_to_send(dying, prepare.publish(dying.context, "news", *message("1")))
         for path in windows(dying):
             os.unlink(path)
 
@@ -357,7 +358,7 @@ def test_a_claim_syncs_the_line_of_the_sends(spool: Spool, queue: Queue) -> None
     put(queue, None, group="h")
     line = os.stat(spool.tree.root / "config" / f".{QUEUE}.sends").st_ino
     for expected in (True, False):
-        pending = spool.unsynced.claim(QUEUE, 1)
+        pending = prepare.claim(spool.context, QUEUE, 1)
         synced = {os.fstat(fd).st_ino for fd in pending.work.files}
         assert (line in synced) is expected
         spool.complete(pending)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import Message, Spool
+from fsmq.spool import Message, Spool, prepare
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.calls import seen
@@ -28,7 +28,7 @@ def shown(spool: Spool) -> list[Message]:
 
 
 def send(spool: Spool, name: str, *bodies: bytes) -> None:
-    spool.complete(spool.unsynced.dedup_send(name, list(bodies)))
+    spool.complete(prepare.dedup_send(spool.context, name, list(bodies)))
     spool.deliver()
 
 
@@ -72,7 +72,7 @@ def test_what_is_delayed_and_not_deferred_yet_moves_with_its_delay(
 ) -> None:
     assert all(acked(spool, shown))
     spool.configure(write_side("x"), {"default_delay": 600})
-    spool.complete(spool.unsynced.dedup_send("x", [b"later"]))
+    spool.complete(prepare.dedup_send(spool.context, "x", [b"later"]))
     assert spool.counts(write_side("x")).new == 1
     spool.make_move(spool.begin_move("x", "y", dedup=True, in_flight=False, delayed=True).ref)
     assert poll(spool, "y") == []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool, Unavailable
+from fsmq.spool import NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.mover.delivery import Delivery
 from fsmq.spool.verbs import dedup
@@ -189,7 +189,7 @@ def test_nor_by_the_id_that_a_dedup_queue_gives_it(
 ) -> None:
     for queue in (read_side("d"), write_side("d")):
         spool.create_queue(queue)
-    spool.complete(dedup.send(spool.context, spool.depths, "d", [b"x"]))
+    spool.complete(dedup.send(spool.context, "d", [b"x"]))
     [sent] = (root / "new").iterdir()
     unlucky = uuid7()
     chance = spool.context.stamps.encode(unlucky, int(clock.now * 1000) - 1, 50)
@@ -326,7 +326,7 @@ def test_an_id_that_is_ready_already_is_not_overwritten(
 
 def test_a_complete_dot_name_of_a_crash_is_promoted_at_the_start(root: Path, jobs: Queue) -> None:
     with Spool(root, sync="none", delivers=False) as dead:
-        pending = dead.unsynced.put("jobs", [NewMessage(b"whole")])
+        pending = prepare.put(dead.context, "jobs", [NewMessage(b"whole")])
     with Spool(root, sync="none") as again:
         assert [m.body for m in again.queue("jobs").claim()] == [b"whole"]
     del pending
@@ -335,7 +335,7 @@ def test_a_complete_dot_name_of_a_crash_is_promoted_at_the_start(root: Path, job
 def test_a_dot_name_of_full_length_with_other_bytes_is_torn(root: Path, spool: Spool) -> None:
     """What ext4 leaves when the power fails during the sync: the length is there, the bytes not."""
     spool.create_queue("jobs")
-    pending = spool.unsynced.put("jobs", [NewMessage(b"whole")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"whole")])
     [staged] = (root / "new").iterdir()
     staged.write_bytes(b"\0" * 5)
     with Spool(root, sync="none") as again:

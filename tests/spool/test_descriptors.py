@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fsmq.spool import Queue, Spool
+from fsmq.spool import Queue, Spool, prepare
 from fsmq.spool.layout.uuids import derived_uuid7
 from tests.spool.helpers import Clock
 
@@ -29,7 +29,7 @@ def test_a_look_at_a_message_closes_its_file_once(
 
     monkeypatch.setattr(os, "close", close)
     if verb == "deliver":
-        spool.complete(spool.unsynced.renew_at_least("jobs", [name], 30.0))
+        spool.complete(prepare.renew_at_least(spool.context, "jobs", [name], 30.0))
     else:
         spool.deliver()
         clock.advance(11)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool, Unavailable
+from fsmq.spool import NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.durability.sync import Work
 from fsmq.spool.layout.names import seal_of, staged_entry
@@ -77,7 +77,7 @@ def test_a_message_that_reached_no_one_was_not_delivered(spool: Spool, jobs: Que
     for _ in range(3):
         [message] = jobs.claim()
         assert message.deliveries == 1
-        spool.complete(spool.unsynced.release_unseen(message))
+        spool.complete(prepare.release_unseen(spool.context, message))
     assert spool.counts("dead").total == 0
     assert [m.deliveries for m in jobs.claim()] == [1]
 
@@ -93,7 +93,7 @@ def test_a_claim_that_fails_is_no_delivery(
     os.utime(other, ns=(until_ns, until_ns))
     for _ in range(3):
         spool.context.ready.forget("jobs")
-        assert spool.complete(spool.unsynced.claim("jobs")) == []
+        assert spool.complete(prepare.claim(spool.context, "jobs")) == []
     other.unlink()
     spool.context.ready.forget("jobs")
     assert [m.deliveries for m in jobs.claim()] == [1]
@@ -188,7 +188,7 @@ def test_a_mover_that_polls_remembers_each_failure_once(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(20):
-        spool.complete(spool.unsynced.put("jobs", [NewMessage(b"x")]))
+        spool.complete(prepare.put(spool.context, "jobs", [NewMessage(b"x")]))
     delivery = Delivery(spool.context, events=False, poll_interval=0.0)
     with monkeypatch.context() as patched:
         refuse(spool, patched, "rename", "queues/jobs")
@@ -196,7 +196,7 @@ def test_a_mover_that_polls_remembers_each_failure_once(
             delivery.rescan()
             delivery.step()
         from_new = delivery._from_new
-        assert len(from_new._apart) + len(from_new.backlog) == 20
+        assert len(from_new._quarantined) + len(from_new.backlog) == 20
     delivery.close()
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-
 import fsmq
 from fsmq import Spool
-from fsmq.spool.unsynced import Unsynced
+from fsmq.spool import prepare
 
 
 def test_no_verb_of_a_spool_leaves_its_change_unsynced(spool: Spool) -> None:
-    verbs = {name for name, _ in inspect.getmembers(Unsynced, inspect.isfunction) if name[0] != "_"}
+    verbs = set(prepare.__all__)
     assert {"put", "claim", "remove"} <= verbs
     assert [name for name in sorted(verbs) if hasattr(spool, name)] == []
     jobs = spool.queue("jobs", create=True)
-    pending = spool.unsynced.put("jobs", [fsmq.NewMessage(b"x")])
+    pending = prepare.put(spool.context, "jobs", [fsmq.NewMessage(b"x")])
     [message_id] = spool.complete(pending)
     found = jobs.find(message_id)
     assert found is not None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fsmq import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, Spool
+from fsmq.spool import prepare
 from fsmq.spool.durability.locks import lock
 from fsmq.spool.fsck import check
 from fsmq.spool.index import listings
@@ -116,7 +117,7 @@ def test_a_whole_group_is_claimed_together(spool: Spool, queue: Queue) -> None:
     put(queue, "a1", "b1", "a2", "a3")
 
     def claim(count: int) -> list[str]:
-        pending = spool.unsynced.claim(QUEUE, count, whole_groups=True)
+        pending = prepare.claim(spool.context, QUEUE, count, whole_groups=True)
         return [message.id for message in spool.complete(pending)]
 
     together = claim(2)

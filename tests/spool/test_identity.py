@@ -18,6 +18,7 @@ from fsmq.spool import (
     Queue,
     Spool,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.consumers import consumer as consumer_module
 from fsmq.spool.consumers.batches import finish_abandoned
@@ -118,7 +119,7 @@ def test_a_claimer_whose_message_was_removed_at_once_takes_no_other_claim_away(
 
     with monkeypatch.context() as patched:
         after(patched, spool.tree, "rename", use_again_and_claim)
-        assert spool.complete(spool.unsynced.claim("jobs", 1, 60.0)) == []
+        assert spool.complete(prepare.claim(spool.context, "jobs", 1, 60.0)) == []
     assert everything(spool) == []
 
 
@@ -137,7 +138,7 @@ def test_a_claimer_stamps_no_claim_of_the_message_that_came_after_its_own(
     with monkeypatch.context() as patched:
         after(patched, spool.tree, "rename", lambda: other.queue("jobs").remove("report"))
         before(patched, spool.tree, "stamp", put_and_claim)
-        assert spool.complete(spool.unsynced.claim("jobs", 1, 10.0)) == []
+        assert spool.complete(prepare.claim(spool.context, "jobs", 1, 10.0)) == []
     if not claimed:
         put_and_claim()
     [found] = jobs.peek(state="in_flight")
@@ -155,15 +156,17 @@ def test_an_extension_shortens_no_claim(
     claimed: list[object] = []
     with monkeypatch.context() as patched:
         before(patched, extension_module, "restamp", lambda: claimed.extend(everything(other)))
-        assert spool.complete(spool.unsynced.renew_at_least("jobs", ["report"], 30.0)) == [True]
+        assert spool.complete(prepare.renew_at_least(spool.context, "jobs", ["report"], 30.0)) == [
+            True
+        ]
     assert claimed == [(b"x", 2)]
     clock.advance(30)
     assert everything(spool) == []
 
 
 def test_an_extension_cuts_no_delay(jobs: Queue, spool: Spool, clock: Clock) -> None:
-    spool.complete(spool.unsynced.put("jobs", [NewMessage(b"x", id="report", delay=60.0)]))
-    assert spool.complete(spool.unsynced.renew_at_least("jobs", ["report"], 10.0)) == [True]
+    spool.complete(prepare.put(spool.context, "jobs", [NewMessage(b"x", id="report", delay=60.0)]))
+    assert spool.complete(prepare.renew_at_least(spool.context, "jobs", ["report"], 10.0)) == [True]
     clock.advance(10)
     assert everything(spool) == []
     clock.advance(50)
@@ -229,9 +232,9 @@ def test_who_hung_up_gives_back_its_own_claim_only(
     clock.advance(1)
     [theirs] = other.queue("jobs").claim(visibility=60)
     with pytest.raises(NoSuchMessage):
-        spool.complete(spool.unsynced.release_unseen(mine))
+        spool.complete(prepare.release_unseen(spool.context, mine))
     assert spool.queue("jobs").claim() == []
-    other.complete(other.unsynced.release_unseen(theirs))
+    other.complete(prepare.release_unseen(other.context, theirs))
     assert everything(spool) == [(b"x", 2)]
 
 
@@ -240,7 +243,7 @@ def test_a_claim_whose_sync_failed_late_is_not_taken_from_the_next(
 ) -> None:
     jobs.put(b"x", id="report")
     spool.deliver()
-    pending = spool.unsynced.claim("jobs", 1, 1.0)
+    pending = prepare.claim(spool.context, "jobs", 1, 1.0)
     clock.advance(1)
     assert everything(other) == [(b"x", 2)]
     pending.work.close()
@@ -306,7 +309,7 @@ def test_a_delay_is_not_passed_over_in_the_place_of_another(
         if verb == "mover":
             spool.deliver()
         else:
-            renewal = spool.unsynced.renew_at_least("jobs", ["report"], 30.0)
+            renewal = prepare.renew_at_least(spool.context, "jobs", ["report"], 30.0)
             assert spool.complete(renewal) == [False]
     assert everything(spool) == []
     clock.advance(3600)
@@ -534,7 +537,9 @@ def test_a_consumer_cuts_no_delay_of_another_message(
     consumer: Consumer, jobs: Queue, spool: Spool, other: Spool, clock: Clock
 ) -> None:
     assert jobs.remove("report")
-    spool.complete(spool.unsynced.put("jobs", [NewMessage(b"NEW", id="report", delay=60.0)]))
+    spool.complete(
+        prepare.put(spool.context, "jobs", [NewMessage(b"NEW", id="report", delay=60.0)])
+    )
     with consumer:
         [batch] = consumer.batches("s", 0)
         assert consumer.renew_batch(batch).claims == {"jobs": []}
@@ -561,8 +566,8 @@ def test_a_renewal_that_changes_nothing_waits_for_the_sync_of_the_claim(
 ) -> None:
     jobs.put(b"x", id="report")
     spool.deliver()
-    claim = spool.unsynced.claim("jobs", 1, 60.0)
-    renewal = other.unsynced.renew_at_least("jobs", ["report"], 30.0)
+    claim = prepare.claim(spool.context, "jobs", 1, 60.0)
+    renewal = prepare.renew_at_least(other.context, "jobs", ["report"], 30.0)
     assert len(renewal.work.files) == 1
     assert renewal.work.folders == {"new", "delay", "queues/jobs"}
     assert other.complete(renewal) == [True]
@@ -584,7 +589,7 @@ def test_a_delay_is_set_on_no_message_that_was_given_to_others(
     with Spool(root, sync="none", delivers=False) as writer, monkeypatch.context() as patched:
         before(patched, os, "utime", promote_and_claim)
         with pytest.raises(Unavailable):
-            writer.unsynced.put("jobs", [NewMessage(b"x", delay=1.0)])
+            prepare.put(writer.context, "jobs", [NewMessage(b"x", delay=1.0)])
     assert claimed == [b"x"]
 
 

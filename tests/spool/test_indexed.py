@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool, Unavailable
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool, Unavailable, prepare
 from fsmq.spool.durability import settings_lock
 from fsmq.spool.durability.ids import LOCK, NEXT, hold, settle
 from fsmq.spool.durability.leaving import forget_links
@@ -387,7 +387,7 @@ def test_a_dead_letter_that_comes_back_has_its_id_if_that_is_free(jobs: Indexed)
 @pytest.mark.parametrize("failed", [1, 2])
 def test_an_upsert_whose_sync_fails_leaves_one_of_the_two(jobs: Indexed, failed: int) -> None:
     put(jobs, "a", body=b"old")
-    stored = jobs.spool.unsynced.upsert("jobs", [NewMessage(b"new", id="a")])
+    stored = prepare.upsert(jobs.spool.context, "jobs", [NewMessage(b"new", id="a")])
     for _ in range(1, failed):
         told = jobs.spool.complete(stored)
         assert told.rest is not None
@@ -411,7 +411,7 @@ def test_nobody_takes_part_in_an_upsert_that_is_stopped(
     monkeypatch.setattr("fsmq.spool.durability.ids.PATIENCE_S", 0.0)
     root, clock = jobs.spool.tree.root, jobs.spool.context.clock
     put(jobs, "a", body=b"old")
-    stored = jobs.spool.unsynced.upsert("jobs", [NewMessage(b"new", id="a")])
+    stored = prepare.upsert(jobs.spool.context, "jobs", [NewMessage(b"new", id="a")])
     for _ in range(steps):
         told = jobs.spool.complete(stored)
         assert told.rest is not None
@@ -453,7 +453,7 @@ def test_what_an_upsert_that_died_has_left_is_finished_by_who_comes(jobs: Indexe
     put(jobs, "a", body=b"old")
     new = [NewMessage(b"new", id="a")]
     # What it replaces has gone, and it is not shown.
-    _die(jobs, lambda spool: spool.complete(spool.unsynced.upsert("jobs", new)))
+    _die(jobs, lambda spool: spool.complete(prepare.upsert(spool.context, "jobs", new)))
     assert links(jobs) == [f"{NEXT}a", "a"]
     assert (found := jobs.find("a")) is not None
     assert found.body == b"new"
@@ -468,7 +468,7 @@ def test_what_died_before_it_replaced_a_message_does_not_come_behind_its_removal
     jobs: Indexed,
 ) -> None:
     put(jobs, "a", body=b"old")
-    _die(jobs, lambda spool: spool.unsynced.upsert("jobs", [NewMessage(b"new", id="a")]))
+    _die(jobs, lambda spool: prepare.upsert(spool.context, "jobs", [NewMessage(b"new", id="a")]))
     assert links(jobs) == [f"{NEXT}a", "a"]
     assert jobs.remove("a") == [True]
     with Spool(jobs.spool.tree.root, sync="none") as other:
@@ -482,7 +482,7 @@ def test_what_was_written_and_not_answered_comes_out(jobs: Indexed, by_id: bool)
 
     def write(spool: Spool) -> object:
         messages = [NewMessage(b"x", id="a" if by_id else None, attributes={"k": "v"})]
-        return (spool.unsynced.upsert if by_id else spool.unsynced.put)("jobs", messages)
+        return (prepare.upsert if by_id else prepare.put)(spool.context, "jobs", messages)
 
     _die(jobs, write)
     with Spool(jobs.spool.tree.root, sync="none") as other:
@@ -493,7 +493,7 @@ def test_what_was_written_and_not_answered_comes_out(jobs: Indexed, by_id: bool)
 
 
 def test_a_file_that_lost_its_bytes_with_the_power_leaves_no_link(jobs: Indexed) -> None:
-    _die(jobs, lambda spool: spool.unsynced.upsert("jobs", [NewMessage(b"x", id="a")]))
+    _die(jobs, lambda spool: prepare.upsert(spool.context, "jobs", [NewMessage(b"x", id="a")]))
     root = jobs.spool.tree.root
     [torn] = (root / "new").glob(".*")
     os.truncate(torn, 0)
@@ -509,7 +509,7 @@ def test_a_verb_by_id_waits_for_the_recovery_of_what_was_acknowledged(
 ) -> None:
     """It does not say that there is none while a program that starts brings it out."""
     # Its rename was not synced when the power was cut; all before that was.
-    _die(jobs, lambda spool: spool.unsynced.upsert("jobs", [NewMessage(b"x", id="a")]))
+    _die(jobs, lambda spool: prepare.upsert(spool.context, "jobs", [NewMessage(b"x", id="a")]))
     recovering = hold(jobs.spool.tree, {"jobs": ["a"]})
     assert recovering is not None
     answers: SimpleQueue[object] = SimpleQueue()
@@ -525,7 +525,7 @@ def test_a_verb_by_id_waits_for_the_recovery_of_what_was_acknowledged(
 
 def test_an_ensure_waits_for_the_put_that_is_under_way(jobs: Indexed) -> None:
     """It does not say that a message is there which may yet be taken back."""
-    stored = jobs.spool.unsynced.upsert("jobs", [NewMessage(b"x", id="a")])
+    stored = prepare.upsert(jobs.spool.context, "jobs", [NewMessage(b"x", id="a")])
     with Spool(jobs.spool.tree.root, sync="none", delivers=False) as other:
         answers: SimpleQueue[bool] = SimpleQueue()
         racer = threading.Thread(
@@ -565,7 +565,7 @@ def test_a_removal_that_fails_is_told_and_the_old_message_stays(
 @pytest.mark.parametrize("taken_out", [False, True])
 def test_a_postponement_that_is_cut_off_leaves_the_message(jobs: Indexed, taken_out: bool) -> None:
     put(jobs, "a", body=b"x")
-    postponing = jobs.spool.unsynced.postpone("jobs", "a", HOLD_S, {})
+    postponing = prepare.postpone(jobs.spool.context, "jobs", "a", HOLD_S, {})
     assert postponing is not None
     if taken_out:
         assert jobs.spool.queue("jobs").claim(9) == []  # nobody gets what is about to be hidden
@@ -733,9 +733,9 @@ def test_what_a_stopped_consumer_holds_keeps_no_other_dot_name_back(tmp_path: Pa
         for number in range(5):
             with Spool(root, sync="none", delivers=False) as dead:
                 if number == 2:
-                    dead.unsynced.upsert("jobs", [NewMessage(b"new", id="a")])
+                    prepare.upsert(dead.context, "jobs", [NewMessage(b"new", id="a")])
                 message = NewMessage(str(number).encode())
-                pendings.append(dead.unsynced.put("plain", [message]))
+                pendings.append(prepare.put(dead.context, "plain", [message]))
         assert move_messages(spool.context, "jobs", "other").moved == 1
     [moved] = (root / "new").glob("other:*")
     fd = os.open(moved, os.O_RDONLY)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import DuplicateMessage, NewMessage, Spool, context
+from fsmq.spool import DuplicateMessage, NewMessage, Spool, context, prepare
 from fsmq.spool.context import Pending
 from fsmq.spool.durability import ids, locks, send_lines
 from fsmq.spool.durability.put_numbers import PutNumbers
@@ -48,21 +48,21 @@ def interrupted(at: int, spool: Spool, verb: Callable[[Spool], Pending[Any]]) ->
 
 
 def put_own(spool: Spool) -> Pending[Any]:
-    return spool.unsynced.put(
-        "jobs", [NewMessage(b"once", id="one"), NewMessage(b"once", id="two")]
+    return prepare.put(
+        spool.context, "jobs", [NewMessage(b"once", id="one"), NewMessage(b"once", id="two")]
     )
 
 
 def put(spool: Spool) -> Pending[Any]:
-    return spool.unsynced.put("jobs", [NewMessage(b"once"), NewMessage(b"once")])
+    return prepare.put(spool.context, "jobs", [NewMessage(b"once"), NewMessage(b"once")])
 
 
 def publish(spool: Spool) -> Pending[Any]:
-    return spool.unsynced.publish("news", NewMessage(b"once", id="one"))
+    return prepare.publish(spool.context, "news", NewMessage(b"once", id="one"))
 
 
 def publish_in_order(spool: Spool) -> Pending[Any]:
-    return spool.unsynced.publish("news", NewMessage(b"once", group="g"))
+    return prepare.publish(spool.context, "news", NewMessage(b"once", group="g"))
 
 
 @pytest.mark.parametrize("verb", [put_own, put, publish, publish_in_order])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import Spool
+from fsmq.spool import Spool, prepare
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.records.alive import look
 from fsmq.spool.records.journal import Journal, via
@@ -177,10 +177,10 @@ def test_what_a_dedup_queue_shows_is_noted_under_both_ids(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         spool.create_queue(dedup.write_side("changes"))
         spool.create_queue(dedup.read_side("changes"))
-        [old] = spool.complete(spool.unsynced.dedup_send("changes", [b"same"]))
+        [old] = spool.complete(prepare.dedup_send(spool.context, "changes", [b"same"]))
         spool.deliver()
         [message] = spool.complete(dedup.poll(spool.context, "changes", 1, 60))
-        assert spool.complete(spool.unsynced.dedup_send("changes", [b"same"])) == [old]
+        assert spool.complete(prepare.dedup_send(spool.context, "changes", [b"same"])) == [old]
         spool.begin_move("changes", "others", dedup=True)
         assert spool.make_moves() == 1
     assert [(s["event"], s["queue"]) for s in steps(root, message.id)] == [
@@ -215,7 +215,7 @@ def test_what_reached_no_one_is_noted_as_given_back(root: Path) -> None:
         jobs = spool.queue("jobs", create=True)
         unseen = jobs.put(b"x")
         [message] = jobs.claim(wait=5, visibility=60)
-        spool.complete(spool.unsynced.release_unseen(message))
+        spool.complete(prepare.release_unseen(spool.context, message))
     assert [s["event"] for s in steps(root, unseen)][-2:] == ["claimed", "released"]
 
 

@@ -18,8 +18,8 @@ from fsmq.spool.durability.locks import Lock, lock
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.log.idempotent import publish_once
 from fsmq.spool.log.log import LogEntry
-from fsmq.spool.log.once import publish_once
 from fsmq.spool.records import peers
 from tests.harness.calls import Trap
 from tests.harness.calls import seen as watched

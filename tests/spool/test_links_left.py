@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import NewMessage, Spool, stale_links
+from fsmq.spool import NewMessage, Spool, prepare, stale_links
 from fsmq.spool.durability.ids import LOCK, hold
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.tree import Tree
@@ -131,11 +131,11 @@ def die_before_it_is_shown(spool: Spool, put: Callable[[Spool], object]) -> None
 
 
 def ensure_all(spool: Spool) -> object:
-    return spool.unsynced.ensure("jobs", [new(one) for one in IDS])
+    return prepare.ensure(spool.context, "jobs", [new(one) for one in IDS])
 
 
 def upsert_all(spool: Spool) -> object:
-    return spool.unsynced.upsert("jobs", [new(one, b"other") for one in IDS])
+    return prepare.upsert(spool.context, "jobs", [new(one, b"other") for one in IDS])
 
 
 @pytest.mark.parametrize("stands", [False, True])

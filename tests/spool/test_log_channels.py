@@ -20,7 +20,7 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.log.channel import Channel
-from fsmq.spool.log.handing import Asked
+from fsmq.spool.log.dispatch import Asked
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.record import FIRST, MARK_BYTES
 from fsmq.spool.verbs.redrive import Redriven

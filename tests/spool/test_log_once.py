@@ -14,9 +14,9 @@ import pytest
 
 from fsmq.spool import Spool
 from fsmq.spool.errors import InvalidValue, NoSuchLog
-from fsmq.spool.log import once
+from fsmq.spool.log import idempotent
+from fsmq.spool.log.idempotent import publish_once
 from fsmq.spool.log.log import Log, LogEntry
-from fsmq.spool.log.once import publish_once
 from fsmq.spool.log.store import Store
 from tests.harness.suite import HOME, eventually
 from tests.spool.helpers import Clock
@@ -76,7 +76,7 @@ PROGRAM = """
 import sys
 from fsmq.spool import Spool
 from fsmq.spool.log.log import LogEntry
-from fsmq.spool.log.once import publish_once
+from fsmq.spool.log.idempotent import publish_once
 with Spool(sys.argv[1], delivers=False) as spool, open(sys.argv[2], "a+", buffering=1) as told:
     told.seek(0)
     number = len(told.readlines())  # Spark's checkpoint
@@ -132,7 +132,7 @@ def test_a_batch_is_stored_once_in_a_log_that_is_made_anew_meanwhile(
     log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     log.publish_many([b"old"] * 5)
-    write = once._write
+    write = idempotent._write
 
     def made_anew() -> None:
         monkeypatch.undo()
@@ -147,7 +147,7 @@ def test_a_batch_is_stored_once_in_a_log_that_is_made_anew_meanwhile(
         if then == "behind-the-note":
             made_anew()
 
-    monkeypatch.setattr(once, "_write", stopped)
+    monkeypatch.setattr(idempotent, "_write", stopped)
     with suppress(NoSuchLog):
         publish_once(log, "job", 7, batch(b"a"))
     for _ in range(2):

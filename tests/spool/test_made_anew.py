@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, Unavailable
+from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, Unavailable, prepare
 from fsmq.spool.consumers import claims as consumer_claims
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability import settings_lock
 from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.limits import sends
+from fsmq.spool.limits import sequencer
 from fsmq.spool.log.log import Log
 from fsmq.spool.moves.work import MoveWork
 from fsmq.spool.verbs import move, publish, put, receive, redrive, reprioritize, subscribing
@@ -48,7 +48,7 @@ def test_nothing_is_left_of_a_put_whose_queue_goes_while_it_is_shown(
     jobs: Queue, spool: Spool, other: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listing of the deletion has neither the old name nor the new one."""
-    spool.unsynced.put("jobs", [NewMessage(b"x")])
+    prepare.put(spool.context, "jobs", [NewMessage(b"x")])
     [dot_name] = (root / "new").glob(".jobs:*")
     names = other.tree.names
 
@@ -145,7 +145,7 @@ _POINTS = [
     (Staging, "write_all", False),
     (Staging, "_check_queue", False),
     (put, "drafts", True),
-    (sends, "lock_sends", True),
+    (sequencer, "lock_sends", True),
 ]
 
 
@@ -303,4 +303,4 @@ def test_no_priority_changes_in_a_queue_with_an_index(
     with monkeypatch.context() as patched:
         before(patched, reprioritize, "deliver_one", make_and_bring_back)
         with pytest.raises(InvalidValue, match="index"):
-            spool.complete(spool.unsynced.set_priority("jobs", message_id, 5))
+            spool.complete(prepare.set_priority(spool.context, "jobs", message_id, 5))

@@ -32,6 +32,7 @@ from fsmq.spool import (
     Spool,
     State,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.fsck import Finding, check
 from fsmq.spool.layout import names
@@ -273,9 +274,9 @@ class SpoolMachine(RuleBasedStateMachine):
         spool = self.spool
         if name not in self.queues:
             with pytest.raises(NoSuchQueue):
-                spool.unsynced.claim(name)
+                prepare.claim(spool.context, name)
             return
-        claimed = spool.complete(spool.unsynced.claim(name, count, visibility))
+        claimed = spool.complete(prepare.claim(spool.context, name, count, visibility))
         assert [m.id for m in claimed] == self.models.claim(name, count, visibility)
         for message in claimed:
             fact = self.model(name).messages[message.id]

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
-from fsmq.spool import DuplicateMessage, Queue, Spool, State
+from fsmq.spool import DuplicateMessage, Queue, Spool, State, prepare
 from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import Finding, Kind
 from fsmq.spool.layout import names
@@ -263,7 +263,7 @@ class CrashingMachine(SpoolMachine):
         if not self.models.may_be_claimed(name):
             return
         self.die_at_taking(
-            lambda spool: spool.complete(spool.unsynced.claim(name, 1, VISIBILITY_S)),
+            lambda spool: spool.complete(prepare.claim(spool.context, name, 1, VISIBILITY_S)),
             name,
             ready[0],
             at,

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
-from fsmq.spool import Message, NoSuchMessage, NoSuchQueue, Spool
+from fsmq.spool import Message, NoSuchMessage, NoSuchQueue, Spool, prepare
 from fsmq.spool.consumers.batches import finish_abandoned, take_lock
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import DONE, folder_of, path_of
@@ -131,7 +131,7 @@ class ReusingMachine(SpoolMachine):
         if name not in self.queues:
             return
         spool = self.spool
-        pending = spool.unsynced.claim(name, count, visibility)
+        pending = prepare.claim(spool.context, name, count, visibility)
         given = self.given(name, self.models.claim(name, count, visibility))
         self.unanswered.append(Unanswered(spool, name, pending, given))
 
@@ -147,7 +147,7 @@ class ReusingMachine(SpoolMachine):
         else:
             for message in spool.complete(pending):
                 with suppress(NoSuchMessage, NoSuchQueue):
-                    spool.complete(spool.unsynced.release_unseen(message))
+                    spool.complete(prepare.release_unseen(spool.context, message))
         for claim in given:
             if self.models.is_claim(name, *claim):
                 self.models.end_claim(claim.fact)

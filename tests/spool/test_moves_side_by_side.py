@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool import NewMessage, Spool, Unavailable, prepare
 from fsmq.spool.durability.locks import lock, reserve
 from fsmq.spool.errors import InUse
 from fsmq.spool.layout.transitions import State
@@ -113,7 +113,7 @@ def test_what_somebody_is_stopped_putting_keeps_back_none_of_the_others(spool: S
         for side in (read_side(name), write_side(name)):
             spool.create_queue(side)
     bodies = [b"%03d" % number for number in range(20)]
-    spool.complete(spool.unsynced.dedup_send("a", bodies))
+    spool.complete(prepare.dedup_send(spool.context, "a", bodies))
     spool.deliver()
     stopped = reserve(spool.tree, write_side("b"), content_id(bodies[0]))
     assert stopped is not None
@@ -153,7 +153,7 @@ def test_an_id_that_a_stopped_program_has_locked_keeps_back_its_own_message_alon
     spool: Spool, begin: Callable[[Spool], str], where: str
 ) -> None:
     indexed(spool)
-    stopped = spool.unsynced.upsert(where, [NewMessage(b"new", id="id7")])
+    stopped = prepare.upsert(spool.context, where, [NewMessage(b"new", id="id7")])
     ref = begin(spool)
     with worked_on(spool):
         begun = time.monotonic()
@@ -171,7 +171,7 @@ def test_nor_does_it_where_somebody_waits_for_the_move(
     spool: Spool, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = indexed(spool)
-    stopped = spool.unsynced.upsert("a", [NewMessage(b"new", id="id7")])
+    stopped = prepare.upsert(spool.context, "a", [NewMessage(b"new", id="id7")])
     monkeypatch.setattr(links_of_move, "patiently", lambda attempt, patience_s: attempt())
     names = [message.id for message in spool.queue("a").peek(len(ids))]
 
@@ -191,7 +191,7 @@ def test_a_move_that_waits_for_one_alone_is_left_for_a_while(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     indexed(spool)
-    stopped = spool.unsynced.upsert("a", [NewMessage(b"new", id="id7")])
+    stopped = prepare.upsert(spool.context, "a", [NewMessage(b"new", id="id7")])
     monkeypatch.setattr(links_of_move, "PATIENCE_S", 0.0)
     ref = moved(spool)
     with pytest.raises(InUse):
@@ -208,7 +208,9 @@ def prepared(spool: Spool, kind: str) -> tuple[str, Callable[[], str]]:
         for name in "ab":
             for side in (read_side(name), write_side(name)):
                 spool.create_queue(side)
-        spool.complete(spool.unsynced.dedup_send("a", [b"%d" % number for number in range(9)]))
+        spool.complete(
+            prepare.dedup_send(spool.context, "a", [b"%d" % number for number in range(9)])
+        )
         spool.deliver()
         return write_side("b"), lambda: spool.begin_move("a", "b", dedup=True).ref
     spool.create_queue("b", index=kind == "indexed")
@@ -328,7 +330,7 @@ def test_an_id_that_is_locked_keeps_back_no_later_portion(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = indexed(spool)
-    stopped = spool.unsynced.upsert("a", [NewMessage(b"new", id=ids[-1])])
+    stopped = prepare.upsert(spool.context, "a", [NewMessage(b"new", id=ids[-1])])
     monkeypatch.setattr("fsmq.spool.moves.work.MAX_CHOSEN", 5)
     monkeypatch.setattr(links_of_move, "PATIENCE_S", 0.0)
     ref = spool.begin_move("a", "b", count=20).ref

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import pytest
 
-from fsmq.spool import DuplicateMessage, NewMessage, NoSuchQueue, Queue, Spool
+from fsmq.spool import DuplicateMessage, NewMessage, NoSuchQueue, Queue, Spool, prepare
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.byte_locks import ByteLocks
 from fsmq.spool.durability.locks import lock, reserve
@@ -84,7 +84,7 @@ def test_a_claim_is_lost_and_the_message_is_back_at_once(
     message_id = jobs.put(b"x")
     spool.deliver()
     answers.lost = "delay/"
-    assert spool.complete(spool.unsynced.claim("jobs", 1, 10.0)) == []
+    assert spool.complete(prepare.claim(spool.context, "jobs", 1, 10.0)) == []
     spool.deliver()
     [again] = jobs.claim()
     assert (again.id, again.deliveries) == (message_id, 1)
@@ -314,7 +314,7 @@ def test_a_put_into_a_queue_that_another_host_has_deleted_is_refused(
     network: Spool, other: Spool, memory: Memory, root: Path
 ) -> None:
     network.create_queue("brief")
-    written = network.unsynced.put("brief", [NewMessage(b"x")])
+    written = prepare.put(network.context, "brief", [NewMessage(b"x")])
     memory.keep("queues/brief")
     other.delete_queue("brief")
     with pytest.raises(NoSuchQueue):

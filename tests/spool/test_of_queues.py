@@ -58,4 +58,4 @@ def test_topics_subscriptions_and_depths_that_are_gone_are_forgotten(
     known = spool.context.topics._known
     assert len(known) < 40
     assert list(known["news"].filters) == ["stays"]
-    assert len(spool.depths._known) < 40
+    assert len(spool.context.depths._known) < 40

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import Spool
+from fsmq.spool import Spool, prepare
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.calls import Trap, seen
@@ -22,7 +22,7 @@ def fill(spool: Spool, names: str, shown: str) -> None:
     for name in names:
         for side in (read_side(name), write_side(name)):
             spool.create_queue(side)
-        spool.complete(spool.unsynced.dedup_send(name, [BODY]))
+        spool.complete(prepare.dedup_send(spool.context, name, [BODY]))
     spool.deliver()
     for name in shown:
         assert len(spool.complete(dedup.peek(spool.context, name, 9))) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Spool, Unavailable
+from fsmq.spool import NewMessage, Spool, Unavailable, prepare
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.verbs.dedup import read_side, write_side
 
@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_read_keeps_no_move(shared: Path, kind: str) -> No
                     spool.create_queue(side)
                 spool.create_queue(f"indexed-{name}", index=True)
                 spool.create_queue(f"plain-{name}")
-            spool.complete(spool.unsynced.dedup_send("a", [b"one", b"two"]))
+            spool.complete(prepare.dedup_send(spool.context, "a", [b"one", b"two"]))
             spool.indexed("indexed-a").upsert(
                 [NewMessage(b"%d" % one, id=f"{one}") for one in (1, 2)]
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, Queue, QueueSettings, Spool
+from fsmq.spool import InvalidValue, NewMessage, Queue, QueueSettings, Spool, prepare
 from fsmq.spool.consumers.claims import claim_ids
 from fsmq.spool.consumers.window import Window
 from fsmq.spool.verbs import dedup
@@ -94,7 +94,7 @@ def test_who_waits_is_woken_by_the_end(root: Path, watch: str) -> None:
 
         thread = threading.Thread(target=wait)
         thread.start()
-        while "jobs" not in spool.context.gates.shut:
+        while "jobs" not in spool.context.limiter.shut:
             time.sleep(0.001)
         started = time.monotonic()
         other.queue("jobs").configure(paused=False)
@@ -139,7 +139,7 @@ def test_what_is_not_shown_of_a_dedup_queue_stays_where_equal_ones_collapse(spoo
     for side in (dedup.read_side("x"), dedup.write_side("x")):
         spool.create_queue(side)
     spool.configure(dedup.read_side("x"), {"paused": True})
-    spool.complete(spool.unsynced.dedup_send("x", [b"1"]))
+    spool.complete(prepare.dedup_send(spool.context, "x", [b"1"]))
     spool.deliver()
     assert spool.complete(dedup.poll(spool.context, "x", 1, None)) == []
     assert spool.counts(dedup.write_side("x")).ready == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool, Unavailable
+from fsmq.spool import NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.durability import new_names
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.index.events import Event, Events, Kind
@@ -346,7 +346,7 @@ def test_a_purge_waits_for_a_message_that_is_being_postponed(
 ) -> None:
     spool.create_queue("later", index=True)
     spool.indexed("later").upsert([NewMessage(b"x", id="a")])
-    postponed = spool.unsynced.postpone("later", "a", 60.0, {})
+    postponed = prepare.postpone(spool.context, "later", "a", 60.0, {})
     assert postponed is not None
     with pytest.raises(Unavailable, match="new name"):
         purging.queue("later").purge()

@@ -26,6 +26,7 @@ from fsmq.spool import (
     QueueFull,
     Spool,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import check
@@ -191,7 +192,7 @@ def test_an_error_in_a_batch_tells_which_message_it_is_about(jobs: Queue) -> Non
 
 def test_a_batch_has_a_limit(spool: Spool, jobs: Queue) -> None:
     with pytest.raises(InvalidValue, match="100000"):
-        spool.unsynced.put("jobs", [NewMessage(b"")] * 100_001)
+        prepare.put(spool.context, "jobs", [NewMessage(b"")] * 100_001)
 
 
 def open_files(folder: Path) -> int:
@@ -207,7 +208,7 @@ def open_files(folder: Path) -> int:
 def test_a_large_batch_keeps_few_files_open(root: Path, mode: SyncMode) -> None:
     with Spool(root, sync=mode) as spool:
         spool.create_queue("jobs")
-        pending = spool.unsynced.put("jobs", [NewMessage(b"%d" % n) for n in range(1600)])
+        pending = prepare.put(spool.context, "jobs", [NewMessage(b"%d" % n) for n in range(1600)])
         assert 0 < open_files(root / "new") < 1050
         ids = spool.complete(pending)
         assert open_files(root / "new") == 0
@@ -267,9 +268,9 @@ def test_a_put_leaves_nothing_but_its_message(jobs: Queue, root: Path) -> None:
 
 
 def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue) -> None:
-    pending = spool.unsynced.put("jobs", [NewMessage(b"first", id="one")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"first", id="one")])
     with pytest.raises(Unavailable):
-        spool.unsynced.put("jobs", [NewMessage(b"second", id="one")])
+        prepare.put(spool.context, "jobs", [NewMessage(b"second", id="one")])
     assert spool.complete(pending) == ["one"]
     with pytest.raises(DuplicateMessage):
         jobs.put(b"third", id="one")
@@ -277,7 +278,7 @@ def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue)
 
 def test_a_shell_users_file_is_not_overwritten(spool: Spool, root: Path) -> None:
     spool.create_queue("jobs")
-    pending = spool.unsynced.put("jobs", [NewMessage(b"ours", id="one")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"ours", id="one")])
     (root / "new" / "jobs:one").write_bytes(b"theirs")
     with pytest.raises(DuplicateMessage):
         spool.complete(pending)
@@ -289,7 +290,7 @@ def test_a_staged_message_is_not_visible_before_it_is_durable(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     spool.deliver()  # its start, which takes every dot-name for left over, is behind it
-    pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
     spool.deliver()
     assert visible(root) == []
     [message_id] = spool.complete(pending)
@@ -297,7 +298,7 @@ def test_a_staged_message_is_not_visible_before_it_is_durable(
 
 
 def test_an_abandoned_put_leaves_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
-    spool.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")]).abandon()
+    prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")]).abandon()
     assert tree_of(root)["new"] == []
 
 
@@ -310,7 +311,7 @@ def test_a_mover_that_starts_leaves_a_put_alone_whose_writer_is_alive(
     root: Path, spool: Spool, jobs: Queue, clock: Clock
 ) -> None:
     # A sync that hangs, or a writer that is stopped, for an hour.
-    pending = spool.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
     clock.advance(3600)
     with Spool(root, sync="none", clock=clock) as mover:
         mover.deliver()
@@ -325,7 +326,7 @@ def test_what_a_put_that_died_has_left_comes_out_at_once(
 ) -> None:
     def die(root: Path) -> None:
         with Spool(root, sync="none", delivers=False) as writer:
-            writer.unsynced.put("jobs", [NewMessage(b"torn"), NewMessage(b"whole")])
+            prepare.put(writer.context, "jobs", [NewMessage(b"torn"), NewMessage(b"whole")])
             torn = min(dot_names(root), key=lambda path: path.stat().st_mtime_ns)
             os.truncate(torn, 2)
             os._exit(0)
@@ -343,7 +344,7 @@ def test_what_a_put_that_died_has_left_comes_out_at_once(
 def test_what_a_put_could_not_remove_is_removed_though_its_process_lives(
     root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pending = spool.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y")])
     unlink = Tree.unlink
 
     def fail(tree: Tree, path: str) -> bool:
@@ -371,7 +372,7 @@ def test_a_child_does_not_keep_the_puts_of_its_parent(root: Path, spool: Spool) 
         goes_on.wait(60)
 
     def parent(root: Path) -> None:
-        pending = spool.unsynced.put("jobs", [NewMessage(b"of the parent")])
+        pending = prepare.put(spool.context, "jobs", [NewMessage(b"of the parent")])
         child = fork.Process(target=stay, args=(root,))
         child.start()
         gone.wait(60)
@@ -408,7 +409,7 @@ def test_the_puts_of_one_batch_share_a_number(spool: Spool, root: Path) -> None:
     assert len(topic.publish(b"x")) == 50
     assert numbers_locked(root) == 1
     # They are one as long as one of them is not over; what that leaves is recovered then.
-    pending = spool.unsynced.publish("news", NewMessage(b"left"))
+    pending = prepare.publish(spool.context, "news", NewMessage(b"left"))
     with Spool(root, sync="none") as mover:
         mover.deliver()
         assert len(dot_names(root)) == 50
@@ -430,7 +431,7 @@ def test_an_abandoned_put_takes_back_what_a_mover_took_for_left_over(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
     # A sync that hangs for a minute and fails: meanwhile a mover starts and promotes the file.
-    pending = spool.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
     with Spool(root, sync="none") as mover:
         mover.deliver()
     assert len(visible(root)) == 1  # the own id is reserved, which tells that its writer lives
@@ -441,7 +442,7 @@ def test_an_abandoned_put_takes_back_what_a_mover_took_for_left_over(
 def test_an_abandoned_put_leaves_another_message_of_its_id_alone(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
-    pending = spool.unsynced.put("jobs", [NewMessage(b"ours", id="one")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"ours", id="one")])
     for path in (root / "new").glob(".*"):
         path.unlink()  # as recovery does when a writer was stopped for long
     with Spool(root, sync="none") as other:
@@ -453,7 +454,7 @@ def test_an_abandoned_put_leaves_another_message_of_its_id_alone(
 def test_a_batch_that_cannot_be_shown_whole_is_taken_back(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
-    pending = spool.unsynced.put("jobs", [NewMessage(b"a"), NewMessage(b"b", id="one")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"a"), NewMessage(b"b", id="one")])
     (root / "new" / "jobs:one").write_bytes(b"a shell user was quicker")
     with pytest.raises(DuplicateMessage):
         spool.complete(pending)
@@ -462,7 +463,7 @@ def test_a_batch_that_cannot_be_shown_whole_is_taken_back(
 
 @pytest.mark.usefixtures("without_locks")
 def test_a_put_that_a_mover_finished_is_acknowledged(root: Path, spool: Spool, jobs: Queue) -> None:
-    pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
     with Spool(root, sync="none") as mover:
         mover.deliver()
     [message_id] = spool.complete(pending)
@@ -471,12 +472,12 @@ def test_a_put_that_a_mover_finished_is_acknowledged(root: Path, spool: Spool, j
 
 def test_a_queue_that_is_missing_takes_nothing(spool: Spool, root: Path) -> None:
     with pytest.raises(NoSuchQueue):
-        spool.unsynced.put("nowhere", [NewMessage(b"x")])
+        prepare.put(spool.context, "nowhere", [NewMessage(b"x")])
     assert tree_of(root)["new"] == []
 
 
 def test_a_queue_deleted_during_a_put_takes_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
-    pending = spool.unsynced.put("jobs", [NewMessage(b"x")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
     spool.delete_queue("jobs")
     with pytest.raises(NoSuchQueue):
         spool.complete(pending)
@@ -502,7 +503,9 @@ def test_what_was_refused_is_taken_back_though_it_is_delivered_at_that_moment(
 
         monkeypatch.setattr(writer.tree, "rename", rename_late)
         with pytest.raises(Unavailable):
-            writer.complete(writer.unsynced.put("jobs", [NewMessage(b"x"), NewMessage(b"y")]))
+            writer.complete(
+                prepare.put(writer.context, "jobs", [NewMessage(b"x"), NewMessage(b"y")])
+            )
     assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
 
 
@@ -563,13 +566,13 @@ def test_all_errors_have_one_base(error: Exception) -> None:
 def test_that_an_id_is_in_use_is_told_behind_a_sync(spool: Spool, jobs: Queue, root: Path) -> None:
     """Who has brought its message there may not have synced that yet."""
     jobs.put(b"x", id="x")
-    pending = spool.unsynced.put("jobs", [NewMessage(b"x", id="x")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x", id="x")])
     assert pending.work.folders >= {"new", "delay", "queues/jobs"}
     with pytest.raises(DuplicateMessage):
         spool.complete(pending)
     spool.create_queue(write_side("dups"))
     spool.create_queue(read_side("dups"))
-    spool.complete(spool.unsynced.dedup_send("dups", [b"x"]))
-    again = spool.unsynced.dedup_send("dups", [b"x"])
+    spool.complete(prepare.dedup_send(spool.context, "dups", [b"x"]))
+    again = prepare.dedup_send(spool.context, "dups", [b"x"])
     assert again.work.folders >= {"new", "delay", f"queues/{write_side('dups')}"}
     assert spool.complete(again) == []

@@ -23,7 +23,7 @@ steps = st.lists(st.tuples(verbs, ids), max_size=60)
 
 @given(steps)
 def test_an_index_is_a_sorted_set(todo: list[tuple[str, str]]) -> None:
-    index, model, apart = ReadyIndex(Share()), set[str](), set[str]()
+    index, model, quarantined = ReadyIndex(Share()), set[str](), set[str]()
     for verb, message_id in todo:
         if verb == "add":
             assert (index.add(message_id) is not None) == (message_id not in model)
@@ -36,17 +36,17 @@ def test_an_index_is_a_sorted_set(todo: list[tuple[str, str]]) -> None:
             index.load(model)
         elif verb == "again":
             failed = index.pop_failed(early=True)
-            assert failed in (apart or {None})
+            assert failed in (quarantined or {None})
             model.discard(failed or "")
         else:
-            expected = min(model - apart, default=None)
+            expected = min(model - quarantined, default=None)
             assert index.pop() == expected
             if verb == "fail" and expected is not None:
-                index.set_apart(expected)
-                apart.add(expected)
+                index.quarantine(expected)
+                quarantined.add(expected)
             else:
                 model.discard(expected or "")
-        apart &= model
+        quarantined &= model
         assert len(index) == len(model)
         assert index.first(3) == sorted(model)[:3]
 

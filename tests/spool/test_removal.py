@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import InvalidValue, Message, NewMessage, NoSuchQueue, Queue, Spool, Unavailable
+from fsmq.spool import (
+    InvalidValue,
+    Message,
+    NewMessage,
+    NoSuchQueue,
+    Queue,
+    Spool,
+    Unavailable,
+    prepare,
+)
 from fsmq.spool.context import Context
 from fsmq.spool.layout.transitions import Transition
 from fsmq.spool.layout.tree import Tree
@@ -39,7 +48,7 @@ def test_a_message_is_removed_in_every_state(
 
 def test_remove_tells_which_messages_were_there(spool: Spool, jobs: Queue) -> None:
     one, two = jobs.put_many([b"1", b"2"])
-    removal = spool.unsynced.remove("jobs", [one, "not-there", two])
+    removal = prepare.remove(spool.context, "jobs", [one, "not-there", two])
     assert spool.complete(removal) == [True, False, True]
 
 
@@ -82,7 +91,7 @@ def test_purge_removes_messages_of_every_state_and_keeps_the_queue(
 
 
 def test_purge_leaves_no_unfinished_put_behind(spool: Spool, jobs: Queue, root: Path) -> None:
-    spool.unsynced.put("jobs", [NewMessage(b"whole and not shown when its writer died")])
+    prepare.put(spool.context, "jobs", [NewMessage(b"whole and not shown when its writer died")])
     jobs.purge()
     with Spool(root, sync="none") as again:
         again.deliver()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, State, Unavailable
+from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, State, Unavailable, prepare
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.durability.locks import Reservations, reserve, settle
 from fsmq.spool.layout.tree import Tree
@@ -193,12 +193,12 @@ def test_a_batch_of_own_ids_is_all_or_none(spool: Spool, jobs: Queue, root: Path
     def batch(*ids: str) -> list[NewMessage]:
         return [NewMessage(b"x", id=one) for one in ids]
 
-    under_way = spool.unsynced.put("jobs", batch("d"))
+    under_way = prepare.put(spool.context, "jobs", batch("d"))
     with pytest.raises(Unavailable, match="another put of the id 'd'"):
-        spool.unsynced.put("jobs", batch("a", "c", "d", "b"))
+        prepare.put(spool.context, "jobs", batch("a", "c", "d", "b"))
     spool.complete(under_way)
     with pytest.raises(DuplicateMessage) as caught:
-        spool.complete(spool.unsynced.put("jobs", batch("a", "d", "b", "d")))
+        spool.complete(prepare.put(spool.context, "jobs", batch("a", "d", "b", "d")))
     assert caught.value.index == 1
     assert visible(root) == [("jobs", "d")]
     assert names(root) == ["jobs:d"]
@@ -299,7 +299,7 @@ def test_a_mover_leaves_what_cannot_be_finished_and_the_reservation_with_it(
 def test_a_mover_leaves_a_put_that_holds_its_id_alone(
     spool: Spool, jobs: Queue, root: Path, clock: Clock, age: float
 ) -> None:
-    pending = spool.unsynced.put("jobs", [NewMessage(b"slow", id="one")])
+    pending = prepare.put(spool.context, "jobs", [NewMessage(b"slow", id="one")])
     before = names(root)
     assert recover(spool.tree, clock() + age, at_start=True) == (0, 0)
     assert names(root) == before
@@ -320,7 +320,7 @@ def test_what_lost_its_reservation_is_dropped_where_its_id_stands(
     if state is not State.NEW:
         os.rename(root / "new" / f"jobs:{message_id}", root / "queues" / "jobs" / message_id)
     if state is State.DELAY:
-        assert [m.body for m in spool.complete(spool.unsynced.claim("jobs", 1, 60.0))] == [
+        assert [m.body for m in spool.complete(prepare.claim(spool.context, "jobs", 1, 60.0))] == [
             b"second"
         ]
     recover(spool.tree, clock(), at_start=True)
@@ -333,7 +333,7 @@ def test_what_an_abandoned_put_cannot_remove_is_not_stored_beside_its_retry(
 ) -> None:
     spool = jobs.spool
     messages = [NewMessage(b"first", id="one"), NewMessage(b"first", id="two")]
-    pending = spool.unsynced.put("jobs", messages)
+    pending = prepare.put(spool.context, "jobs", messages)
     unlink = os.unlink
 
     def refuse(path: str, **more: int) -> None:

@@ -19,7 +19,7 @@ from fsmq.spool.durability import send_lines
 from fsmq.spool.durability.locks import Lock
 from fsmq.spool.durability.send_lines import lock_sends
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.limits import sends
+from fsmq.spool.limits import sequencer
 from tests.harness.suite import eventually
 from tests.spool.crashing import MUTATING, begin_sends
 from tests.spool.test_other_users import as_its_user, shared  # noqa: F401
@@ -111,7 +111,7 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
 
 def waiting(spool: Spool, number: int) -> Callable[[], bool]:
     """Whether so many puts wait for their group."""
-    return lambda: sum(len(some) for _, some in spool.context.sends._waiting.values()) == number
+    return lambda: sum(len(some) for _, some in spool.context.sequencer._waiting.values()) == number
 
 
 # -- failures ------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def raising(at: int, is_behind: bool) -> Iterator[list[str]]:
 def test_one_who_is_stopped_holds_up_his_queue_alone(
     spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sends, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(sequencer, "PATIENCE_S", 0.2)
     other = spool.queue("others")
     spool.create_queue("others", fifo=True)
     topic = spool.topic("both", create=True)
@@ -510,7 +510,7 @@ def test_places_go_by_the_clock_again_when_none_stands_that_is_ahead(
 def test_a_running_program_looks_at_the_clock_again(
     spool: Spool, queue: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sends, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(sequencer, "_LOOK_EVERY_S", 0.0)
     clock.now += 86_400
     queue.put("1", group="g")
     clock.now -= 86_400

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool
+from fsmq.spool import NewMessage, Queue, Spool, prepare
 from fsmq.spool.layout import transitions
 from fsmq.spool.layout.transitions import STEPS, State, Step, Transition
 from fsmq.spool.records.journal import Details, NoJournal
@@ -51,7 +51,7 @@ def test_what_is_taken_back_was_no_step(spool: Spool, jobs: Queue, noted: Noted)
     jobs.put(b"x")
     spool.deliver()
     noted_before = list(noted.events)
-    claim = spool.unsynced.claim("jobs")
+    claim = prepare.claim(spool.context, "jobs")
     assert noted.events == noted_before
     claim.work.close()
     claim.abandon()
@@ -63,8 +63,8 @@ def test_a_step_is_recorded_when_it_is_durable(spool: Spool, jobs: Queue, noted:
     ids = jobs.put_many([b"1", b"2"])
     jobs.claim(2)
     before = list(noted.events)
-    released = spool.unsynced.release_many("jobs", ids[:1])
-    buried = spool.unsynced.bury("jobs", ids[1])
+    released = prepare.release_many(spool.context, "jobs", ids[:1])
+    buried = prepare.bury(spool.context, "jobs", ids[1])
     assert noted.events == before
     spool.complete(released)
     spool.complete(buried)
@@ -74,7 +74,7 @@ def test_a_step_is_recorded_when_it_is_durable(spool: Spool, jobs: Queue, noted:
 def test_what_a_renewal_delivers_on_its_way_is_recorded(
     spool: Spool, jobs: Queue, noted: Noted
 ) -> None:
-    [message_id] = spool.complete(spool.unsynced.put("jobs", [NewMessage(b"x")]))
+    [message_id] = spool.complete(prepare.put(spool.context, "jobs", [NewMessage(b"x")]))
     deliver_one(spool.context, "jobs", message_id)
     assert noted.events == ["accepted", "delivered"]
 
@@ -82,7 +82,7 @@ def test_what_a_renewal_delivers_on_its_way_is_recorded(
 def test_a_pull_to_the_read_side_is_a_move(spool: Spool, noted: Noted) -> None:
     for side in (dedup.read_side("jobs"), dedup.write_side("jobs")):
         spool.create_queue(side)
-    spool.complete(spool.unsynced.dedup_send("jobs", [b"x"]))
+    spool.complete(prepare.dedup_send(spool.context, "jobs", [b"x"]))
     spool.deliver()
     spool.complete(dedup.poll(spool.context, "jobs", 1, 0.0))
     spool.deliver()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable
+from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.durability.sync import Group, Syncer, SyncMode, Work
 from fsmq.spool.layout.tree import Tree
 from tests.harness.suite import eventually
@@ -198,7 +198,7 @@ def test_no_verb_leaks_a_descriptor(root: Path) -> None:
             jobs.remove(message_id)
             jobs.counts()
             jobs.purge()
-            spool.unsynced.put("jobs", [NewMessage(b"x", id="one")]).abandon()
+            prepare.put(spool.context, "jobs", [NewMessage(b"x", id="one")]).abandon()
             spool.reap()
         assert len(os.listdir("/proc/self/fd")) == before
 

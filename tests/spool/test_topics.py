@@ -21,6 +21,7 @@ from fsmq.spool import (
     QueueFull,
     Spool,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.durability import settings_lock
 from fsmq.spool.durability.send_lines import lock_sends
@@ -251,7 +252,7 @@ def test_nothing_is_left_where_the_sync_fails(spool: Spool, root: Path) -> None:
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
         spool.topic("news", create=True).subscribe(queue)
-    pending = spool.unsynced.publish("news", NewMessage(b"x"))
+    pending = prepare.publish(spool.context, "news", NewMessage(b"x"))
     assert len(list((root / "new").iterdir())) == 2
     pending.work.close()
     pending.abandon()
@@ -262,7 +263,7 @@ def test_nothing_is_left_where_the_last_rename_fails(spool: Spool, root: Path) -
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
         spool.topic("news", create=True).subscribe(queue)
-    pending = spool.unsynced.publish("news", NewMessage(b"x"))
+    pending = prepare.publish(spool.context, "news", NewMessage(b"x"))
     [path] = [p for p in (root / "new").iterdir() if p.name.startswith(".b:")]
     path.unlink()  # as a mover whose clock is far off would
     pending.work.close()
@@ -276,7 +277,7 @@ def test_a_queue_deleted_during_a_publish_is_left_out(spool: Spool) -> None:
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
         spool.topic("news", create=True).subscribe(queue)
-    pending = spool.unsynced.publish("news", NewMessage(b"x"))
+    pending = prepare.publish(spool.context, "news", NewMessage(b"x"))
     spool.queue("a").delete()
     pending.work.close()
     assert list(pending.finish()) == ["b"]
@@ -311,7 +312,7 @@ def test_a_publish_whose_group_failed_reaches_no_log_and_no_other_queue(
     root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Someone else sends into its fifo queue for too long; then a sync fails."""
-    monkeypatch.setattr("fsmq.spool.limits.sends.PATIENCE_S", 0.01)
+    monkeypatch.setattr("fsmq.spool.limits.sequencer.PATIENCE_S", 0.01)
     spool.create_queue("f", fifo=True)
     spool.create_queue("plain")
     spool.log("l").create()
@@ -347,7 +348,7 @@ def test_what_a_log_refuses_reaches_no_fifo_queue(spool: Spool) -> None:
     spool.topic("news").publish(b"1", group="g")
     [message] = spool.queue("f").claim()
     assert (message.body, [one.body for one in log.read("first")]) == (b"1", [b"1"])
-    pending = spool.unsynced.publish("news", NewMessage(b"2", group="g"))
+    pending = prepare.publish(spool.context, "news", NewMessage(b"2", group="g"))
 
     def refuse() -> None:
         raise Unavailable("the log refuses")
@@ -522,7 +523,7 @@ def test_a_publish_reaches_all_or_none_though_another_of_its_group_fails(spool: 
 
 def _are_waiting(spool: Spool, number: int) -> bool:
     """Whether so many verbs wait for a group to be sent."""
-    return sum(len(some) for _, some in spool.context.sends._waiting.values()) == number
+    return sum(len(some) for _, some in spool.context.sequencer._waiting.values()) == number
 
 
 @pytest.mark.parametrize("failing", ["a", "b"])

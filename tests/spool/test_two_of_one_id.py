@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, Queue, Spool
+from fsmq.spool import NewMessage, Queue, Spool, prepare
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.stamps import Stamps
 from tests.spool.helpers import Clock, tree_of
@@ -46,7 +46,7 @@ def both(request: pytest.FixtureRequest, spool: Spool, jobs: Queue) -> Queue:
     jobs.configure(visibility_timeout=60)
     bring = request.param(spool)
     # One that is put while the other comes: its sync is under way.
-    put = spool.unsynced.put("jobs", [NewMessage(b"new", id="order")])
+    put = prepare.put(spool.context, "jobs", [NewMessage(b"new", id="order")])
     bring()
     assert bodies(jobs) == [b"old"]
     assert spool.complete(put) == ["order"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsmq.cli.place.place import Place, Queue
 from fsmq.spool import ClaimVoid, InvalidValue, Message, NoSuchMessage, NotInFlight
-from fsmq.spool.log.handed import Given, Handed
+from fsmq.spool.log.delivered import Delivered, Given
 from fsmq.spool.log.log_settings import ChannelSettings
 from fsmq.spool.verbs.remove_if import Acked
 
@@ -26,7 +26,7 @@ class ChannelItem(Message):
     its claim."""
 
     key: str | None = None
-    handed: Handed | None = field(default=None, repr=False, compare=False)
+    handed: Delivered | None = field(default=None, repr=False, compare=False)
 
 
 class ChannelQueue:
@@ -46,7 +46,7 @@ class ChannelQueue:
         messages = self._channel.claim(min(count, _MOST), visibility, wait)
         return [self._item(message) for message in messages]
 
-    def _item(self, message: Handed) -> ChannelItem:
+    def _item(self, message: Delivered) -> ChannelItem:
         return ChannelItem(
             queue=self.name,
             id=str(message.offset),

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from fsmq.cli.failures import GIVEN, Exit, Failure, report
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
-from fsmq.spool import Claimed, NoSuchQueue, Spool
+from fsmq.spool import Claimed, NoSuchQueue, Spool, prepare
 from fsmq.spool.index.events import unwatched
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
@@ -44,7 +44,7 @@ class RootQueue(SpoolQueue):
 
         That lists the folders, and as a rule a mover runs.
         """
-        ready = self.spool.complete(self.spool.unsynced.claim(self.name, count, visibility))
+        ready = self.spool.complete(prepare.claim(self.spool.context, self.name, count, visibility))
         return Claimed.all(self, ready) if ready else super().claim(count, visibility, wait)
 
 

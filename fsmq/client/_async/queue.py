@@ -15,13 +15,13 @@ from fsmq.spool.given import (
     seconds_of,
     untold,
 )
+from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.records.life import Life
 from fsmq.spool.verbs.move import Moved
 from fsmq.spool.verbs.redrive import Redriven
 from fsmq.spool.verbs.remove_if import Acked
-from fsmq.spool.views.counts import Counts
 from fsmq.spool.views.wanted import Found
 
 from ..async_workers import queue_worker

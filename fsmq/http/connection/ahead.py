@@ -117,7 +117,7 @@ class Ahead:
 
     def is_late(self, now: float, seconds: float) -> bool:
         """Whether what is behind is a head that has not come to its end within so many seconds."""
-        return bool(self.behind) and now - self.since > seconds and END_OF_HEAD not in self.behind
+        return now - self.since > seconds and END_OF_HEAD not in self.behind
 
 
 def has_hung_up(wire: asyncio.Transport) -> bool:

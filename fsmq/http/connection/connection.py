@@ -191,14 +191,15 @@ class Connection(OnWire):
         """Whether no answer follows the next one, since of what is behind it none can be made."""
         if self._is_last and not self._messages:
             return True
-        return self.ahead.is_late(self._now(), self._limits.header_timeout)
+        ahead, seconds = self.ahead, self._limits.header_timeout
+        return bool(ahead.behind) and ahead.is_late(self._now(), seconds)
 
     def go_on(self, *, closing: bool) -> None:
         """The occupant has answered. closing: that was the last."""
         self._next_keepalive_close_time = self._now() + self._limits.idle_timeout
         if closing:
             self._end()
-        else:
+        elif self.ahead.behind or self.has_ended:
             self._take_up_behind()
 
     def leave_to_aiohttp(self, data: bytes) -> None:

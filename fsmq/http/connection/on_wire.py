@@ -106,7 +106,7 @@ class OnWire(web.RequestHandler):
     def will_write(self, size: int) -> None:
         """Take note of a part of an answer: what the client takes of it counts."""
         self._writes = size
-        self._taking.wrote(size)
+        self._taking.written += size
 
     def _keep(self, data: bytes) -> None:
         """Keep what is for later; a little here, the rest in the kernel."""

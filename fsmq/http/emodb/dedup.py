@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
+from fsmq.spool import prepare
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
 from fsmq.spool.layout.message import Message
@@ -102,7 +103,7 @@ class DedupQueues(PlainQueues):
         await super().purge(read_side(queue))
 
     def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
-        return self._spool.unsynced.dedup_send(queue, bodies, batch)
+        return prepare.dedup_send(self._spool.context, queue, bodies, batch)
 
     async def _make(self, queue: str) -> None:
         for side in (read_side(queue), write_side(queue)):

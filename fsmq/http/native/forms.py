@@ -5,7 +5,7 @@ Both ways use it: the handlers of `messages.py`, and `quick.py` for many request
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import hdrs
@@ -328,9 +328,6 @@ def nowhere(queue: str, message_id: str) -> NoSuchMessage:
     return NoSuchMessage(queue, message_id, "in new, queues or delay")
 
 
-_OWN_LINES = ("X-Message-Group", "X-Message-Dedup-Id", "X-Message-Given-Id")
-
-
 def headers_of(message: Message) -> dict[str, str]:
     """The headers that tell about a message beside its body."""
     headers = {"X-Message-Id": quote_id(message.id)}
@@ -343,16 +340,21 @@ def headers_of(message: Message) -> dict[str, str]:
     if message.priority:
         headers["X-Message-Priority"] = str(message.priority)
     if message.attributes:
-        for name, value in public(message.attributes).items():
-            headers[ATTRIBUTE + name] = one_line(value)
-        for name, value in own_headers(message.attributes).items():
-            headers[name] = one_line(value)
-    given_id = message.given_id and quote_id(message.given_id)
-    own = message.group, message.dedup_id, given_id
-    for name, line in zip(_OWN_LINES, own, strict=True):
-        if line is not None:
-            headers[name] = one_line(line)
+        headers.update(_headers_of_attributes(message.attributes))
+    if message.group is not None:
+        headers["X-Message-Group"] = one_line(message.group)
+    if message.dedup_id is not None:
+        headers["X-Message-Dedup-Id"] = one_line(message.dedup_id)
+    if message.given_id is not None:
+        headers["X-Message-Given-Id"] = one_line(quote_id(message.given_id))
     headers[hdrs.CONTENT_TYPE] = one_line(message.content_type or "application/octet-stream")
+    return headers
+
+
+def _headers_of_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
+    headers = {ATTRIBUTE + name: one_line(value) for name, value in public(attributes).items()}
+    for name, value in own_headers(attributes).items():
+        headers[name] = one_line(value)
     return headers
 
 

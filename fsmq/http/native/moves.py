@@ -10,8 +10,8 @@ from functools import partial
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
+from fsmq.spool.layout.duty_cycle import MAX_RATE, MIN_RATE, check_rate
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.throttle import MAX_RATE, MIN_RATE, check_rate
 from fsmq.spool.moves.order import MAX_COUNT, MAX_LISTED, Move, latest
 from fsmq.spool.verbs.move import Moved
 from fsmq.spool.verbs.redrive import Redriven

@@ -11,11 +11,11 @@ from aiohttp.web import StreamResponse
 
 from fsmq.kinds import Choice, Number, Until, Whole
 from fsmq.spool.errors import NoSuchQueue, Unavailable
+from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout import settings
 from fsmq.spool.layout.names import check_queue, split_shard
 from fsmq.spool.layout.settings import DEFAULTS, QueueSettings, Setting
 from fsmq.spool.verbs import creation
-from fsmq.spool.views.counts import Counts
 
 from ..answers import json_answer, made
 from ..connection.pieces import listed

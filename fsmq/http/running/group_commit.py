@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
@@ -22,13 +21,12 @@ from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer, Work
 from fsmq.spool.errors import FsmqError, Unavailable
 
 from ..problems import InternalError
+from .turns import Turns
 
 T = TypeVar("T")
 # Gives a thread its groups, each with what is to be called on the loop then; None ends the thread.
 _Groups: TypeAlias = "SimpleQueue[tuple[Group, Callable[[], None]] | None]"
 log = logging.getLogger(__name__)
-# The ends of verbs may take so many seconds at a time.
-_TURN_S = 0.01
 # Files of a group beside which another may be synced; a change of names alone may be of many.
 _SMALL = 8
 _LARGE = 9
@@ -37,9 +35,10 @@ _LARGE = 9
 class Commits:
     """Completes verbs of the spool, many at a time. at_once: how many groups are synced."""
 
-    def __init__(self, syncer: Syncer) -> None:
+    def __init__(self, syncer: Syncer, turns: Turns) -> None:
         self.at_once = IN_FLIGHT
         self._syncer = syncer
+        self._turns = turns
         self._threads: list[tuple[threading.Thread, _Groups]] = []
         self._idle: list[_Groups] = []  # of threads without work
         self._group = Group()
@@ -159,16 +158,8 @@ class Commits:
             self._begin()  # first of all: the disk works while these callers go on
         # Here and not in the thread, which would wait for the interpreter behind each of them.
         group.close()
-        self._call(group, waiting)
-
-    def _call(self, group: Group, waiting: list[Callable[[Group], None]]) -> None:
-        """Call those that wait for a group; if it takes long, others get their turn in between."""
-        until = time.monotonic() + _TURN_S
-        for number, done in enumerate(waiting, 1):
-            done(group)
-            if time.monotonic() >= until and number < len(waiting):
-                asyncio.get_running_loop().call_soon(self._call, group, waiting[number:])
-                return
+        for done in waiting:
+            self._turns.do(partial(done, group))
 
 
 def end_of(

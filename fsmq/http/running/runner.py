@@ -16,12 +16,13 @@ from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.index import listings
 from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
-from fsmq.spool.limits.sends import Sends
+from fsmq.spool.limits.sequencer import Sequencer
 
 from .group_commit import Commits, end_of
 from .patience import Patience
 from .send_groups import SendGroups
 from .threads import Threads
+from .turns import Turns
 
 T = TypeVar("T")
 # So many listings go on at a time. They take as long as there are messages, whatever a request
@@ -33,15 +34,18 @@ _AT_ONCE = 256
 class Runner:
     """Threads of one service, and its group commit.
 
-    workers: threads for requests that take long.
+    workers: threads for requests that take long. turns: in which the loop does the others.
     """
 
-    def __init__(self, syncer: Syncer, sends: Sends, workers: int) -> None:
+    def __init__(self, syncer: Syncer, sends: Sequencer, workers: int) -> None:
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
-        self._commits = Commits(syncer)
+        self.turns = Turns()
+        self._commits = Commits(syncer, self.turns)
         self.patience = Patience()
-        self._groups = SendGroups(sends, syncer, self._commits, self.listings, self.patience)
+        self._groups = SendGroups(
+            sends, syncer, self._commits, self.listings, self.patience, self.turns
+        )
 
     def close(self) -> None:
         """Wait for what runs."""

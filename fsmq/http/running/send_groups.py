@@ -18,12 +18,13 @@ from fsmq.spool.durability.pending import Key, end_all, key_of
 from fsmq.spool.durability.send_lines import PATIENCE_S
 from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.limits.sends import Group, Sends, Unrecovered, Unsent
+from fsmq.spool.limits.sequencer import Group, Sequencer, Unrecovered, Unsent
 
 from ..problems import InternalError
 from .group_commit import Commits
 from .patience import Patience
 from .threads import Threads
+from .turns import Turns
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -44,13 +45,15 @@ class SendGroups:
 
     def __init__(
         self,
-        sends: Sends,
+        sends: Sequencer,
         syncer: Syncer,
         commits: Commits,
         threads: Threads,
         patience: Patience,
+        turns: Turns,
     ) -> None:
         self._patience = patience
+        self._turns = turns
         self._sends = sends
         self._syncer = syncer
         self._commits = commits
@@ -147,7 +150,7 @@ class SendGroups:
         else:
             del self._waiting[key]
         for one in some:
-            one.end()
+            self._turns.do(one.end)
 
 
 def _as_ours(error: Exception) -> FsmqError:

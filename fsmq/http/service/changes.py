@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Literal, TypeAlias, TypeVar
 
+from fsmq.spool import prepare
 from fsmq.spool.context import Pending
 from fsmq.spool.layout.claim_names import Renewal
 from fsmq.spool.layout.steps import FEW
@@ -35,7 +36,7 @@ class Changes:
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._unsynced = spool.unsynced
+        self._context = spool.context
 
     def renew(
         self,
@@ -47,33 +48,33 @@ class Changes:
         though_over: bool = False,
     ) -> Change[Renewal]:
         """Hold a message for so many seconds from now; None: as its queue has it."""
-        renew = self._unsynced.renew
+        renew = partial(prepare.renew, self._context)
         return Change(partial(renew, queue, message_id, visibility, claim, though_over=though_over))
 
     def release(
         self, queue: str, message_id: str, delay: float = 0.0, claim: str | None = None
     ) -> Change[None]:
         """Let a message be ready, at once or after so many seconds."""
-        return Change(partial(self._unsynced.release, queue, message_id, delay, claim))
+        return Change(partial(prepare.release, self._context, queue, message_id, delay, claim))
 
     def bury(
         self, queue: str, message_id: str, reason: str | None = None, claim: str | None = None
     ) -> Change[None]:
         """Bring a message to the dead-letter queue."""
-        return Change(partial(self._unsynced.bury, queue, message_id, reason, claim))
+        return Change(partial(prepare.bury, self._context, queue, message_id, reason, claim))
 
     def set_priority(self, queue: str, message_id: str, priority: int) -> Change[str]:
         """Give a message that is ready another priority; its id then."""
-        return Change(partial(self._unsynced.set_priority, queue, message_id, priority))
+        return Change(partial(prepare.set_priority, self._context, queue, message_id, priority))
 
     def renew_at_least(self, queue: str, ids: Sequence[str], seconds: float) -> Change[list[bool]]:
         """Hold messages for so many seconds, or longer where they are held for longer."""
-        begin = partial(self._unsynced.renew_at_least, queue, ids, seconds)
+        begin = partial(prepare.renew_at_least, self._context, queue, ids, seconds)
         return Change(begin, "loop" if len(ids) <= FEW else "thread")
 
     def release_many(self, queue: str, ids: Sequence[str] | None = None) -> Change[int]:
         """Release claimed messages of some ids, or all; how many."""
-        return Change(partial(self._unsynced.release_many, queue, ids), "listing")
+        return Change(partial(prepare.release_many, self._context, queue, ids), "listing")
 
     def remove_ready(self, queue: str, ids: Sequence[str]) -> Change[int]:
         """Remove those of some messages that are ready; how many."""

@@ -10,8 +10,10 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from fsmq.spool import prepare
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.layout.message import Message
@@ -88,7 +90,7 @@ class Claims:
 
     def _claim_now(self, asked: list[Asked]) -> None:
         if len(asked) == 1:
-            self._claim_for(asked)
+            self._runner.turns.do(partial(self._claim_for, asked))
             return
         groups: dict[object, list[Asked]] = defaultdict(list)
         for one in asked:
@@ -99,7 +101,7 @@ class Claims:
             groups[alike, one.party.account, one.through].append(one)
         for some in groups.values():
             for few in portions(some):
-                self._claim_for(few)
+                self._runner.turns.do(partial(self._claim_for, few))
 
     # -- what is about to be delivered -------------------------------------------------------------
 
@@ -291,7 +293,7 @@ class Claims:
         """Let messages be ready again that nobody has seen; their deliveries do not count."""
         for message in messages:
             try:
-                pending = self._spool.unsynced.release_unseen(message)
+                pending = prepare.release_unseen(self._spool.context, message)
             except FsmqError:
                 continue  # its timer brings it back
             self._runner.then(pending, _ignore, _ignore)

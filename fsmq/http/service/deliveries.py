@@ -6,7 +6,7 @@ lane's and the other, wait by this rule.
 
 from __future__ import annotations
 
-from fsmq.spool.index.coming import Coming
+from fsmq.spool.index.recent_puts import RecentPuts
 
 # How often is looked whether a message that was just stored has been delivered.
 LOOK_S = 0.002
@@ -19,17 +19,17 @@ class Delivery:
     one message comes after the other it would never be answered.
     """
 
-    __slots__ = ("_coming", "_put", "_queue")
+    __slots__ = ("_put", "_queue", "_recent_puts")
 
-    def __init__(self, coming: Coming, queue: str, *, is_shut: bool) -> None:
-        self._coming = coming
+    def __init__(self, recent_puts: RecentPuts, queue: str, *, is_shut: bool) -> None:
+        self._recent_puts = recent_puts
         self._queue = queue
         # What comes into a queue that is shut is for nobody yet.
-        self._put = None if is_shut else coming.last(queue)
+        self._put = None if is_shut else recent_puts.last(queue)
 
     @property
     def is_due(self) -> bool:
         """Whether it may still be waited for. It asks the disk."""
-        if self._put is not None and not self._coming.is_new(self._queue, self._put):
+        if self._put is not None and not self._recent_puts.is_new(self._queue, self._put):
             self._put = None
         return self._put is not None

@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeVar
 
 from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.log.channel import Channel, ChannelState
-from fsmq.spool.log.handing import Asked
+from fsmq.spool.log.dispatch import Asked
 from fsmq.spool.log.log import Batch, Log, LogEntry
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.spool import Spool
@@ -33,7 +33,7 @@ T = TypeVar("T")
 # Verbs of logs wait for syncs and for locks of other processes: others must not wait behind them.
 _THREADS = 16
 # Where another process changes a log: a twentieth of the time goes into looking, at most.
-_LOOKS = Throttle(0.05, least_s=0.05)
+_LOOKS = DutyCycle(0.05, least_s=0.05)
 # A file's time is as exact as the kernel's tick: what was changed so lately is looked at again.
 _TICK_S = 0.05
 

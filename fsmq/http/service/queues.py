@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from fsmq.spool import prepare
 from fsmq.spool.context import Pending
 from fsmq.spool.errors import DuplicateMessage, Unavailable
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
+from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.records.journal import via
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.remove_if import Acked
-from fsmq.spool.views.counts import Uncounted
 
 from ..guard.admission import Admission
 from ..routing.call import Call
@@ -98,17 +99,12 @@ class _Joint(Generic[R]):
 
     def _run(self) -> None:
         turn, self._turn = self._turn, {}
-        for (_, through), jobs in turn.items():
-            via.set(through)
-            if len(jobs) == 1:
-                self._do(jobs)
-                continue
-            first, *rest = _portions(jobs)
-            self._do(first)
-            for some in rest:  # others have their turn in between
-                asyncio.get_running_loop().call_soon(self._do, some)
+        for jobs in turn.values():
+            for some in _portions(jobs):
+                self._runner.turns.do(partial(self._do, some))
 
     def _do(self, jobs: list[_Job]) -> None:
+        via.set(jobs[0].through)
         if len(jobs) == 1 and (len(jobs[0].things) > FEW or jobs[0].size > LARGE_BYTES):
             self._tasks.spawn(self._do_beside(jobs[0]))
             return
@@ -131,7 +127,7 @@ class _Joint(Generic[R]):
             try:
                 pending = await run(self._begin, [job])
             except Uncounted as error:
-                await self._runner.listings.share(self._spool.depths.learn, error.queue)
+                await self._runner.listings.share(self._spool.context.depths.learn, error.queue)
                 pending = await run(self._begin, [job])
             results = await self._runner.complete(pending, light=False)
         except Exception as error:
@@ -141,7 +137,7 @@ class _Joint(Generic[R]):
 
     async def _count_and_do(self, jobs: list[_Job], queue: str) -> None:
         try:
-            await self._runner.listings.share(self._spool.depths.learn, queue)
+            await self._runner.listings.share(self._spool.context.depths.learn, queue)
         except Exception as error:
             self._refuse(jobs, error)
         else:
@@ -216,7 +212,7 @@ class Queues:
     ) -> _Pending[str]:
         """What stores messages of a queue; batch: together with those of others."""
         settings = self._spool.settings(queue)
-        return self._spool.unsynced.put(queue, messages, settings, batch)
+        return prepare.put(self._spool.context, queue, messages, settings, batch=batch)
 
     # -- claim -------------------------------------------------------------------------------------
 
@@ -259,7 +255,7 @@ class Queues:
         if len(jobs) > 1:
             ids = [one for job in jobs for one in job.things]
             claims = [one for job in jobs for one in job.claims]
-        return self._spool.unsynced.remove_if(jobs[0].queue, ids, claims)
+        return prepare.remove_if(self._spool.context, jobs[0].queue, ids, claims)
 
     # -- change ------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from fsmq.spool.errors import NoSuchQueue, as_unavailable
-from fsmq.spool.index.coming import Coming
 from fsmq.spool.index.ready import EVERYONE
+from fsmq.spool.index.recent_puts import RecentPuts
 from fsmq.spool.layout.message import Message
 from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.spool import Spool
@@ -35,7 +35,7 @@ class Receiver:
         self._spool = spool
         self._runner = runner
         self._poll_interval = poll_interval
-        self._coming = Coming(spool.tree)
+        self._recent_puts = RecentPuts(spool.tree)
         self.is_stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -44,11 +44,11 @@ class Receiver:
     def start(self) -> None:
         """Begin to notice arrivals; call it on the loop."""
         self._loop = asyncio.get_running_loop()
-        self._spool.context.coming = self._coming
+        self._spool.context.recent_puts = self._recent_puts
         ready = self._spool.context.ready
         ready.on_arrival = self._arrived
         ready.on_lost = self.rescan
-        self._spool.context.gates.on_unlisted = self._learn_beside
+        self._spool.context.limiter.on_unlisted = self._learn_beside
         fileno = self._spool.events_fileno()
         if fileno is not None:
             self._loop.add_reader(fileno, self._on_events)
@@ -72,8 +72,8 @@ class Receiver:
 
     def pause_of(self, queue: str, at_most: float) -> float:
         """How long a request waits that got nothing, unless it is woken; ``at_most`` seconds."""
-        gates = self._spool.context.gates
-        if gates.shut and gates.is_shut(queue):
+        limiter = self._spool.context.limiter
+        if limiter.shut and limiter.is_shut(queue):
             self._attend(queue)
             return at_most
         return self._spool.context.pause_of(queue, at_most)
@@ -86,11 +86,11 @@ class Receiver:
 
     def _attend(self, queue: str) -> None:
         """See to it that somebody looks whether a queue that is shut has opened."""
-        gates = self._spool.context.gates
-        if queue in gates.shut and queue not in self._looks and self._loop is not None:
+        limiter = self._spool.context.limiter
+        if queue in limiter.shut and queue not in self._looks and self._loop is not None:
             # One look for all who wait.
             self._looks[queue] = self._loop.call_later(
-                gates.look_in(queue), self._look_again, queue
+                limiter.look_in(queue), self._look_again, queue
             )
 
     def _look(self, queues: Sequence[str]) -> None:
@@ -104,15 +104,15 @@ class Receiver:
 
     def _look_now(self, queues: Sequence[str]) -> None:
         try:
-            self._spool.context.gates.look(queues)
+            self._spool.context.limiter.look(queues)
         except OSError:
             return  # a claim will tell it to its client
 
     def delivery(self, queue: str) -> Delivery:
         """What is about to be delivered to a queue now, for a request that comes up short there."""
-        gates = self._spool.context.gates
-        is_shut = bool(gates.shut) and gates.is_shut(queue)
-        return Delivery(self._coming, queue, is_shut=is_shut)
+        limiter = self._spool.context.limiter
+        is_shut = bool(limiter.shut) and limiter.is_shut(queue)
+        return Delivery(self._recent_puts, queue, is_shut=is_shut)
 
     def rescan(self) -> None:
         """List all queues in use again, beside the loop."""
@@ -152,7 +152,7 @@ class Receiver:
 
     def _learn(self, queue: str) -> None:
         with as_unavailable(f"cannot count the claims of queue {queue!r}"):
-            self._spool.context.gates.learn(queue)
+            self._spool.context.limiter.learn(queue)
             if self._spool.context.settings.get(queue).in_groups:
                 self._spool.context.groups.learn(queue)
 
@@ -163,7 +163,7 @@ class Receiver:
             ready.set_partitions(queue, settings)
             ready.load(queue)
             if not settings.is_open:
-                self._spool.context.gates.learn(queue)
+                self._spool.context.limiter.learn(queue)
 
     # -- arrivals --------------------------------------------------------------------------------
 
@@ -181,7 +181,9 @@ class Receiver:
         if not here:
             loop.call_soon_threadsafe(self._arrived, queue, count, seconds)
         elif (
-            count < EVERYONE and (gates := self._spool.context.gates).shut and gates.is_shut(queue)
+            count < EVERYONE
+            and (limiter := self._spool.context.limiter).shut
+            and limiter.is_shut(queue)
         ):
             return  # nobody may claim it: they wait until the queue opens
         elif seconds and self.waiters.has(queue):
@@ -194,7 +196,7 @@ class Receiver:
         metrics = self._spool.context.metrics
         metrics.observe(("batch_fill", queue), fill, times)
         metrics.set(("fill", queue), fill)
-        if not fill and self._spool.context.gates.shut:
+        if not fill and self._spool.context.limiter.shut:
             self._attend(queue)
 
     async def _poll(self) -> None:
@@ -205,7 +207,7 @@ class Receiver:
             ready.refresh()  # a folder that was removed sends no events until it is watched anew
             self._spool.census.rest()
             queues = self.waiters.queues()
-            if shut := self._spool.context.gates.shut:
+            if shut := self._spool.context.limiter.shut:
                 self._look(queues)
                 queues = [queue for queue in queues if queue not in shut]
             if queues:

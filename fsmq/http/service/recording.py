@@ -7,7 +7,7 @@ import logging
 import time
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.records.history import EVERY_S, Recorder
 from fsmq.spool.records.metrics import Snapshot
 from fsmq.spool.records.reports import Reports
@@ -19,7 +19,7 @@ from .surveys import Surveys
 
 log = logging.getLogger(__name__)
 # Where a survey takes long there is a line less often.
-_THROTTLE = Throttle(0.02, least_s=EVERY_S)
+_THROTTLE = DutyCycle(0.02, least_s=EVERY_S)
 
 
 class Recording:

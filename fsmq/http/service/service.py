@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
+from fsmq.spool import prepare
 from fsmq.spool.context import Pending, join
 from fsmq.spool.errors import (
     InvalidValue,
@@ -21,12 +22,12 @@ from fsmq.spool.layout.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, giving_way
 from fsmq.spool.layout.topics import Subscription, log_of, work_of
+from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.publish import Copy, copies_of
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.receive import MAX_CLAIMS
-from fsmq.spool.views.counts import Uncounted
 
 from ..guard.access import Access, Identity
 from ..guard.admission import Admission
@@ -80,7 +81,7 @@ class Service(Runner):
         processes: int = 1,
         history: bool = False,
     ) -> None:
-        super().__init__(spool.syncer, spool.context.sends, workers)
+        super().__init__(spool.syncer, spool.context.sequencer, workers)
         self.spool = spool
         self.read_timeout = read_timeout
         self.access = access or Access()
@@ -147,7 +148,7 @@ class Service(Runner):
         """Store a copy in every subscribed queue, and in logs; their ids by queue.
 
         What is told, ids and errors, is of those that the sender may know of. Raises what
-        :func:`fsmq.spool.verbs.publish.publish` raises.
+        :func:`fsmq.spool.prepare.publish_copies` raises.
         """
         async with self._telling(identity, topic):
             return seen_of(identity, await self._published(topic, message))
@@ -217,7 +218,7 @@ class Service(Runner):
         with as_unavailable(f"cannot read the settings of the queues of {topic!r}"):
             queues = {copy.to for copy in copies if log_of(copy.to) is None}
             settings = {queue: spool.context.settings.get(queue) for queue in queues}
-        return spool.unsynced.publish_copies(copies, settings, batch)
+        return prepare.publish_copies(spool.context, copies, settings, batch)
 
     async def store(
         self, puts: Sequence[Callable[[Batch], Pending[T]]], messages: int, size: int

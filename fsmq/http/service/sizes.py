@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.index.counting import Counts
+from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.spool import Spool
-from fsmq.spool.views.counts import Counts
 
 from ..running.threads import Threads
 
-_THROTTLE = Throttle(0.05, least_s=0.2)
+_THROTTLE = DutyCycle(0.05, least_s=0.2)
 
 
 class Sizes:

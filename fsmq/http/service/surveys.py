@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from fsmq.spool.consumers.behind import Behind, behind_by_consumer
 from fsmq.spool.errors import NoSuchQueue, as_unavailable
-from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.records.history import EVERY_S as HISTORY_EVERY_S
 from fsmq.spool.records.history import Moment, read_history
 from fsmq.spool.records.reports import Reports
@@ -49,7 +49,7 @@ class Kept(Generic[T]):
 
     def __init__(self, look: Callable[[], Awaitable[T]], least_s: float = 1.0) -> None:
         self._look = look
-        self._share = Throttle(_SHARE, least_s=least_s)
+        self._share = DutyCycle(_SHARE, least_s=least_s)
         self.found_at = 0.0
         self._found: T | None = None
         self._until = 0.0

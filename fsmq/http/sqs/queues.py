@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue, as_unavailable
+from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs import creation
-from fsmq.spool.views.counts import Counts
 
 from ..service.service import Service
 from . import fifo

@@ -22,7 +22,7 @@ from aiohttp.web import StreamResponse
 from aiohttp_sse import EventSourceResponse
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.layout.duty_cycle import DutyCycle
 
 from ..connection.render import sign
 from ..problems import TooManyRequests
@@ -36,7 +36,7 @@ EVERY_S = 2.0
 MAX_STREAMS, MAX_STREAMS_PER_KEY = 64, 8
 # To render all pages that are looked at takes this share of the time; but each comes again within
 # half a minute.
-_THROTTLE = Throttle(0.05, least_s=EVERY_S)
+_THROTTLE = DutyCycle(0.05, least_s=EVERY_S)
 _SELDOM_S = 30.0
 # Then the browser comes back: with another key, or none, it is not let in.
 _MOST_S = 600.0

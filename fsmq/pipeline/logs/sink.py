@@ -24,8 +24,8 @@ from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.log.idempotent import publish_once
 from fsmq.spool.log.log import LogEntry
-from fsmq.spool.log.once import publish_once
 
 OPTIONS = ("root", "log", "job")
 # Spark's own, which it hands on.

@@ -10,12 +10,12 @@ from fsmq.pipeline.read.listing import Queues
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
 from fsmq.spool.consumers.behind import Behind, behind, total
 from fsmq.spool.errors import as_unavailable
+from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.layout.settings_store import SettingsStore
-from fsmq.spool.layout.throttle import Throttle
 from fsmq.spool.layout.tree import Tree
 
 # How often it is looked at what waits.
-_LOOKS = Throttle(0.02, least_s=1.0)
+_LOOKS = DutyCycle(0.02, least_s=1.0)
 
 _log = logging.getLogger(__name__)
 

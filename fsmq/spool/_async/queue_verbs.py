@@ -13,7 +13,7 @@ from ..verbs.remove_if import Acked
 from .claimed_message import AsyncClaimed
 
 
-class AsyncKeeper(Protocol):
+class AsyncQueueProtocol(Protocol):
     """What the verbs here need of a queue, for coroutines."""
 
     name: str
@@ -33,7 +33,7 @@ class AsyncQueueVerbs:
     """Verbs of the library's queues and of the client's, made of their other verbs."""
 
     async def put(
-        self: AsyncKeeper,
+        self: AsyncQueueProtocol,
         body: Body,
         *,
         delay: Delay | None = None,
@@ -58,7 +58,7 @@ class AsyncQueueVerbs:
         return await self._put(message)
 
     async def put_json(
-        self: AsyncKeeper,
+        self: AsyncQueueProtocol,
         value: Any,
         *,
         delay: Delay | None = None,
@@ -78,7 +78,9 @@ class AsyncQueueVerbs:
         )
         return await self._put(message)
 
-    async def ack(self: AsyncKeeper, *messages: Message | str, claim: str | None = None) -> int:
+    async def ack(
+        self: AsyncQueueProtocol, *messages: Message | str, claim: str | None = None
+    ) -> int:
         """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
 
         claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
@@ -88,12 +90,12 @@ class AsyncQueueVerbs:
             return await self.remove(*messages)
         return acked(self.name, messages, await self.ack_each(single(messages), [claim]))
 
-    async def remove(self: AsyncKeeper, *messages: Message | str) -> int:
+    async def remove(self: AsyncQueueProtocol, *messages: Message | str) -> int:
         """Remove messages, or ids of them, in whatever state they are; how many were there."""
         return sum(await self.remove_each(messages))
 
     def claim_one(
-        self: AsyncKeeper, visibility: float | None = None, wait: float = 0.0
+        self: AsyncQueueProtocol, visibility: float | None = None, wait: float = 0.0
     ) -> AbstractAsyncContextManager[AsyncClaimed | None]:
         """Claim one message for the length of a ``with``; it gives None if there is none.
 
@@ -104,7 +106,7 @@ class AsyncQueueVerbs:
 
 @asynccontextmanager
 async def _one(
-    queue: AsyncKeeper, visibility: float | None, wait: float
+    queue: AsyncQueueProtocol, visibility: float | None, wait: float
 ) -> AsyncIterator[AsyncClaimed | None]:
     messages = await queue.claim(1, visibility, wait)
     if not messages:

@@ -14,7 +14,7 @@ from ..verbs.remove_if import Acked
 from .claimed_message import Claimed
 
 
-class Keeper(Protocol):
+class QueueProtocol(Protocol):
     """What the verbs here need of a queue."""
 
     name: str
@@ -34,7 +34,7 @@ class QueueVerbs:
     """Verbs of the library's queues and of the client's, made of their other verbs."""
 
     def put(
-        self: Keeper,
+        self: QueueProtocol,
         body: Body,
         *,
         delay: Delay | None = None,
@@ -59,7 +59,7 @@ class QueueVerbs:
         return self._put(message)
 
     def put_json(
-        self: Keeper,
+        self: QueueProtocol,
         value: Any,
         *,
         delay: Delay | None = None,
@@ -79,7 +79,7 @@ class QueueVerbs:
         )
         return self._put(message)
 
-    def ack(self: Keeper, *messages: Message | str, claim: str | None = None) -> int:
+    def ack(self: QueueProtocol, *messages: Message | str, claim: str | None = None) -> int:
         """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
 
         claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
@@ -89,12 +89,12 @@ class QueueVerbs:
             return self.remove(*messages)
         return acked(self.name, messages, self.ack_each(single(messages), [claim]))
 
-    def remove(self: Keeper, *messages: Message | str) -> int:
+    def remove(self: QueueProtocol, *messages: Message | str) -> int:
         """Remove messages, or ids of them, in whatever state they are; how many were there."""
         return sum(self.remove_each(messages))
 
     def claim_one(
-        self: Keeper, visibility: float | None = None, wait: float = 0.0
+        self: QueueProtocol, visibility: float | None = None, wait: float = 0.0
     ) -> AbstractContextManager[Claimed | None]:
         """Claim one message for the length of a ``with``; it gives None if there is none.
 
@@ -104,7 +104,7 @@ class QueueVerbs:
 
 
 @contextmanager
-def _one(queue: Keeper, visibility: float | None, wait: float) -> Iterator[Claimed | None]:
+def _one(queue: QueueProtocol, visibility: float | None, wait: float) -> Iterator[Claimed | None]:
     messages = queue.claim(1, visibility, wait)
     if not messages:
         yield None

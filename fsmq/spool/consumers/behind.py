@@ -10,11 +10,11 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from ..context import Context
+from ..index.counting import oldest_of
 from ..layout import documents
 from ..layout.names import entry, split_entry
 from ..layout.transitions import CONSUMERS, NEW, QUEUES
 from ..layout.tree import Tree
-from ..views.counts import oldest_of
 from .manifest import LOCK, path_of
 
 _MAX_BYTES = 65_536

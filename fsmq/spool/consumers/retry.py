@@ -33,7 +33,7 @@ def retry(
         if not _is_buried_next(spool.context, queue, claim):
             return spool.complete(_count_delivery(spool.context, queue, claim, until, renewals))
         is_held = partial(claim.is_held, renewals=renewals)
-        spool.complete(bury_now(spool.context, queue, claim.id, USED_UP, is_held))
+        spool.complete(bury_now(spool.context, queue, claim.id, USED_UP, is_wanted=is_held))
     except (NoSuchQueue, NoSuchMessage):
         pass
     return None

@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterator
 
 from ..errors import NoSuchQueue
+from ..layout.duty_cycle import DutyCycle
 from ..layout.names import is_id
-from ..layout.throttle import Throttle
 from ..layout.transitions import QUEUES
 from ..layout.tree import Tree
 
 SIZE = 100_000
 # How often to list: while ids of the last listing are left, and when they are used up.
-_THROTTLE, _THROTTLE_EMPTY = Throttle(0.05), Throttle(0.5)
+_THROTTLE, _THROTTLE_EMPTY = DutyCycle(0.05), DutyCycle(0.5)
 
 
 class Window:
@@ -64,8 +64,8 @@ class Window:
     def _is_stale(self) -> bool:
         if self._listed is None or self._once:
             return self._listed is None
-        throttle = _THROTTLE if self._ids else _THROTTLE_EMPTY
-        return time.monotonic() - self._listed >= throttle.pause(self._cost)
+        duty_cycle = _THROTTLE if self._ids else _THROTTLE_EMPTY
+        return time.monotonic() - self._listed >= duty_cycle.pause(self._cost)
 
     def _list(self) -> None:
         started = time.monotonic()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from ..views.counts import Counts
+from ..index.counting import Counts
 
 
 class Severity(Enum):

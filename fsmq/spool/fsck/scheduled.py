@@ -17,18 +17,18 @@ from ..schedules.schedule_files import (
     is_scratch,
 )
 from .layout import left_draft
-from .messages import Scene, hidden, stray
+from .messages import SpoolView, hidden, stray
 from .report import Fault, Finding, Kind, Severity
 
 
 class ScheduleRules:
     """The rules for schedules and their markers."""
 
-    def __init__(self, scene: Scene) -> None:
-        tree = scene.tree
-        self._scene = scene
+    def __init__(self, spool_view: SpoolView) -> None:
+        tree = spool_view.tree
+        self._spool_view = spool_view
         self._tree = tree
-        self._files = ScheduleFiles(scene.context())
+        self._files = ScheduleFiles(spool_view.context())
 
     def entry(self, name: str, found: os.stat_result) -> Fault | None:
         """An entry of ``schedules/``."""
@@ -47,10 +47,10 @@ class ScheduleRules:
         if is_lock(name):
             return None  # nobody waits for it when its process has died
         if is_scratch(name):
-            return left_draft(self._scene, path, found)
+            return left_draft(self._spool_view, path, found)
         if is_draft(name):
             return None  # it goes on, or is removed, with the next message of the schedule
-        return hidden(self._scene, path, name, found)
+        return hidden(self._spool_view, path, name, found)
 
     def _schedule(self, path: str, name: str) -> Fault | None:
         try:

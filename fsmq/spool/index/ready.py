@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Generator, Iterable
 
 from ..errors import NoSuchQueue
+from ..layout.duty_cycle import DutyCycle
 from ..layout.names import is_id
 from ..layout.settings import QueueSettings
 from ..layout.steps import FEW
-from ..layout.throttle import Throttle
 from ..layout.transitions import QUEUES
 from ..layout.tree import Tree
 from . import listings
@@ -28,7 +28,7 @@ from .share import USUAL, WHOLE, Partitions, Share
 # Announced when a queue was deleted or replaced: all that wait for it must look.
 EVERYONE = 1 << 30
 # How often an empty index is checked against the folder although events arrive.
-_DISTRUST = Throttle(0.02, least_s=30.0)
+_DISTRUST = DutyCycle(0.02, least_s=30.0)
 
 
 class Ready:
@@ -58,7 +58,7 @@ class Ready:
         self.share = share  # what this process prefers
         self._events = events
         self.poll_interval = poll_interval
-        self._polling = Throttle(_DISTRUST.share, poll_interval)
+        self._polling = DutyCycle(_DISTRUST.share, poll_interval)
         self._entries: dict[str, Entry] = {}
         self._partitions: dict[str, Partitions] = {}  # where a queue's is not the usual one
         self._listeners = Listeners()
@@ -158,12 +158,12 @@ class Ready:
             if entry is not None:
                 entry.index.postpone(message_id)
 
-    def set_apart(self, queue: str, message_id: str) -> None:
+    def quarantine(self, queue: str, message_id: str) -> None:
         """Put back an id that could not be claimed: it waits for a time of its own."""
         with self._lock:
             entry = self._entries.get(queue)
             if entry is not None:
-                entry.index.set_apart(message_id)
+                entry.index.quarantine(message_id)
 
     def ripens_in(self, queue: str) -> float | None:
         """Seconds until something can be popped that cannot be now; None if there is nothing."""
@@ -340,8 +340,8 @@ class Ready:
             for arrived, message_id in meanwhile:
                 entry.note([message_id], arrived=arrived)
             entry.scanned = time.monotonic()
-            throttle = _DISTRUST if entry.watched else self._polling
-            entry.stale_at = entry.scanned + throttle.pause(cost)
+            duty_cycle = _DISTRUST if entry.watched else self._polling
+            entry.stale_at = entry.scanned + duty_cycle.pause(cost)
             if len(entry.index) > before:
                 self._announce(queue, len(entry.index) - before)
 

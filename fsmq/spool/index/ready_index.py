@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, nsmallest
 
 from ..layout.steps import portions
-from .apart import Apart
+from .quarantine import Quarantine
 from .share import Share
 
 # How long an id that others prefer is left to them.
@@ -33,7 +33,7 @@ class ReadyIndex:
         self._own: list[str] = []
         self._rest: list[str] = []
         self._fresh: deque[tuple[float, str]] = deque()  # since (monotonic), id
-        self._apart = Apart(limit=sys.maxsize)
+        self._quarantined = Quarantine(limit=sys.maxsize)
 
     def __len__(self) -> int:
         return len(self.present)
@@ -41,7 +41,7 @@ class ReadyIndex:
     def load(self, ids: Iterable[str]) -> None:
         """Replace everything by ``ids``."""
         self._fill(ids)
-        self._apart.keep(self.present)
+        self._quarantined.keep(self.present)
 
     def successor(self, ids: Iterable[str]) -> ReadyIndex:
         """An index of ``ids`` that will replace this one, which stays in use until then.
@@ -49,7 +49,7 @@ class ReadyIndex:
         Both share the ids that wait apart.
         """
         index = ReadyIndex(self.share)
-        index._apart = self._apart
+        index._quarantined = self._quarantined
         index._fill(ids)
         return index
 
@@ -58,7 +58,7 @@ class ReadyIndex:
         if share != self.share:
             self.share = share
             self._rebuild()
-        self._apart.keep(self.present)
+        self._quarantined.keep(self.present)
 
     def _fill(self, ids: Iterable[str]) -> None:
         self.present = set()
@@ -83,17 +83,17 @@ class ReadyIndex:
             self.present.add(message_id)
             self._fresh.append((time.monotonic(), message_id))
 
-    def set_apart(self, message_id: str) -> None:
+    def quarantine(self, message_id: str) -> None:
         """Add an id that could not be claimed, for :meth:`pop_failed`."""
         self.present.add(message_id)
-        self._apart.add(message_id, time.monotonic())
+        self._quarantined.add(message_id, time.monotonic())
 
     def discard(self, message_id: str) -> None:
         """Forget an id. Its place in a heap goes when it comes up, or with the next rebuild."""
         if message_id not in self.present:
             return  # as most: this process has claimed it
         self.present.remove(message_id)
-        self._apart.forget(message_id)
+        self._quarantined.forget(message_id)
         if len(self._own) + len(self._rest) + len(self._fresh) > 2 * len(self.present) + 1024:
             self._rebuild()
 
@@ -125,9 +125,9 @@ class ReadyIndex:
 
     def pop_failed(self, *, early: bool = False) -> str | None:
         """Remove and return an id that waits apart and is due, or, if ``early``, is due next."""
-        while self._apart:
+        while self._quarantined:
             now = time.monotonic()
-            message_id = self._apart.pop_first() if early else self._apart.pop_due(now)
+            message_id = self._quarantined.pop_first() if early else self._quarantined.pop_due(now)
             if message_id is None:
                 break
             if message_id in self.present:
@@ -142,7 +142,7 @@ class ReadyIndex:
         """
         fresh = (message_id for _, message_id in self._fresh if message_id in self.present)
         least = (*self._least(self._own, limit), *self._least(self._rest, limit))
-        found = {*least, *fresh, *self._apart}
+        found = {*least, *fresh, *self._quarantined}
         return nsmallest(limit, found)
 
     def _least(self, heap: list[str], limit: int) -> list[str]:
@@ -165,7 +165,7 @@ class ReadyIndex:
         while self._fresh and self._fresh[0][1] not in self.present:
             self._fresh.popleft()
         times = [self._fresh[0][0] + GRACE_S] if self._fresh else []
-        if (again := self._apart.next_s()) is not None:
+        if (again := self._quarantined.next_s()) is not None:
             times.append(again)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
@@ -179,7 +179,11 @@ class ReadyIndex:
 
     def _rebuild(self) -> None:
         self._fresh.clear()
-        ids = [i for i in self.present if i not in self._apart] if self._apart else self.present
+        ids = (
+            [i for i in self.present if i not in self._quarantined]
+            if self._quarantined
+            else self.present
+        )
         if self.share.of == 1:
             self._own, self._rest = list(ids), []
         else:

@@ -15,8 +15,14 @@ from .stamps import Stamp, Stamps
 _DIGITS = 100
 PATTERN = r"c(0|[1-9][0-9]?)-[0-9]{2}"
 _NAME = re.compile(PATTERN)
+
+
+class _Any(str):
+    """No text that anyone sends is one."""
+
+
 # Any claim, as long as there is one. Not for clients: a name tells whose it is.
-ANY = "*"
+ANY = _Any("*")
 # Where the filesystem keeps no count, nothing tells one claim from another.
 _UNTOLD = "c0-00"
 
@@ -41,6 +47,12 @@ def check_claim(name: str, field: str = "claim") -> str:
     if not _NAME.fullmatch(name):
         raise InvalidValue(field, f"{name[:50]!r} is no claim; expected a name like c1-47")
     return name
+
+
+def check_named(claim: str | None) -> None:
+    """Refuse what cannot be the name of a claim, if one is given. Raises InvalidValue."""
+    if claim is not None and claim is not ANY:
+        check_claim(claim)
 
 
 def is_claimed(stamps: Stamps, message_id: str, mtime_ns: int, claim: str = ANY) -> bool:

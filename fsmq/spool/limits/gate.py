@@ -29,7 +29,7 @@ _GRAIN = 1e-4
 _SKEW_S = 10.0
 
 
-class Scene(Protocol):
+class SpoolView(Protocol):
     """What gates need to know of a spool."""
 
     @property
@@ -53,13 +53,13 @@ class Gate:
     """
 
     def __init__(
-        self, scene: Scene, queue: str, settings: QueueSettings, in_flight: InFlight
+        self, spool_view: SpoolView, queue: str, settings: QueueSettings, in_flight: InFlight
     ) -> None:
         self.settings = settings
-        self._scene = scene
+        self._spool_view = spool_view
         self._queue = queue
         self._in_flight = in_flight
-        self._shared = Shared(scene.tree, queue)
+        self._shared = Shared(spool_view.tree, queue)
         self._threads = Turnstile()
         self._line = Line()
         self._lease = 0.0  # of the rate: messages that this process may claim
@@ -84,7 +84,7 @@ class Gate:
 
     def permits(self) -> int:
         """About how many messages may be claimed now; tries of others are not seen. OSError."""
-        now = self._scene.clock()
+        now = self._spool_view.clock()
         if self.settings.paused_until > now:
             return 0
         most = math.inf
@@ -105,7 +105,7 @@ class Gate:
         Until it is closed no other process claims one, if there is a limit. Raises Unlisted,
         OSError.
         """
-        now = self._scene.clock()
+        now = self._spool_view.clock()
         if not self.is_limited or self.settings.paused_until > now:
             yield self.settings.paused_until <= now
             return
@@ -134,7 +134,7 @@ class Gate:
         with self._locked() as line:
             if line is None:
                 return
-            now = self._scene.clock()
+            now = self._spool_view.clock()
             tokens = min(self.settings.burst, self._tokens(line, now) + count)
             at = line.at if 0 < line.at - now < _SKEW_S else now
             self._line = line._replace(tokens=tokens, at=at)
@@ -198,7 +198,7 @@ class Gate:
     @property
     def _rate(self) -> float:
         rate = self.settings.max_rate or 0.0
-        return rate if self._shared.has_locks else rate / self._scene.ready.share.of
+        return rate if self._shared.has_locks else rate / self._spool_view.ready.share.of
 
     def _keep_back(self, now: float) -> None:
         """Let nobody try before it can help."""
@@ -209,7 +209,7 @@ class Gate:
                 step = min(STEP_S, self.settings.burst / self._rate / 2)
                 waits.append(max(step, lack / self._rate))
         if self.settings.max_in_flight is not None and len(waits) == 1:
-            ready, next_ms = self._scene.ready, self._in_flight.next_ms(self._queue)
+            ready, next_ms = self._spool_view.ready, self._in_flight.next_ms(self._queue)
             ends = math.inf if next_ms is None else max(0.001, next_ms / 1000 - now)
             polls = self._in_flight.polls(self._queue)
             waits.append(min(ends, ready.poll_interval) if polls else ends)

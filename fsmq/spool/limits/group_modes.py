@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..layout.settings import QueueSettings
 from ..layout.transitions import State
-from .gate import Scene
+from .gate import SpoolView
 
 # The length of the file of the claims.
 WHO_BYTES = 64
@@ -28,7 +28,7 @@ def mode_of(settings: QueueSettings) -> Mode:
     return Mode.FAIR if settings.max_in_flight_per_group is None else Mode.LIMITED
 
 
-def holds(scene: Scene, mode: Mode, queue: str, message_id: str) -> bool:
+def holds(spool_view: SpoolView, mode: Mode, queue: str, message_id: str) -> bool:
     """Whether a message in ``delay/`` counts: where nothing is about order, only a claim.
 
     What waits for its delay, or its backoff, is in nobody's work. What cannot be read may be.
@@ -36,10 +36,10 @@ def holds(scene: Scene, mode: Mode, queue: str, message_id: str) -> bool:
     if mode is not Mode.LIMITED:
         return mode is Mode.FIFO
     try:
-        found = scene.tree.stat(scene.tree.path(State.DELAY, queue, message_id))
+        found = spool_view.tree.stat(spool_view.tree.path(State.DELAY, queue, message_id))
     except OSError:
         return True
-    stamp = found and scene.stamps.decode(message_id, found.st_mtime_ns)
+    stamp = found and spool_view.stamps.decode(message_id, found.st_mtime_ns)
     return bool(stamp and stamp.is_claim)
 
 

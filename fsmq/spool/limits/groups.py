@@ -25,13 +25,13 @@ from ..durability.owned import Turnstile
 from ..index import listings
 from ..index.events import Event, Kind
 from ..index.ready import Ready
+from ..layout.duty_cycle import DutyCycle
 from ..layout.names import claims_name, fair_group, group_hash, is_id, split_entry
 from ..layout.of_queues import OfQueues
 from ..layout.settings import QueueSettings
-from ..layout.throttle import Throttle
 from ..layout.transitions import CONFIG, DELAY, QUEUES, State
 from ..layout.tree import Tree
-from .gate import Scene
+from .gate import SpoolView
 from .group_modes import WHO_BYTES, Mode, holds, kernel, line_of, mode_of
 from .group_view import GroupView
 from .in_flight import Unlisted, hidden_ids
@@ -44,21 +44,21 @@ _RETRY_S = 0.0002
 # When it is worth another try if it has waited in vain.
 BUSY_S = 0.01
 # How often a queue is listed although events arrive, if nothing can be claimed.
-_DISTRUST = Throttle(0.02, least_s=30.0)
+_DISTRUST = DutyCycle(0.02, least_s=30.0)
 _HEAR_AGAIN_S = 60.0
 
 
 class Groups:
     """The queues from which this process claims by groups. Safe in threads."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, spool_view: SpoolView) -> None:
         self.busy: set[str] = set()  # queues of which a claim has waited in vain
-        self._scene = scene
-        self._queues: OfQueues[_Queue] = OfQueues(scene.tree)
+        self._spool_view = spool_view
+        self._queues: OfQueues[_Queue] = OfQueues(spool_view.tree)
         self._lock = threading.Lock()
         self._watching: Ready | None = None
         self._hears = 0  # 2: also of times that are set
-        self._folder = scene.tree.folder(DELAY)
+        self._folder = spool_view.tree.folder(DELAY)
         self._kernel = kernel()
 
     def claims(
@@ -90,16 +90,16 @@ class Groups:
 
     def learn(self, queue: str) -> None:
         """List a queue, in a thread that may do so. Raises OSError."""
-        one = self._queue(queue, self._scene.settings.get(queue))
+        one = self._queue(queue, self._spool_view.settings.get(queue))
         with closing(one.claiming(_LONG_S)) as claiming:
             next(claiming)
 
     def _queue(self, queue: str, settings: QueueSettings) -> _Queue:
-        ready, mode, now = self._scene.ready, mode_of(settings), time.monotonic()
+        ready, mode, now = self._spool_view.ready, mode_of(settings), time.monotonic()
         with self._lock:
             one = self._queues.get(queue)
             if one is None or (one.ready, one.mode) != (ready, mode) or one.hears_at < now:
-                one = self._queues[queue] = _Queue(self._scene, queue, self._kernel, mode)
+                one = self._queues[queue] = _Queue(self._spool_view, queue, self._kernel, mode)
         if not one.polls and not self._hear(one):
             one.poll()
         return one
@@ -136,26 +136,26 @@ class Groups:
 class _Queue:
     """One queue as this process sees it. kernel: whose programs' claims it hears of."""
 
-    def __init__(self, scene: Scene, queue: str, kernel: str | None, mode: Mode) -> None:
-        self.ready = scene.ready
+    def __init__(self, spool_view: SpoolView, queue: str, kernel: str | None, mode: Mode) -> None:
+        self.ready = spool_view.ready
         self.mode = mode
         self.queue = queue
         self.is_listed = False
         self.is_new = True
         is_fifo = mode is Mode.FIFO
-        self._holds = partial(holds, scene, mode, queue)
+        self._holds = partial(holds, spool_view, mode, queue)
         self.view = GroupView(group_hash if is_fifo else fair_group, keeps_order=is_fifo)
-        self._scene = scene
-        self._tree: Tree = scene.tree
-        self._path = scene.tree.folder(CONFIG, claims_name(queue))
+        self._spool_view = spool_view
+        self._tree: Tree = spool_view.tree
+        self._path = spool_view.tree.folder(CONFIG, claims_name(queue))
         self._threads = Turnstile()  # one claim of this process at a time
         self._noting = threading.RLock()  # for the view
         self._unsure: set[str] = set()
         # What events told during a listing, to be applied to its result. None: no listing runs.
         self._meanwhile: list[tuple[str, str, bool]] | None = None
-        self._polling = Throttle(_DISTRUST.share, scene.ready.poll_interval)
+        self._polling = DutyCycle(_DISTRUST.share, spool_view.ready.poll_interval)
         self._due = 0.0
-        self.polls = scene.ready.polls
+        self.polls = spool_view.ready.polls
         self.hears_at = time.monotonic() + _HEAR_AGAIN_S if self.polls else float("inf")
         # What stands in the lock's file after a claim of those whose claims this hears of.
         self._who = line_of(uuid4().hex if self.polls or kernel is None else kernel)
@@ -219,8 +219,8 @@ class _Queue:
             raise
         if not self.polls:
             self.ready.refresh()  # since the first listing each change is an event
-        throttle = self._polling if self.polls else _DISTRUST
-        self._due = time.monotonic() + throttle.pause(time.monotonic() - started)
+        duty_cycle = self._polling if self.polls else _DISTRUST
+        self._due = time.monotonic() + duty_cycle.pause(time.monotonic() - started)
 
     def _load(self) -> None:
         """Load the view with what listings find.

@@ -17,10 +17,10 @@ from ..index import listings
 from ..index.events import Event, Kind
 from ..index.ready import Ready
 from ..index.timers import Timers
+from ..layout.duty_cycle import DutyCycle
 from ..layout.names import split_entry
 from ..layout.of_queues import OfQueues
 from ..layout.stamps import Stamp, Stamps
-from ..layout.throttle import Throttle
 from ..layout.transitions import DELAY
 from ..layout.tree import Tree
 
@@ -77,7 +77,7 @@ class InFlight:
         self._folder = tree.folder(DELAY)
         self._lock = threading.RLock()
         self._queues: OfQueues[_Claims] = OfQueues(tree)
-        self._polling = Throttle(_SHARE, ready.poll_interval)
+        self._polling = DutyCycle(_SHARE, ready.poll_interval)
 
     def count(self, queue: str, now_ms: int, granted: int) -> int:
         """How many claims of a queue hold, while the lock of its limits is held.

@@ -12,8 +12,8 @@ from collections import OrderedDict
 
 from .ranges import Range
 from .record import LogMessage
+from .record_scan import Scanned, scan_records
 from .segments import File
-from .stretch import Stretch, read_stretch
 
 BLOCK_BYTES = 1024 * 1024
 DEFAULT_BUDGET = 64 * 1024 * 1024
@@ -26,13 +26,13 @@ class Block:
 
     __slots__ = ("first", "lost", "messages", "next", "position", "size")
 
-    def __init__(self, first: int, stretch: Stretch, begin: int) -> None:
+    def __init__(self, first: int, scanned: Scanned, begin: int) -> None:
         self.first = first
-        self.messages = stretch.messages
-        self.next = stretch.offset
-        self.position = stretch.position
-        self.lost = stretch.lost
-        self.size = stretch.position - begin + _OVERHEAD * len(stretch.messages)
+        self.messages = scanned.messages
+        self.next = scanned.offset
+        self.position = scanned.position
+        self.lost = scanned.lost
+        self.size = scanned.position - begin + _OVERHEAD * len(scanned.messages)
 
     def from_offset(self, offset: int, count: int) -> list[LogMessage]:
         """Up to ``count`` messages from an offset on."""
@@ -45,13 +45,13 @@ class Block:
         """Offsets from this one on whose records are damaged."""
         return [(max(start, offset), end) for start, end in self.lost if end > offset]
 
-    def grow(self, stretch: Stretch) -> None:
+    def grow(self, scanned: Scanned) -> None:
         """Add what stands behind it."""
-        size = stretch.position - self.position + _OVERHEAD * len(stretch.messages)
+        size = scanned.position - self.position + _OVERHEAD * len(scanned.messages)
         # A new list: others may be reading the one that there is.
-        self.messages = self.messages + stretch.messages
-        self.lost = self.lost + stretch.lost
-        self.next, self.position = stretch.offset, stretch.position
+        self.messages = self.messages + scanned.messages
+        self.lost = self.lost + scanned.lost
+        self.next, self.position = scanned.offset, scanned.position
         self.size += size
 
 
@@ -106,5 +106,5 @@ def block_end(position: int) -> int:
 
 def read_block(file: File, position: int, offset: int, limit: int, end_offset: int) -> Block:
     """Read a block. For the limits see `read_stretch`."""
-    stretch = read_stretch(file, position, offset, block_end(position), limit, end_offset)
-    return Block(offset, stretch, position)
+    scanned = scan_records(file, position, offset, block_end(position), limit, end_offset)
+    return Block(offset, scanned, position)

@@ -11,9 +11,8 @@ from ..layout.names import check_queue
 from ..layout.uuids import derived_uuid7
 from ..verbs.creation import create
 from ..verbs.put import put
-from ..views.counts import Depths, count
 from .channels import ChannelStore
-from .feeding import copy_of
+from .forwarding import copy_of
 from .record import LogMessage
 
 log = logging.getLogger(__name__)
@@ -45,9 +44,6 @@ def bury(
     """
     context, of = spool.context, store.store
     queue = check_queue(store.settings().dead_letter_queue or "")
-    depths = Depths(
-        context.tree, lambda name: count(context.tree, context.stamps, name, context.now_ms()).total
-    )
     # With the channel's lock: who holds that of a queue that is missing keeps nobody here for long.
     create(context, queue, patience_s=_PATIENCE_S)
     told = dead_letter.DeadLetter(
@@ -60,7 +56,7 @@ def bury(
     derived = derived_uuid7(message.time_us * 1000, seed)
     new = copy_of(message, derived, log=of.disk.name, channel=store.name)
     try:
-        letter = put(context, depths, queue, [new])
+        letter = put(context, queue, [new])
         try:
             for fd in letter.work.files:  # before its sync
                 dead_letter.write_raw(fd, dead_letter.pack(told))

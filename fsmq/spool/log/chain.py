@@ -12,8 +12,8 @@ from bisect import bisect_right
 from .disk import Disk
 from .hints import End
 from .record import Piece
+from .record_scan import walk
 from .segments import File, close_on_error, has_number, numbers_in, open_file
-from .stretch import walk
 
 
 def newest(

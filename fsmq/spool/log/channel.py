@@ -26,11 +26,11 @@ from ._sync.channel_message import ChannelMessage
 from .burial import bury, choose_queue
 from .channel_files import CHANNEL_FILE
 from .channels import ChannelStore
-from .handed import Given, Handed, claims_of, generation_of, offset_of
-from .handing import Asked
+from .delivered import Delivered, Given, claims_of, generation_of, offset_of
+from .dispatch import Asked
 from .log_settings import ChannelSettings
 from .open_channel import TENDING_S
-from .progress import Hold
+from .progress import Lease
 from .ranges import Range, ranges_of
 from .record import LogMessage
 
@@ -354,7 +354,7 @@ class Channel:
 
     def worker(
         self,
-        handler: Callable[[Handed, Any], object],
+        handler: Callable[[Delivered, Any], object],
         *,
         concurrency: int = 4,
         visibility: float = 60.0,
@@ -388,7 +388,7 @@ class Channel:
         return as_unavailable(f"cannot {what} channel {self.name!r} of log {self.log.name!r}")
 
 
-def _blocked_at(poison: Iterable[Hold], settings: ChannelSettings) -> int | None:
+def _blocked_at(poison: Iterable[Lease], settings: ChannelSettings) -> int | None:
     if settings.poison != "block":
         return None
     return min((hold.ranges.next(0) for hold in poison), default=None)

@@ -17,7 +17,7 @@ from typing import Protocol
 from ..durability.sync import Work
 from ..errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
 from ..layout.dead_letter import USED_UP
-from .handing import Asked, Chooser, Chosen, together
+from .dispatch import Asked, Chosen, Dispatcher, together
 from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, SOUGHT, UNBURIED, Line
 from .open_channel import OpenChannel
 from .progress import Progress
@@ -87,7 +87,7 @@ class ChannelStore(OpenChannel):
         max_bytes = min(one.max_bytes for one in asked)  # as much as one of them reads at a time
         if settings.order == "key":
             progress.keys.learn(progress.held, self._keys_of)
-        chosen = Chooser(
+        chosen = Dispatcher(
             progress,
             settings.order,
             self._page,

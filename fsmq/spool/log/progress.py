@@ -31,10 +31,10 @@ from .ranges import Range, Ranges
 _RANGE_BYTES, _HOLD_BYTES = 16, 64
 # So many timers may be those of holds that were finished before they ended.
 _MOST_ENDED = 1000
-_Due: TypeAlias = "tuple[int, int, int, Hold]"
+_Due: TypeAlias = "tuple[int, int, int, Lease]"
 
 
-class Hold:
+class Lease:
     """Messages that are handed out, were given up for a while, or could not be buried.
 
     ranges: its unfinished offsets. deliveries: how often they were handed out. deadline_ns: when it
@@ -72,14 +72,14 @@ class Progress:
         self.generation = generation
         self.done = Ranges()
         self.held = Ranges()
-        self.owner: dict[int, Hold] = {}
-        self.poison: set[Hold] = set()
+        self.owner: dict[int, Lease] = {}
+        self.poison: set[Lease] = set()
         self.keys = Keys()
         self.scanned = 0
-        self._holds: set[Hold] = set()
+        self._holds: set[Lease] = set()
         self._numbers = count()
         self._now_ns = 0
-        self._timers: list[tuple[int, int, Hold]] = []
+        self._timers: list[tuple[int, int, Lease]] = []
         self._due: list[_Due] = []  # ranges whose holds have ended, or were empty meanwhile
 
     # -- what the lines say ----------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Progress:
             return
         if keys is not None:
             self.keys.hold(keys)
-        hold = Hold(line, ranges)
+        hold = Lease(line, ranges)
         for start, end in ranges:
             if keys is None:
                 for one in self.held.gaps(start, end):
@@ -164,7 +164,7 @@ class Progress:
 
     # -- timers ----------------------------------------------------------------------------------
 
-    def _schedule(self, hold: Hold) -> None:
+    def _schedule(self, hold: Lease) -> None:
         hold.is_due = False
         heapq.heappush(self._timers, (hold.deadline_ns, next(self._numbers), hold))
         if len(self._timers) > 2 * len(self._holds) + _MOST_ENDED:
@@ -206,7 +206,7 @@ class Progress:
         unburied = (hold.ranges for hold in self._holds if hold.kind == UNBURIED)
         return min((ranges.next(0) for ranges in unburied), default=None)
 
-    def due(self) -> Generator[tuple[int, Hold]]:
+    def due(self) -> Generator[tuple[int, Lease]]:
         """Offsets whose holds have ended and are no poison, the lowest first."""
         seen: list[_Due] = []
         try:

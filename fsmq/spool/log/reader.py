@@ -17,8 +17,8 @@ from .disk import Disk
 from .hints import End, read_hint
 from .ranges import Range
 from .record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, Piece, find_mark
+from .record_scan import scan_records, walk
 from .segments import File
-from .stretch import read_stretch, walk
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
 PAGE_BYTES = 64 * 1024 * 1024
@@ -171,7 +171,7 @@ class Reader:
     def _grow(self, file: File, block: Block, begin: int, piece: Piece) -> Block:
         before = block.size
         end = block_end(begin)
-        block.grow(read_stretch(file, block.position, block.next, end, piece.limit, piece.end))
+        block.grow(scan_records(file, block.position, block.next, end, piece.limit, piece.end))
         _end_with(block, piece)
         self._blocks.grew(self._number, piece.number, begin, block.size - before)
         return block

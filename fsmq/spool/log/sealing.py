@@ -15,8 +15,8 @@ from .chain import lines_before
 from .disk import Disk
 from .hints import End
 from .record import Line, Piece
+from .record_scan import walk
 from .segments import File, name_of, open_file
-from .stretch import walk
 
 
 def create(disk: Disk, number: int, *, may_go_on: bool) -> tuple[int, int]:

@@ -28,8 +28,8 @@ from .log_document import Document
 from .log_settings import LogSettings
 from .reader import PAGE_BYTES, Known, Page, Reader, piece_of
 from .record import Entry, Piece
+from .record_scan import scan_records
 from .segments import open_file
-from .stretch import read_stretch
 from .tail import LogTail
 
 _MAX_FILE_BYTES = 64 * 1024
@@ -285,7 +285,7 @@ class Store:
         if file is not None:
             with file:
                 ids.add(
-                    read_stretch(
+                    scan_records(
                         file,
                         synced.position,
                         synced.offset,

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..context import Context
-from ..index.apart import Apart
+from ..index.quarantine import Quarantine
 from ..index.timers import Timers
 from ..layout.dead_letter import USED_UP
 from ..layout.names import fits, split_entry
@@ -55,7 +55,7 @@ class FromDelay:
         self._undeliverable = undeliverable
         self._deadlines = Deadlines(context.tree, context.stamps, round(delay * 1000))
         self._on_fault = on_fault
-        self._apart = Apart()  # by the clock, as timers are
+        self._quarantined = Quarantine()  # by the clock, as timers are
         self._full_due = 0.0
         self.listing = Task("list delay/", self._list)
         self.tasks = (self.listing, Task("redeliver", self._run_due))
@@ -68,7 +68,7 @@ class FromDelay:
 
     def timeout(self) -> float:
         """Seconds until the next listing is due, or the next timer, or what failed."""
-        next_ms, again = self.timers.next_ms(), self._apart.next_s()
+        next_ms, again = self.timers.next_ms(), self._quarantined.next_s()
         times = [self.listing.due - time.monotonic()]
         if next_ms is not None:
             times.append(next_ms / 1000 - self._context.clock())
@@ -88,13 +88,13 @@ class FromDelay:
         """
         full = now >= self._full_due
         names = [n for n in self._tree.names(self._tree.folder(DELAY)) if n[0] != "."]
-        if self.timers or self._apart:
+        if self.timers or self._quarantined:
             known = set(names)
             self.timers.keep(known)
-            self._apart.keep(known)
+            self._quarantined.keep(known)
         names = self._undeliverable.without(DELAY, names)
-        if self._apart:
-            names = [n for n in names if n not in self._apart]
+        if self._quarantined:
+            names = [n for n in names if n not in self._quarantined]
         self._schedule_all(names if full else [n for n in names if n not in self.timers])
         pause = self._listings.pause(time.monotonic() - now)
         if full:
@@ -113,12 +113,12 @@ class FromDelay:
 
     def schedule(self, name: str) -> None:
         """Read an entry's timer, which is new or has changed."""
-        if name in self._apart:
+        if name in self._quarantined:
             return  # a try of ours may have changed it; its next try reads it anew
         try:
             timer = self._look(name)
         except OSError as error:
-            self._apart.add(name, self._context.clock(), error)  # no event will come again
+            self._quarantined.add(name, self._context.clock(), error)  # no event will come again
             return
         if timer is None:
             self.timers.cancel(name)
@@ -128,7 +128,7 @@ class FromDelay:
     def cancel(self, name: str) -> None:
         """Forget the timer of an entry that has left."""
         self.timers.cancel(name)
-        self._apart.forget(name)
+        self._quarantined.forget(name)
 
     def _look(self, name: str) -> Deadline | None:
         """The timer of an entry; None if it is gone or not a message."""
@@ -150,11 +150,11 @@ class FromDelay:
                 break
             self._try(name, now_ms)
         for _ in range(MAX_AGAIN):
-            name = self._apart.pop_due(self._context.clock())
+            name = self._quarantined.pop_due(self._context.clock())
             if name is None:
                 break
             self._try(name, self._context.now_ms())
-        if (news := self._apart.news(self._context.clock())) is not None:
+        if (news := self._quarantined.news(self._context.clock())) is not None:
             self._on_fault(*news)
         return 0.0
 
@@ -167,11 +167,11 @@ class FromDelay:
         except FileExistsError:
             # Who claims the one that is ready claims it before that; or that one leaves.
             self._undeliverable.report(name, "waits for another message of its id")
-            self._apart.add(name, now_ms / 1000)
+            self._quarantined.add(name, now_ms / 1000)
         except Exception as error:  # a fault of one must not stop the others
-            self._apart.add(name, now_ms / 1000, error)
+            self._quarantined.add(name, now_ms / 1000, error)
         else:
-            self._apart.forget(name)
+            self._quarantined.forget(name)
 
     def _end_timer(self, name: str, now_ms: int) -> bool:
         """Look at an entry again, since a renewal may have moved it, and act if it is due."""

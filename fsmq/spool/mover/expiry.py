@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from ..context import Context
+from ..layout.duty_cycle import DutyCycle
 from ..layout.names import is_id
-from ..layout.throttle import Throttle
 from ..layout.transitions import EXPIRE_READY, QUEUES
 from ..verbs.expire import expire
 
 # Of a queue whose messages were looked at.
-_THROTTLE = Throttle(0.01)
+_THROTTLE = DutyCycle(0.01)
 # The names that one step looks at; deliveries wait for its end.
 _MAX_STEP = 2000
 

@@ -17,7 +17,7 @@ from ..durability.left_files import EVERY_S as LEFT_EVERY_S
 from ..durability.left_files import remove_left_files
 from ..durability.send_lines import Recovery
 from ..durability.unfinished import Recovered
-from ..index.apart import Apart
+from ..index.quarantine import Quarantine
 from ..layout.names import entry, facts, is_made, split_entry
 from ..layout.transitions import DEFER, DELIVER, EXPIRE_NEW, FILE_MODE, NEW
 from ..layout.unclaimed import is_delayed
@@ -54,7 +54,7 @@ class FromNew:
         self._undeliverable = undeliverable
         self._on_defer = on_defer
         self._on_fault = on_fault
-        self._apart = Apart()
+        self._quarantined = Quarantine()
         self._rest = rest
         self._resting: deque[tuple[float, str]] = deque()  # until when, in that order
         self._there: set[str] = set()  # queues that are there, as this step has seen
@@ -108,7 +108,7 @@ class FromNew:
 
     def timeout(self) -> float:
         """Seconds until the next listing is due, or what failed."""
-        again = self._apart.next_s()
+        again = self._quarantined.next_s()
         due = min(self.listing.due, self._recovering_jobs.due)
         if self._resting:
             due = min(due, self._resting[0][0])
@@ -184,7 +184,7 @@ class FromNew:
         for name in sorted(
             self._undeliverable.without(NEW, names), key=lambda n: n.rpartition(":")[2]
         ):
-            if name in self._apart:
+            if name in self._quarantined:
                 continue
             if self._is_ripe(name):
                 self.backlog.append(name)
@@ -210,13 +210,13 @@ class FromNew:
             for _ in range(min(len(self.backlog), MAX_STEP)):
                 self._try(self.backlog.popleft(), now)
             for _ in range(MAX_AGAIN):
-                name = self._apart.pop_due(now)
+                name = self._quarantined.pop_due(now)
                 if name is None:
                     break
                 self._try(name, now)
         finally:
             self._record()
-        if (news := self._apart.news(now)) is not None:
+        if (news := self._quarantined.news(now)) is not None:
             self._on_fault(*news)
         return 0.0
 
@@ -226,11 +226,11 @@ class FromNew:
                 self.moved += self._deliver(name)
         except FileExistsError:
             self._undeliverable.report(name, "waits for another message of its id")
-            self._apart.add(name, now)
+            self._quarantined.add(name, now)
         except Exception as error:  # a fault of one must not stop the others
-            self._apart.add(name, now, error)
+            self._quarantined.add(name, now, error)
         else:
-            self._apart.forget(name)
+            self._quarantined.forget(name)
 
     def _deliver(self, name: str) -> bool:
         """new → queues, or new → delay, or new → remove if it has expired.

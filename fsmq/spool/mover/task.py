@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..index.apart import FIRST_S, LONGEST_S
-from ..layout.throttle import Throttle
+from ..index.quarantine import FIRST_S, LONGEST_S
+from ..layout.duty_cycle import DutyCycle
 
 # A file with a shell user's name that a listing finds may still be written to; an event tells when
 # it is finished, a listing waits until it has been left alone for so long.
@@ -19,7 +19,7 @@ MAX_STEP = 2000
 # And of those that failed: they must not hold up the others.
 MAX_AGAIN = 100
 # Where events arrive, the folders are listed all the same, rarely.
-_DISTRUST = Throttle(0.005, least_s=60.0)
+_DISTRUST = DutyCycle(0.005, least_s=60.0)
 # The share of the time for listings where none arrive.
 _POLL_SHARE = 0.05
 
@@ -60,7 +60,7 @@ class Listings:
 
     def __init__(self, hears: Callable[[], bool], poll_interval: float) -> None:
         self._hears = hears
-        self._polling = Throttle(_POLL_SHARE, poll_interval)
+        self._polling = DutyCycle(_POLL_SHARE, poll_interval)
 
     def pause(self, cost_s: float) -> float:
         """Seconds until the next listing, after one that took ``cost_s`` seconds."""

@@ -18,10 +18,10 @@ from typing import Any, Literal, NamedTuple, get_args
 from ..context import Context
 from ..errors import InvalidValue, as_unavailable, understood
 from ..layout import documents
+from ..layout.duty_cycle import check_rate
 from ..layout.names import UUID7, check_id, check_queue, is_id
 from ..layout.patterns import is_pattern
 from ..layout.settings import check_number
-from ..layout.throttle import check_rate
 from ..layout.transitions import MOVES
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7

@@ -17,7 +17,7 @@ from ..context import Context
 from ..durability.locks import Lock, lock
 from ..durability.sync import Syncer
 from ..errors import Unavailable, as_unavailable, unavailable
-from ..index.apart import Apart
+from ..index.quarantine import Quarantine
 from ..layout.transitions import MOVES
 from ..records.peers import host_name
 from .order import DONE, FOUND, LOCK, OPEN, STOP, Move, find, load
@@ -51,7 +51,7 @@ class MoveRunner:
         self._syncer = syncer
         self._stop = stop
         self._taken: dict[str, _Taken] = {}
-        self._apart = Apart()  # those that failed, until their next try
+        self._quarantined = Quarantine()  # those that failed, until their next try
         self._faults: dict[str, OSError | Unavailable] = {}
         self._done = 0
 
@@ -116,10 +116,10 @@ class MoveRunner:
 
     def _take_all(self, refs: list[str]) -> None:
         """Take those that nobody works on. Who works on one may have died since the last look."""
-        while self._apart.pop_due(time.monotonic()):
+        while self._quarantined.pop_due(time.monotonic()):
             continue
         for ref in refs:
-            if ref not in self._taken and ref not in self._apart:
+            if ref not in self._taken and ref not in self._quarantined:
                 try:
                     self._take(ref)
                 except (OSError, Unavailable) as error:
@@ -128,12 +128,12 @@ class MoveRunner:
     def _note_fault(self, ref: str, error: OSError | Unavailable) -> None:
         """Note why a move is not made: it waits for its next try, and stops no other."""
         self._faults[ref] = error
-        self._apart.add(ref, time.monotonic())
+        self._quarantined.add(ref, time.monotonic())
 
     def _note_end(self, ref: str) -> None:
         self._done += 1
         self._faults.pop(ref, None)
-        self._apart.forget(ref)
+        self._quarantined.forget(ref)
 
     def _take(self, ref: str) -> None:
         held = lock(self._tree, self._tree.folder(MOVES, LOCK.format(ref)), os.O_CREAT)

@@ -20,10 +20,10 @@ from ..context import Context
 from ..durability.sync import Syncer, Work
 from ..durability.unfinished import exists
 from ..errors import InUse, NoSuchQueue, Reserved, Unavailable
+from ..layout.duty_cycle import Rate
 from ..layout.names import facts, fits, is_id
 from ..layout.patterns import compiled
 from ..layout.steps import giving_way
-from ..layout.throttle import Rate
 from ..layout.transitions import (
     DELAY,
     MOVE_DELAY,

@@ -28,7 +28,6 @@ from ..layout.names import siblings, split_staged
 from ..layout.transitions import ACCEPTED, NEW, State
 from ..records.journal import Details
 from ..verbs.draft import draft
-from ..views.counts import Depths
 from .schedule_files import Marker, ScheduleFiles
 from .schedule_settings import ScheduleSettings
 
@@ -71,11 +70,10 @@ def due(schedule: ScheduleSettings, done: int, now: float) -> Due:
 class Putter:
     """Puts the messages of schedules."""
 
-    def __init__(self, context: Context, files: ScheduleFiles, depths: Depths) -> None:
+    def __init__(self, context: Context, files: ScheduleFiles) -> None:
         self._context = context
         self._tree = context.tree
         self._files = files
-        self._depths = depths
 
     def put_due(self, name: str) -> Done | None:
         """Put what is due of one schedule; None while another process is at it.
@@ -121,7 +119,7 @@ class Putter:
             moment: draft(context, schedule.message(name, moment), settings)
             for moment in found.moments
         }
-        self._depths.admit(queue, settings.max_depth, len(made))
+        self._context.depths.admit(queue, settings.max_depth, len(made))
         made = {m: one for m, one in made.items() if not self._is_there(queue, one)}
         for moment, one in made.items():
             self._write(self._files.draft(name, moment), one, moment)

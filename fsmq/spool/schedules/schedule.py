@@ -15,7 +15,7 @@ from ..verbs.put import put
 from .putting import Putter
 from .schedule_files import DONE, Marker, ScheduleFiles
 from .schedule_settings import CatchUp, ScheduleSettings, ScheduleState, check_schedule
-from .scheduler import Scheduler, depths_of
+from .scheduler import Scheduler
 
 MAX_NEXT = 100
 
@@ -30,7 +30,6 @@ class Schedule:
         self._context = context
         self._complete = complete
         self._files = ScheduleFiles(context)
-        self._depths = depths_of(context)
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name!r} of {self._context.tree.root}>"
@@ -103,7 +102,7 @@ class Schedule:
             schedule = self._files.read(self.name)
         message = schedule.message_now()
         try:
-            pending = put(self._context, self._depths, schedule.queue, [message])
+            pending = put(self._context, schedule.queue, [message])
         except MessageTooLarge as error:
             raise InvalidValue("body", str(error)) from error
         [message_id] = self._complete(pending)
@@ -127,7 +126,7 @@ class Schedule:
         with as_unavailable(f"cannot change the schedule {self.name!r}"):
             held = self._files.lock_patiently(self.name)
             try:
-                Putter(self._context, self._files, self._depths).finish(self.name)
+                Putter(self._context, self._files).finish(self.name)
                 try:
                     was = self._files.read(self.name)
                 except NoSuchSchedule:

@@ -16,10 +16,9 @@ from ..errors import (
     NoSuchSchedule,
     Unavailable,
 )
-from ..index.apart import FIRST_S, LONGEST_S
 from ..index.events import Events
+from ..index.quarantine import FIRST_S, LONGEST_S
 from ..layout.transitions import SCHEDULES
-from ..views.counts import Depths, count
 from .putting import Putter
 from .schedule_files import DONE, ScheduleFiles
 
@@ -50,7 +49,7 @@ class Scheduler:
         self._context = context
         self._tree = context.tree
         self._files = ScheduleFiles(context)
-        self._putter = Putter(context, self._files, depths_of(context))
+        self._putter = Putter(context, self._files)
         self._on_problem = on_problem
         self._on_fault = on_fault
         self._versions: dict[str, Version | None] = {}
@@ -145,15 +144,6 @@ class Scheduler:
                 self._tree.unlink(self._files.path(name, DONE))
         finally:
             held.free()
-
-
-def depths_of(context: Context) -> Depths:
-    """What enforces ``max_depth`` for the messages of schedules."""
-
-    def counted(queue: str) -> int:
-        return count(context.tree, context.stamps, queue, context.now_ms()).total
-
-    return Depths(context.tree, counted)
 
 
 class SchedulerThread:

@@ -14,7 +14,7 @@ from ..context import Context
 from ..durability.dotnames import TORN_AFTER_S
 from ..durability.locks import Lock, free_lock, is_held, lock
 from ..durability.sync import Work
-from ..index.apart import LONGEST_S, Apart
+from ..index.quarantine import LONGEST_S, Quarantine
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
 from .commit import rename_away
@@ -48,7 +48,7 @@ class Abandoned:
         self._context = context
         self._tree = context.tree
         self._on_fault = on_fault
-        self._apart = Apart()
+        self._quarantined = Quarantine()
         self._at_work: tuple[str, Lock, Forward] | None = None
 
     def close(self) -> None:
@@ -60,22 +60,22 @@ class Abandoned:
     def step(self, now: float) -> Recovered:
         """Do a part of what is to be done; ``now`` is in Unix seconds. Raises OSError."""
         done = self._go_on(now) or self._look(now)
-        if (news := self._apart.news(now)) is not None:
+        if (news := self._quarantined.news(now)) is not None:
             self._on_fault(*news)
         return done
 
     def _look(self, now: float) -> Recovered:
-        while self._apart.pop_due(now) is not None:
+        while self._quarantined.pop_due(now) is not None:
             pass  # it has its turn with the others
         is_behind = False
         for name in self._tree.names(self._tree.folder(STAGING)):
-            if name in self._apart:
+            if name in self._quarantined:
                 continue
             try:
                 is_behind |= self._one(name, now)
             except Exception as error:  # whatever is wrong with one must not keep the others
-                self._apart.add(name, now, error)
-        again = self._apart.next_s()
+                self._quarantined.add(name, now, error)
+        again = self._quarantined.next_s()
         pause = LONGEST_S if again is None else again - now
         return self._go_on(now) or Recovered(is_behind=is_behind, again_s=pause)
 
@@ -88,7 +88,7 @@ class Abandoned:
         try:
             done = forward.step()
         except Exception as error:
-            self._apart.add(name, now, error)
+            self._quarantined.add(name, now, error)
         finally:
             if not done:
                 self.close()

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from ..context import Context, OpenSpool
 from ..durability.locks import lock, patiently
 from ..errors import QueueFull, Unavailable, as_unavailable
+from ..index.counting import count
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
 from ..verbs.creation import create
-from ..views.counts import count
 from .forward import Forward, Manifest, last, load, remove_gone, save
 from .part import (
     REJECTED,

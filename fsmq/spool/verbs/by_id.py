@@ -161,7 +161,7 @@ def claim_id(
             settings = context.settings.get(queue)
             deadline_ms = deadline_of(context, settings, visibility)
             take = partial(_take, context, queue, given_id, deadline_ms, work)
-            taken = context.gates.one(queue, settings, take)
+            taken = context.limiter.one(queue, settings, take)
             if taken is None:
                 work.close()
                 return Pending(Work(), lambda: None)

@@ -78,7 +78,7 @@ def claims_of(
         Unlisted: the claims have to be counted first, in a thread that may list folders.
         OSError: nothing was claimed, and the reason was a fault, not a lost race.
     """
-    if settings.is_open and not context.gates.shut:
+    if settings.is_open and not context.limiter.shut:
         return _claims_of(context, queue, settings, ids, visibility, is_wanted)
 
     def claims(some: Iterator[str]) -> Generator[Claim | None, None, None]:
@@ -88,11 +88,11 @@ def claims_of(
         return context.groups.claims(
             queue,
             settings,
-            lambda some: context.gates.limited(queue, settings, some, claims),
+            lambda some: context.limiter.limited(queue, settings, some, claims),
             attrgetter("message_id"),
             whole_groups,
         )
-    return context.gates.limited(queue, settings, ids, claims)
+    return context.limiter.limited(queue, settings, ids, claims)
 
 
 def _claims_of(
@@ -145,7 +145,7 @@ def _claims_of(
         for message_id in busy:
             context.ready.postpone(queue, message_id)
         for message_id in faults:
-            context.ready.set_apart(queue, message_id)
+            context.ready.quarantine(queue, message_id)
     # Another user's file, which fsck reports, is skipped as if it were not there.
     of_disk = [e for e in faults.values() if room <= 0 or not isinstance(e, PermissionError)]
     if of_disk and not won:
@@ -220,7 +220,7 @@ def claim_one(
     except FileExistsError:
         if was is not None:
             return None
-    context.ready.set_apart(queue, message_id)  # it stays ready, behind that one
+    context.ready.quarantine(queue, message_id)  # it stays ready, behind that one
     return _claim_in_place(context, queue, message_id, deadline_ms, is_wanted, count)
 
 
@@ -256,7 +256,7 @@ def _claim_ready(
             return None
         else:
             new = Stamp(of_same_claim(stamp, deadline_ms), stamp.deliveries or 0)
-        mtime = stamps.encoded(message_id, new)
+        mtime = stamps.encode(message_id, new.deadline_ms, new.deliveries or 0)
         stamped = latched.stamp(context, path, mtime)
         if stamped and (is_checked or tree.has_queue(queue)):
             target = tree.path(CLAIM.target, queue, message_id)
@@ -312,7 +312,7 @@ def _claim_in_place(
             return None
         if is_wanted(context, fd, found):
             new = _next_stamp(stamp, deadline_ms, count)
-            mtime = stamps.encoded(message_id, new)
+            mtime = stamps.encode(message_id, new.deadline_ms, new.deliveries or 0)
             won = latched.stamp(context, path, mtime)
     finally:
         if won:

@@ -26,7 +26,6 @@ from ..layout.steps import FEW, Steps, finish
 from ..layout.transitions import NEW, PULL, QUEUES, State
 from ..layout.uuids import uuid7
 from ..views import browse
-from ..views.counts import Depths
 from ..views.look import Page
 from ..views.reading import Room
 from . import put, receive
@@ -57,7 +56,6 @@ def content_id(body: bytes) -> str:
 
 def send(
     context: Context,
-    depths: Depths,
     name: str,
     bodies: Sequence[bytes],
     batch: Batch | None = None,
@@ -69,7 +67,7 @@ def send(
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
     messages = (NewMessage(body, id=content_id(body)) for body in bodies)
-    return put.put(context, depths, write_side(name), messages, collapse=True, batch=batch)
+    return put.put(context, write_side(name), messages, collapse=True, batch=batch)
 
 
 def poll(
@@ -101,7 +99,7 @@ def poll_in(
     work = Work()
     work.take(first.work)
     try:
-        if len(first.messages) < count and not context.gates.is_shut(side):
+        if len(first.messages) < count and not context.limiter.is_shut(side):
             pulled = yield from _pull(context, name, count - len(first.messages), work)
         if pulled:
             more = yield from receive.claims_in(context, side, len(pulled), visibility, room)
@@ -179,7 +177,7 @@ def _pull_one(context: Context, write: str, old: str, read: str) -> str | None:
         new = _new_id(context, context.tree.path(State.READY, write, old))
         return new if context.make(PULL, write, old, read, new) else None
     except OSError:
-        context.ready.set_apart(write, old)
+        context.ready.quarantine(write, old)
         raise
 
 

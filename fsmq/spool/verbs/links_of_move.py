@@ -18,7 +18,7 @@ from ..durability.ids import IS_HELD, PATIENCE_S, Held, given_of, hold, link_pat
 from ..durability.locks import patiently
 from ..durability.settings_lock import settings_held
 from ..errors import InUse, NoSuchQueue
-from ..index.apart import FIRST_S, LONGEST_S
+from ..index.quarantine import FIRST_S, LONGEST_S
 from ..layout.given_ids import link_name
 from ..layout.settings import QueueSettings
 from ..layout.transitions import IDS, State

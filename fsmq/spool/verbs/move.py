@@ -17,10 +17,10 @@ from typing import NamedTuple
 from ..context import Context
 from ..durability.ids import IS_HELD
 from ..errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable
+from ..layout.duty_cycle import Rate, check_rate
 from ..layout.names import check_id, check_queue, fits, is_id
 from ..layout.stamps import Stamp
 from ..layout.steps import giving_way, portions
-from ..layout.throttle import Rate, check_rate
 from ..layout.transitions import (
     MOVE_DELAY,
     MOVE_NEW,

@@ -23,11 +23,7 @@ from ..layout.message import NewMessage
 from ..layout.settings import QueueSettings
 from ..layout.steps import giving_way
 from ..layout.topics import Subscription, Topics, log_of
-from ..views.counts import Depths
 from .put import Batch, put
-
-ToLog = Callable[[str, NewMessage], Callable[[], int]]
-"""Checks whether a log takes a message; what it returns publishes it, and gives its offset."""
 
 
 class Copy(NamedTuple):
@@ -75,12 +71,19 @@ def copies_of(
     ]
 
 
-def publish(
+def publish(context: Context, topic: str, message: NewMessage) -> Pending[dict[str, str]]:
+    """Write a copy of a message for each queue and log that takes it; see `publish_copies`.
+
+    Raises NoSuchTopic, and what that raises.
+    """
+    topics = context.topics
+    return publish_copies(context, copies_of(topics, topic, message, topics.subscribed(topic)))
+
+
+def publish_copies(
     context: Context,
-    depths: Depths,
     copies: Iterable[Copy],
     settings: Mapping[str, QueueSettings] | None = None,
-    to_log: ToLog | None = None,
     batch: Batch | None = None,
 ) -> Pending[dict[str, str]]:
     """Write the copies of a message; all or none.
@@ -96,12 +99,11 @@ def publish(
         InvalidValue, Unavailable
         MessageTooLarge, QueueFull, LogFull: one does not take it; then none has got it.
     """
-    found = _Copies(context, depths, batch or Batch(context.tree))
+    found = _Copies(context, batch or Batch(context.tree))
     try:
         for copy in giving_way(copies):
             if log_of(copy.to) is not None:
-                assert to_log is not None
-                found.feed(copy, to_log)
+                found.feed(copy)
             else:
                 found.write(copy, settings[copy.to] if settings is not None else None)
     except BaseException:  # of a signal's handler, too
@@ -114,11 +116,10 @@ def publish(
 class _Copies:
     """The copies of one publish; ``work`` is the common one."""
 
-    def __init__(self, context: Context, depths: Depths, batch: Batch) -> None:
+    def __init__(self, context: Context, batch: Batch) -> None:
         self._batch = batch
         self.work = batch.work
         self._context = context
-        self._depths = depths
         self._feeds: list[tuple[Copy, Callable[[], int]]] = []
         self._plain: list[tuple[str, Pending[list[str]]]] = []
         self._ordered: list[tuple[str, Pending[list[str]]]] = []  # of fifo queues
@@ -132,22 +133,20 @@ class _Copies:
     def sends(self) -> list[Send]:
         return self._sends
 
-    def feed(self, copy: Copy, to_log: ToLog) -> None:
+    def feed(self, copy: Copy) -> None:
         """Check that a log takes it; raises what a publish there raises."""
         log = log_of(copy.to)
         assert log is not None
         try:
-            self._feeds.append((copy, to_log(log, copy.message)))
+            self._feeds.append((copy, self._context.to_log(log, copy.message)))
         except NoSuchLog:
             return
 
     def write(self, copy: Copy, settings: QueueSettings | None) -> None:
         """Write one copy; raises what a put raises, but for a queue that is gone."""
-        context, depths = self._context, self._depths
         try:
             one = put(
-                context,
-                depths,
+                self._context,
                 copy.to,
                 [copy.message],
                 settings,

@@ -33,7 +33,6 @@ from ..layout.steps import free_all, giving_way, in_order
 from ..layout.transitions import ACCEPTED, DEFERRED, DELIVERED, NEW, State
 from ..layout.tree import Tree
 from ..records.journal import Details
-from ..views.counts import Depths
 from .draft import drafts
 from .removal import work_of
 from .remove_known import remove_known
@@ -75,7 +74,6 @@ class Batch:
 
 def put(
     context: Context,
-    depths: Depths,
     queue: str,
     messages: Iterable[NewMessage],
     settings: QueueSettings | None = None,
@@ -111,7 +109,7 @@ def put(
         checked = drafts(context, islice(messages, _MAX_PUT + 1), settings, letter_of)
         if len(checked) > _MAX_PUT:
             raise InvalidValue("messages", f"are more than the {_MAX_PUT} that one batch takes")
-        depths.admit(queue, settings.max_depth, len(checked))
+        context.depths.admit(queue, settings.max_depth, len(checked))
         shared = batch or Batch(context.tree)
         if settings.fifo:
             send = Send(queue, checked, still)
@@ -159,10 +157,10 @@ def note_stored(context: Context, queue: str, staged: Sequence[Staged]) -> list[
         (one.draft.message_id, {"size": one.draft.size}) for one in staged
     ]
     context.record_all(ACCEPTED, queue, stored)
-    if context.coming is not None:
+    if context.recent_puts is not None:
         for one in reversed(staged):
             if one.draft.delay_ms is None:
-                context.coming.note(queue, one.draft.message_id)
+                context.recent_puts.note(queue, one.draft.message_id)
                 break
     return [message_id for message_id, _ in stored]
 

@@ -13,7 +13,7 @@ from ..layout.claim_names import claim_name
 from ..layout.message import Message, found_message
 from ..layout.names import Facts, check_queue, facts, sends_name, sequence_of
 from ..layout.settings import DEFAULTS, check_number
-from ..layout.steps import Steps
+from ..layout.steps import Steps, finish
 from ..layout.transitions import CLAIMED, CONFIG, DELAY, QUEUES
 from ..records.journal import Details
 from ..views.reading import MAX_ANSWER_BYTES, Budget, Content, Room, is_plain, read, read_plain
@@ -21,6 +21,17 @@ from .claim import Claim, claims_of, too_large
 from .release import claim_stamp, release_uncounted
 
 MAX_CLAIMS = 1000
+
+
+def claim(
+    context: Context,
+    queue: str,
+    count: int = 1,
+    visibility: float | None = None,
+    whole_groups: bool = False,
+) -> Pending[list[Message]]:
+    """`claim_in`, to its end."""
+    return finish(claim_in(context, queue, count, visibility, whole_groups=whole_groups))
 
 
 def claim_in(
@@ -179,7 +190,7 @@ class Claims:
         """Make the messages ready again, as if they had not been claimed."""
         for message in self.messages:
             self._return(message.id, claim_stamp(self._context, message))
-        self._context.gates.uncount(self._queue, len(self.messages))
+        self._context.limiter.uncount(self._queue, len(self.messages))
 
     def _is_wanted(self, context: Context, fd: int, found: os.stat_result) -> bool:
         """Whether a message may be read; raises NoRoom and OSError."""

@@ -15,7 +15,7 @@ from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout import dead_letter
-from ..layout.claim_names import of_ended_claim
+from ..layout.claim_names import check_named, of_ended_claim
 from ..layout.dead_letter import USED_UP, DeadLetter, check_reason
 from ..layout.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
@@ -50,6 +50,7 @@ def release(
     """
     check_queue(queue)
     check_id(queue, message_id)
+    check_named(claim)
     check_seconds("delay", delay, MAX_DELAY_S)
     tree = context.tree
     work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
@@ -154,14 +155,15 @@ def bury_now(
     queue: str,
     message_id: str,
     reason: str | None = None,
-    is_wanted: IsWanted = anyone,
     claim: str | None = None,
+    *,
+    is_wanted: IsWanted = anyone,
 ) -> Pending[None]:
     """Move a claimed message to the dead-letter queue before its deliveries are used up.
 
     reason: what the dead letter tells of it.
-    is_wanted: whether a claimed file of this id is the one that is meant.
     claim: the claim that is meant, by its name. In any other the message stays as it is.
+    is_wanted: whether a claimed file of this id is the one that is meant.
 
     Raises:
         InvalidValue: the queue has no dead-letter queue, the id cannot be one, or the reason is
@@ -170,6 +172,7 @@ def bury_now(
     """
     check_queue(queue)
     check_id(queue, message_id)
+    check_named(claim)
     reason = check_reason(reason)
     tree = context.tree
     work = Work()

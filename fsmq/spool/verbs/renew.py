@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..context import Context, Pending
 from ..durability.sync import Work
 from ..errors import NoSuchMessage, as_unavailable
-from ..layout.claim_names import Renewal, claim_name
+from ..layout.claim_names import Renewal, check_named, claim_name
 from ..layout.names import check_id, check_queue
 from ..layout.transitions import DELAY, QUEUES, RENEWED
 from .claim import Claim, claim_one, deadline_of
@@ -34,6 +34,7 @@ def renew(
     """
     check_queue(queue)
     check_id(queue, message_id)
+    check_named(claim)
     tree = context.tree
     with as_unavailable(f"cannot renew in queue {queue!r}"):
         settings = context.settings_of(queue)

@@ -35,7 +35,6 @@ from ..layout.message import NewMessage
 from ..layout.names import check_queue
 from ..layout.settings import QueueSettings
 from ..layout.transitions import DELAY, IDS, NEW, QUEUES, State
-from ..views.counts import Depths
 from .draft import draft
 from .put import MAX_BATCH, note_stored
 from .removal import remove_one, work_of
@@ -54,7 +53,6 @@ class Stored(NamedTuple):
 
 def upsert(
     context: Context,
-    depths: Depths,
     queue: str,
     messages: Sequence[NewMessage],
 ) -> Pending[Stored]:
@@ -67,12 +65,12 @@ def upsert(
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
-    [pending] = upsert_each(context, depths, {queue: messages})
+    [pending] = upsert_each(context, {queue: messages})
     return pending
 
 
 def upsert_each(
-    context: Context, depths: Depths, messages: Mapping[str, Sequence[NewMessage]]
+    context: Context, messages: Mapping[str, Sequence[NewMessage]]
 ) -> list[Pending[Stored]]:
     """The same in several queues: what is to be completed in each, or nothing in any.
 
@@ -80,7 +78,7 @@ def upsert_each(
     """
     stagings = [Staging(context, queue) for queue in messages]
     batches = [
-        _checked(context, depths, staging, some)
+        _checked(context, staging, some)
         for staging, some in zip(stagings, messages.values(), strict=True)
     ]
     with _storing(context, *stagings):
@@ -94,7 +92,6 @@ def upsert_each(
 
 def ensure(
     context: Context,
-    depths: Depths,
     queue: str,
     messages: Sequence[NewMessage],
     among: Sequence[str] = (),
@@ -107,8 +104,9 @@ def ensure(
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
-    staging = Staging(context, queue, among=among, only_new=True)
-    links, checked = _checked(context, depths, staging, messages)
+    others = [name for name in among if name != queue]
+    staging = Staging(context, queue, among=others, only_new=True)
+    links, checked = _checked(context, staging, messages)
     with _storing(context, staging):
         staging.hold(*links)
         staging.write_all(links, checked)
@@ -121,7 +119,7 @@ def ensure(
 
 
 def _checked(
-    context: Context, depths: Depths, staging: Staging, messages: Sequence[NewMessage]
+    context: Context, staging: Staging, messages: Sequence[NewMessage]
 ) -> tuple[list[str], list[Draft]]:
     """Links and drafts of messages, once all of them are checked."""
     if len(messages) > MAX_BATCH:
@@ -133,7 +131,7 @@ def _checked(
             if not settings.index:
                 check_index(queue, context.settings_of(queue))
         checked = [draft(context, message, settings, is_indexed=True) for message in messages]
-        depths.admit(queue, settings.max_depth, len(checked))
+        context.depths.admit(queue, settings.max_depth, len(checked))
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {staging.queue!r}") from error
     return [link_name(message.id or "") for message in messages], checked

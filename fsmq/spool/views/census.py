@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..errors import NoSuchQueue, Unavailable, as_unavailable
+from ..index.counting import Counts, count
 from ..index.events import Event, Kind
 from ..layout.names import split_entry
 from ..layout.transitions import DELAY, NEW
-from .counts import Counts, count
 
 # To keep the count costs some microseconds a message, so it ends when nobody asks for this time.
 _IDLE_S = 60.0

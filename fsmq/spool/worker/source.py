@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from .. import prepare
 from ..errors import ClaimEnded, FsmqError, Unavailable
 from ..layout.message import Message
 from .handlers import Work
@@ -145,4 +146,4 @@ class QueueSource(ThreadedSource):
         spool = self._queue.spool
         for message in claimed.result():
             with suppress(FsmqError):  # it comes back when its claim ends
-                spool.complete(spool.unsynced.release_unseen(message))
+                spool.complete(prepare.release_unseen(spool.context, message))

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from fsmq.spool import Spool
+from fsmq.spool import Spool, prepare
 from tests.harness.suite import Suite
 from tests.http.emodb.helpers import SUCCESS, Emo, payloads
 from tests.http.helpers import ask
@@ -143,7 +143,7 @@ async def test_a_batch_waits_for_an_equal_message_and_is_all_or_none(dedup: Emo)
     await dedup.send("first")
     new = dedup.suite.root / "new"
     with Spool(dedup.suite.root, sync="none", delivers=False) as spool:
-        under_way = spool.unsynced.dedup_send(dedup.name, [b'"m"'])
+        under_way = prepare.dedup_send(spool.context, dedup.name, [b'"m"'])
         sending = asyncio.ensure_future(dedup.post("sendbatch", ["a", "m", "z"]))
         assert not (await asyncio.wait([sending], timeout=0.2))[0]
         assert [f.name for f in new.iterdir() if f.name[0] != "."] == []

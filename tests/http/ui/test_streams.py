@@ -12,14 +12,14 @@ from fsmq.http.guard.access import Identity
 from fsmq.http.ui import streams
 from fsmq.http.ui.streams import Live, Viewer
 from fsmq.spool.errors import NoSuchQueue
-from fsmq.spool.layout.throttle import Throttle
+from fsmq.spool.layout.duty_cycle import DutyCycle
 
 PATIENCE_S = 30.0
 
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_THROTTLE", Throttle(1.0, least_s=0.001))
+    monkeypatch.setattr(streams, "_THROTTLE", DutyCycle(1.0, least_s=0.001))
 
 
 class Page:

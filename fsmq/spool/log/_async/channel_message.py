@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from ...errors import FsmqError
-from ..handed import Given, Handed
+from ..delivered import Delivered, Given
 
 
-class AsyncHanding(Protocol):
+class AsyncDelivering(Protocol):
     """The channel of a message that was handed out, for coroutines."""
 
     name: str
@@ -20,14 +20,14 @@ class AsyncHanding(Protocol):
     async def bury(self, *messages: Given, reason: str | None = None) -> None: ...
 
 
-class AsyncChannelMessage(Handed):
+class AsyncChannelMessage(Delivered):
     """A message that a channel has handed out, for coroutines.
 
     In a ``with`` it is done at the end, and released when the end is an exception.
     """
 
     __slots__ = ()
-    _channel: AsyncHanding
+    _channel: AsyncDelivering
 
     async def done(self) -> bool:
         """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""

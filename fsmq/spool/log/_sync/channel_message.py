@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from ...errors import FsmqError
-from ..handed import Given, Handed
+from ..delivered import Delivered, Given
 
 
-class Handing(Protocol):
+class Delivering(Protocol):
     """The channel of a message that was handed out."""
 
     name: str
@@ -21,14 +21,14 @@ class Handing(Protocol):
     def bury(self, *messages: Given, reason: str | None = None) -> None: ...
 
 
-class ChannelMessage(Handed):
+class ChannelMessage(Delivered):
     """A message that a channel has handed out.
 
     In a ``with`` it is done at the end, and released when the end is an exception.
     """
 
     __slots__ = ()
-    _channel: Handing
+    _channel: Delivering
 
     def done(self) -> bool:
         """Finish it, durably; whether it had not been done yet. Raises ClaimVoid."""

@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..layout.message import NewMessage
 from ..layout.uuids import derived_uuid7
-from ._sync.channel_message import Handing
+from ._sync.channel_message import Delivering
 from .record import LogMessage
 
 # So many messages are claimed at a time at most, and put together: all or none of these.
@@ -29,7 +29,7 @@ _AT_A_TIME, _PART = 1000, 250
 _REFUSED_S = 1.0
 
 
-class Source(Handing, Protocol):
+class Source(Delivering, Protocol):
     """A channel, as far as this needs one."""
 
     def claim(self, count: int, visibility: float | None, wait: float) -> Sequence[Any]: ...

@@ -50,7 +50,7 @@ class Chosen(NamedTuple):
     lost: list[Range]
 
 
-class Chooser:
+class Dispatcher:
     """Chooses for one claim. page: reads messages, and raises Unavailable where it cannot get on.
     limit: the first offset that it must not get.
 

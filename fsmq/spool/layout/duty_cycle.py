@@ -10,7 +10,7 @@ from ..errors import InvalidValue
 MIN_RATE, MAX_RATE = 0.01, 1_000_000.0
 
 
-class Throttle(NamedTuple):
+class DutyCycle(NamedTuple):
     """Limits a listing, a count or a survey to a share of the time.
 
     share: the part of the time that the work may take, from 0 to 1.

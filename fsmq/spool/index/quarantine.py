@@ -17,7 +17,7 @@ LONGEST_S = 30.0
 _REPORT_EVERY_S = 10.0
 
 
-class Apart:
+class Quarantine:
     """Names that wait for their next try. All times are seconds of one clock.
 
     limit: how many failed names are remembered; a listing has to find the others again.

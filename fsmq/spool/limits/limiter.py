@@ -1,4 +1,4 @@
-"""Gates: whether a queue's settings let a claim take a message now.
+"""The limiter: whether a queue's settings let a claim take a message now.
 
 A claim asks only where the queue has such a setting. For each of these queues there is one gate,
 made of the settings when they change. A gate that has kept a claim back is shut until a look finds
@@ -19,14 +19,14 @@ from ..index.ready import EVERYONE, Ready
 from ..layout.of_queues import OfQueues
 from ..layout.settings import QueueSettings
 from ..layout.transitions import CONFIG
-from .gate import STEP_S, Gate, Scene, Turn
+from .gate import STEP_S, Gate, SpoolView, Turn
 from .in_flight import InFlight, Unlisted
 
 T = TypeVar("T")
 _LOOK_S = 1.0
 
 
-class Gates:
+class Limiter:
     """The gates of all queues that have one, as one process sees them. Safe in threads.
 
     shut: those that have kept a claim back, and have not let all pass since. While it is empty,
@@ -35,12 +35,12 @@ class Gates:
         list no folder.
     """
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, spool_view: SpoolView) -> None:
         self.on_unlisted: Callable[[str], None] = lambda queue: None
         self.shut: dict[str, Gate] = {}
-        self._scene = scene
-        self._gates: OfQueues[Gate] = OfQueues(scene.tree)
-        self._opened: OfQueues[float] = OfQueues(scene.tree)  # since (monotonic)
+        self._spool_view = spool_view
+        self._limiter: OfQueues[Gate] = OfQueues(spool_view.tree)
+        self._opened: OfQueues[float] = OfQueues(spool_view.tree)  # since (monotonic)
         self._watching: Ready | None = None
         self._in_flight: InFlight | None = None
         self._lock = threading.Lock()
@@ -92,7 +92,7 @@ class Gates:
 
     def uncount(self, queue: str, count: int) -> None:
         """So many claims were undone, and reached nobody: they use nothing of a rate up."""
-        gate = self._gates.get(queue)
+        gate = self._limiter.get(queue)
         if gate is None or gate.settings.max_rate is None:
             return
         try:
@@ -111,7 +111,7 @@ class Gates:
     def is_shut(self, queue: str) -> bool:
         """Whether a claim was kept back, and would be now."""
         gate = self.shut.get(queue)
-        return gate is not None and gate.opens_in(self._scene.clock()) > 0
+        return gate is not None and gate.opens_in(self._spool_view.clock()) > 0
 
     def look_in(self, queue: str) -> float:
         """Seconds until it is worth a look whether a queue that is shut has opened.
@@ -119,7 +119,7 @@ class Gates:
         No more than one: clocks are set, and events can be lost.
         """
         gate = self.shut.get(queue)
-        seconds = 0.0 if gate is None else gate.opens_in(self._scene.clock())
+        seconds = 0.0 if gate is None else gate.opens_in(self._spool_view.clock())
         return max(STEP_S, min(_LOOK_S, seconds))
 
     def has_just_opened(self, queue: str) -> bool:
@@ -142,18 +142,18 @@ class Gates:
 
     def learn(self, queue: str) -> None:
         """Count the claims of a queue, in a thread that may list folders. Raises OSError."""
-        settings = self._scene.settings.get(queue)
+        settings = self._spool_view.settings.get(queue)
         if settings.max_in_flight is not None:
             self._gate(queue, settings).permits()
 
     def _look(self, queue: str) -> None:
-        scene = self._scene
-        if not scene.tree.has_queue(queue):
+        spool_view = self._spool_view
+        if not spool_view.tree.has_queue(queue):
             self._open(queue)
             return
-        gate = self._gate(queue, scene.settings.get(queue))
+        gate = self._gate(queue, spool_view.settings.get(queue))
         if not gate.is_limited:
-            if gate.opens_in(scene.clock()):
+            if gate.opens_in(spool_view.clock()):
                 self.shut[queue] = gate
             else:
                 self._open(queue)
@@ -171,33 +171,33 @@ class Gates:
         self._announce(queue, EVERYONE)
 
     def _announce(self, queue: str, count: int) -> None:
-        announce = self._scene.ready.on_arrival
+        announce = self._spool_view.ready.on_arrival
         if announce is not None:
             announce(queue, count, 0.0)
 
     def _gate(self, queue: str, settings: QueueSettings) -> Gate:
-        gate = self._gates.get(queue)
+        gate = self._limiter.get(queue)
         if gate is not None and gate.settings is settings:
             return gate
         with self._lock:
-            gate = self._gates.pop(queue, None)
+            gate = self._limiter.pop(queue, None)
             if gate is not None and gate.settings == settings:
                 gate.settings = settings
             else:
                 if gate is not None:
                     gate.close()
-                gate = Gate(self._scene, queue, settings, self._counted())
+                gate = Gate(self._spool_view, queue, settings, self._counted())
             if not settings.is_open:
-                self._gates[queue] = gate
+                self._limiter[queue] = gate
             return gate
 
     def _counted(self) -> InFlight:
-        scene = self._scene
+        spool_view = self._spool_view
         if self._in_flight is None:
             self._in_flight = InFlight(
-                scene.tree,
-                scene.stamps,
-                scene.ready,
+                spool_view.tree,
+                spool_view.stamps,
+                spool_view.ready,
                 self._on_end,
                 lambda queue: self.on_unlisted(queue),
             )
@@ -211,7 +211,7 @@ class Gates:
             self._announce(queue, 1)
 
     def _keep_shut(self, queue: str, gate: Gate) -> None:
-        ready = self._scene.ready
+        ready = self._spool_view.ready
         self.shut[queue] = gate
         if self._watching is not ready:
             self._watching = ready

@@ -60,7 +60,7 @@ def parse(
     return Parsed(at, offset, need=0 if at >= stop else HEAD_BYTES)
 
 
-class Stretch(NamedTuple):
+class Scanned(NamedTuple):
     """Messages of a part of a segment: up to ``position``, and ``offset`` is the next one's.
 
     lost: offsets whose records are damaged.
@@ -72,9 +72,9 @@ class Stretch(NamedTuple):
     lost: list[Range]
 
 
-def read_stretch(
+def scan_records(
     file: File, position: int, offset: int, target: int, limit: int, end_offset: int
-) -> Stretch:
+) -> Scanned:
     """Read from a record's place to the first record at or behind ``target``.
 
     limit: where the good part of the file ends, and ``end_offset`` the next offset there.
@@ -89,9 +89,9 @@ def read_stretch(
         position, offset = begin + found.at, found.offset
         if offset > end_offset:  # bytes behind the end, which never counted
             messages = [message for message in messages if message.offset < end_offset]
-            return Stretch(messages, limit, end_offset, lost)
+            return Scanned(messages, limit, end_offset, lost)
         if position >= min(target, limit) or offset == end_offset:
-            return Stretch(messages, position, offset, lost)
+            return Scanned(messages, position, offset, lost)
         if not found.bad and found.need <= limit - position:
             large = _read_large(file, position, offset) if found.need > _CHUNK else None
             if large is not None:
@@ -110,7 +110,7 @@ def read_stretch(
         position, offset = behind.position, behind.offset
         data, begin = file.read(position, min(_CHUNK, limit - position)), position
         if position >= min(target, limit) or offset >= end_offset or offset == before:
-            return Stretch(messages, position, offset, lost)
+            return Scanned(messages, position, offset, lost)
 
 
 def _read_large(file: File, position: int, offset: int) -> LogMessage | None:
@@ -130,7 +130,7 @@ def _read_large(file: File, position: int, offset: int) -> LogMessage | None:
     return LogMessage(offset, time_us, header, body)
 
 
-def _behind_damage(file: File, position: int, offset: int, limit: int, end_offset: int) -> Stretch:
+def _behind_damage(file: File, position: int, offset: int, limit: int, end_offset: int) -> Scanned:
     """Go from a damaged record to the next mark, or to the end, and keep what is good between."""
     uuid = file.mark
     data = b""
@@ -154,13 +154,13 @@ def _behind_damage(file: File, position: int, offset: int, limit: int, end_offse
     end_position = mark.position if mark is not None else limit
     items = _hop(data[:stop], uuid, position)
     if len(items) != base - offset:
-        return Stretch([], end_position, base, [(offset, base)] if base > offset else [])
+        return Scanned([], end_position, base, [(offset, base)] if base > offset else [])
     for number, item in enumerate(items):
         if item is not None:
             item.offset = offset + number
     good = [item for item in items if item is not None]
     lost = ranges_of(offset + number for number, item in enumerate(items) if item is None)
-    return Stretch(good, end_position, base, lost)
+    return Scanned(good, end_position, base, lost)
 
 
 def _hop(data: bytes, uuid: bytes | None, position: int) -> list[LogMessage | None]:

@@ -12,7 +12,7 @@ _WITHIN_S = 0.05
 _MAX_QUEUES = 10_000
 
 
-class Coming:
+class RecentPuts:
     """The last put of each queue. Movers deliver in order, so when it came, all have come.
 
     Safe in threads: each step is one of a dict.

@@ -10,7 +10,7 @@ from ..layout.settings import check_number
 from .record import LogMessage
 
 
-class Handed(LogMessage):
+class Delivered(LogMessage):
     """A message that a channel has handed out, whatever may be done with it.
 
     deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
@@ -40,12 +40,12 @@ class Handed(LogMessage):
         self.generation = generation
 
 
-Given = int | Handed
+Given = int | Delivered
 """A message that was handed out, or its offset."""
 
 
 def offset_of(given: Given) -> int:
-    if isinstance(given, Handed):
+    if isinstance(given, Delivered):
         return given.offset
     return check_number("offset", given, 0, 10**18)
 
@@ -55,7 +55,7 @@ def generation_of(log: str, channel: str, messages: Iterable[Given]) -> int | No
 
     Raises ClaimVoid if they are of more than one: it is over for some of them.
     """
-    found = {one.generation for one in messages if isinstance(one, Handed) and one.generation}
+    found = {one.generation for one in messages if isinstance(one, Delivered) and one.generation}
     if len(found) > 1:
         raise ClaimVoid(log, channel)
     return next(iter(found), None)
@@ -63,4 +63,4 @@ def generation_of(log: str, channel: str, messages: Iterable[Given]) -> int | No
 
 def claims_of(messages: Iterable[Given]) -> dict[int, int]:
     """Offsets, each with the deliveries of its claim; 0: whatever they are now."""
-    return {offset_of(one): one.deliveries if isinstance(one, Handed) else 0 for one in messages}
+    return {offset_of(one): one.deliveries if isinstance(one, Delivered) else 0 for one in messages}

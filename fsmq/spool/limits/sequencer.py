@@ -36,7 +36,7 @@ from ..layout.of_queues import OfQueues
 from ..layout.transitions import CONFIG, NEW
 from ..layout.tree import Tree
 from ..layout.uuids import now_ticks
-from .gate import Scene
+from .gate import SpoolView
 
 _PAUSE_S = 0.001
 # What a thread that may not wait reads of records that others have written.
@@ -59,12 +59,12 @@ class Unrecovered(Unavailable):
         super().__init__(f"the puts into queue {queue!r} have to be recovered", 1)
 
 
-class Sends:
+class Sequencer:
     """The sends of one process into all fifo queues. Safe in threads."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._queues: OfQueues[_Queue] = OfQueues(scene.tree)
+    def __init__(self, spool_view: SpoolView) -> None:
+        self._spool_view = spool_view
+        self._queues: OfQueues[_Queue] = OfQueues(spool_view.tree)
         self._waiting: dict[Key, tuple[threading.Lock, list[Pending[Any]]]] = {}
         self._led: dict[Key, Group] = {}
         self._guard = threading.Lock()
@@ -87,7 +87,7 @@ class Sends:
 
     def group(self, key: Key) -> Group:
         """A group that has nothing yet, for these queues."""
-        return Group([_Turn(self._scene, self._queue(name)) for name in key])
+        return Group([_Turn(self._spool_view, self._queue(name)) for name in key])
 
     def _lead(self, key: Key, syncer: Syncer) -> None:
         if (left := self._led.get(key)) is not None:
@@ -120,7 +120,7 @@ class Sends:
         with self._guard:
             queue = self._queues.get(name)
             if queue is None:
-                queue = self._queues[name] = _Queue(self._scene.tree, name)
+                queue = self._queues[name] = _Queue(self._spool_view.tree, name)
             return queue
 
 
@@ -242,9 +242,9 @@ class Group:
 class _Turn:
     """The turn of a group in one of its queues."""
 
-    def __init__(self, scene: Scene, queue: _Queue) -> None:
+    def __init__(self, spool_view: SpoolView, queue: _Queue) -> None:
         self.queue = queue
-        self._scene = scene
+        self._spool_view = spool_view
         self._held: Lock | None = None
         # What is to be over at the end; None where there is nothing, or the next one recovers.
         self._line: Line | None = None
@@ -254,16 +254,19 @@ class _Turn:
 
     def enter(self) -> None:
         """Lock the queue, and recover what was left there; nothing if there is none any more."""
-        scene, queue = self._scene, self.queue
-        self._held = lock_sends(scene.tree, queue.name)
+        spool_view, queue = self._spool_view, self.queue
+        self._held = lock_sends(spool_view.tree, queue.name)
         if self._held is None:
             raise Unsent(queue.name)
         # Under the lock: who deletes it has that, too.
-        if not scene.tree.has_queue(queue.name) or not scene.settings.get(queue.name).fifo:
+        if (
+            not spool_view.tree.has_queue(queue.name)
+            or not spool_view.settings.get(queue.name).fifo
+        ):
             self._held.free()
             self._held = None
             return
-        now = scene.clock()
+        now = spool_view.clock()
         line, self._is_fresh = read_line(self._held.fd), not queue.is_known
         is_late = is_ahead(line.last, now) and time.monotonic() >= queue.looks_at
         if self._is_fresh or is_late or not line.is_over:
@@ -275,13 +278,13 @@ class _Turn:
         self._line = line
 
     def _recover(self, fd: int, now: float) -> Line:
-        scene, queue = self._scene, self.queue
+        spool_view, queue = self._spool_view, self.queue
         queue.is_known = False
         if not listings.are_allowed():
             raise Unrecovered(queue.name)
         queue.records.forget()
         try:
-            Recovery(scene.tree, scene.stamps, queue.name, now).run(fd)
+            Recovery(spool_view.tree, spool_view.stamps, queue.name, now).run(fd)
         except BlockingIOError:
             raise Unsent(queue.name) from None
         queue.records.learn(int(now * 1000))  # here, where it may take long
@@ -293,7 +296,7 @@ class _Turn:
         """Give places, and write what is not known yet, for ``work`` to sync. Raises OSError."""
         if self._held is None or self._line is None:
             return
-        scene, now = self._scene, self._scene.clock()
+        spool_view, now = self._spool_view, self._spool_view.clock()
         sends = [send for send in sends if send.still()]
         first = max(self._line.last + 1, now_ticks(now))
         self._sends = sends
@@ -301,7 +304,7 @@ class _Turn:
         number = sum(len(send.stored) for send in sends)
         if not number:
             return
-        tree = scene.tree
+        tree = spool_view.tree
         # Open before it is written: so the sync is told of errors, whoever else syncs it.
         work.files.append(tree.open(tree.folder(CONFIG, sends_name(self.queue.name))))
         work.folders.add(tree.folder(NEW))
@@ -314,7 +317,9 @@ class _Turn:
             self.queue.records.append(records, int(now * 1000), work)
         for send in sends:
             for staged in send.stored:
-                staged.fill(tree.create(staged.path), tree, scene.stamps, work, scene.clock)
+                staged.fill(
+                    tree.create(staged.path), tree, spool_view.stamps, work, spool_view.clock
+                )
 
     def _place(self, sends: Sequence[Send], place: int, now_ms: int) -> list[Record]:
         """Give each message its place or the id that is known; the records of those with ids."""
@@ -328,7 +333,7 @@ class _Turn:
                     draft = draft.placed(self.queue.name, place)
                     place += 1
                     found = draft.message_id
-                    path = self._scene.tree.folder(NEW, draft.staged(self.queue.name))
+                    path = self._spool_view.tree.folder(NEW, draft.staged(self.queue.name))
                     send.stored.append(Staged(draft, path))
                     if key is not None:
                         records.append(Record(key, now_ms, found))
@@ -355,11 +360,11 @@ class _Turn:
 
     def show(self) -> None:
         """Show the messages in their order. Raises FsmqError, OSError."""
-        scene, name = self._scene, self.queue.name
+        spool_view, name = self._spool_view, self.queue.name
         for send in self._sends:
             for staged in send.stored:
-                now, own = scene.clock(), staged.draft.message_id
-                if not show(scene.tree, scene.stamps, name, own, staged.path, now):
+                now, own = spool_view.clock(), staged.draft.message_id
+                if not show(spool_view.tree, spool_view.stamps, name, own, staged.path, now):
                     raise was_removed(staged.draft)
             send.end(None)
 
@@ -373,7 +378,7 @@ class _Turn:
         written = [staged for send in self._sends if not send.stands for staged in send.stored]
         with suppress(OSError):
             for staged in reversed(written):
-                self._scene.tree.unlink(staged.path)
+                self._spool_view.tree.unlink(staged.path)
 
     def leave(self) -> None:
         """Let others send; say that all is over if it is."""

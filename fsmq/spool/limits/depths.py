@@ -1,0 +1,83 @@
+"""Depths: how many messages a queue with a ``max_depth`` may still take."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from ..errors import FsmqError, QueueFull
+from ..index import listings
+from ..layout.duty_cycle import DutyCycle
+from ..layout.of_queues import OfQueues
+from ..layout.tree import Tree
+
+# How old the count may be that enforces max_depth.
+_THROTTLE = DutyCycle(0.05, least_s=1.0)
+
+
+class Uncounted(FsmqError):
+    """A queue's depth has to be counted first, with :meth:`Depths.learn`; nothing was done."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the messages of queue {queue!r} have to be counted")
+        self.queue = queue
+
+
+class _Depth:
+    """The last count of one queue."""
+
+    __slots__ = ("counting", "depth", "until")
+
+    def __init__(self) -> None:
+        self.counting = threading.Lock()
+        self.until = 0.0  # monotonic seconds
+        self.depth = 0
+
+
+class Depths:
+    """Enforces ``max_depth``: with a count that is seldom older than a second, plus later puts."""
+
+    def __init__(self, tree: Tree, counted: Callable[[str], int]) -> None:
+        self._counted = counted
+        self._known: OfQueues[_Depth] = OfQueues(tree)
+        self._lock = threading.Lock()
+
+    def learn(self, queue: str) -> _Depth:
+        """Count a queue whose depth is not known. Of several threads that ask at once, one counts.
+
+        Raises what the count raises.
+        """
+        with self._lock:
+            known = self._known.get(queue)
+            if known is None:
+                known = self._known[queue] = _Depth()
+        with known.counting:
+            started = time.monotonic()
+            if started < known.until:
+                return known
+            depth = self._counted(queue)
+            cost = time.monotonic() - started
+            with self._lock:
+                known.depth = depth
+                known.until = started + _THROTTLE.pause(cost)
+        return known
+
+    def admit(self, queue: str, limit: int | None, more: int) -> None:
+        """Let ``more`` messages in.
+
+        Raises:
+            QueueFull
+            Uncounted: where this thread may list no folder.
+        """
+        if limit is None:
+            return
+        known = self._known.get(queue)
+        if known is None or time.monotonic() >= known.until:
+            if not listings.are_allowed():
+                raise Uncounted(queue)
+            known = self.learn(queue)
+        with self._lock:
+            if known.depth + more > limit:
+                raise QueueFull(queue, limit)
+            known.depth += more

@@ -1,0 +1,57 @@
+"""Turns: what many ask for is done in order, and the loop goes on in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from fsmq.http.running.turns import Turns
+
+
+def _busy(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+async def test_short_work_is_done_at_once() -> None:
+    done: list[int] = []
+    Turns().do(lambda: done.append(1))
+    assert done == [1]
+
+
+async def test_others_have_their_turn_between_what_takes_long_and_the_order_stays() -> None:
+    turns, seen = Turns(), []
+
+    def work(number: int) -> None:
+        _busy(0.006)
+        seen.append(number)
+
+    for number in range(4):
+        turns.do(lambda number=number: work(number))  # type: ignore[misc]
+    assert seen == [0]
+    for others in range(1, 4):
+        await asyncio.sleep(0)
+        assert seen == list(range(others + 1))
+
+
+async def test_what_is_asked_for_later_waits_behind_what_waits() -> None:
+    turns, seen = Turns(), []
+    turns.do(lambda: _busy(0.006))
+    turns.do(lambda: (seen.append("first"), turns.do(lambda: seen.append("third"))))
+    turns.do(lambda: seen.append("second"))
+    while len(seen) < 3:
+        await asyncio.sleep(0)
+    assert seen == ["first", "second", "third"]
+
+
+async def test_what_fails_keeps_nobody_from_a_turn(caplog: pytest.LogCaptureFixture) -> None:
+    turns, seen = Turns(), []
+    turns.do(lambda: _busy(0.006))
+    turns.do(lambda: 1 / 0)
+    turns.do(lambda: seen.append("next"))
+    while not seen:
+        await asyncio.sleep(0)
+    assert "ZeroDivisionError" in caplog.text
