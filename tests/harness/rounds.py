@@ -1,7 +1,7 @@
 """How much is done of what has many rounds, or many kinds of each of many things.
 
-`make test-ci` does a part: it comes to each kind once, in the same order each time. `make soak-models`
-does all, and sets TEST_ALL for that.
+`make test-ci` does a part: it comes to each kind once, in the same order each time, and
+`make soak-models` does all, and sets TEST_ALL for that.
 """
 
 from __future__ import annotations

@@ -271,21 +271,6 @@ async def test_why_there_is_nothing(log: Log) -> None:
     assert await waiting == [0]
 
 
-async def test_a_claim_that_is_over_does_not_touch_the_next_one(log: Log) -> None:
-    await log.publish(b"x")
-    channel = await log.channel(order="none", dead_letter_queue="dead")
-    late = (await log.ask("GET", f"{channel}/messages?visibility=0.05")).headers
-    own = (await log.ask("GET", f"{channel}/messages?visibility=60&wait={WAIT_S}")).headers
-    claims = [f"deliveries={one['X-Message-Deliveries']}" for one in (late, own)]
-    assert claims == ["deliveries=1", "deliveries=2"]
-    for what in ("visibility=1", "release=0", "bury=true"):
-        told = await log.ask("PATCH", f"{channel}/messages/0?{what}&{claims[0]}")
-        assert (told.status, kind(told), told.json["offset"]) == (404, "not-in-flight", 0)
-    assert (await log.ask("GET", channel)).json["in_flight"] == 1
-    told = await log.ask("PATCH", f"{channel}/messages/0?visibility=90&{claims[1]}")
-    assert (told.status, "X-Message-Deadline" in told.headers) == (204, True)
-
-
 async def test_what_was_claimed_before_a_seek_is_void(log: Log) -> None:
     await log.publish_many({"body": "x"}, {"body": "y"}, {"body": "z"})
     channel = await log.channel(order="none")
@@ -307,32 +292,6 @@ async def test_what_was_claimed_before_a_seek_is_void(log: Log) -> None:
     assert kind(await log.ask("POST", f"{channel}/seek")) == "invalid-value"
 
 
-async def test_a_claim_of_what_was_deleted_is_none_of_what_is_made_anew(log: Log) -> None:
-    await log.publish()
-    channel = await log.channel(order="none", dead_letter_queue="dead")
-    late = (await log.ask("GET", f"{channel}/messages?visibility=60")).headers
-    generation = late["X-Message-Generation"]
-    for _ in range(2):
-        await log.ask("DELETE", channel)
-        await log.channel(order="none", dead_letter_queue="dead")
-        assert await log.claim(channel) == [0]
-        mine = f"{channel}/messages/0?generation={generation}"
-        for method, query in (
-            ("DELETE", ""),
-            *(("PATCH", f"&deliveries=1&{how}") for how in ("release=0", "bury=true", "")),
-        ):
-            told = await log.ask(method, mine + query)
-            assert (told.status, kind(told)) == (409, "claim-void")
-        these = {"offsets": [0], "generation": int(generation)}
-        told = await log.ask("POST", f"{channel}/done", json=these)
-        assert (told.status, kind(told)) == (409, "claim-void")
-        assert (await log.ask("GET", channel)).json["in_flight"] == 1
-        await log.ask("DELETE")
-        await log.ask("PUT")
-        await log.publish()
-        await log.channel()
-
-
 async def test_a_channel_that_somebody_waits_at_does_not_expire(suite: Suite, log: Log) -> None:
     channel = await log.channel(expires=1)
     waiting = asyncio.ensure_future(log.claim(channel, 1, f"&wait={WAIT_S}"))
@@ -343,20 +302,6 @@ async def test_a_channel_that_somebody_waits_at_does_not_expire(suite: Suite, lo
             spool.tend_logs()
     await log.publish()
     assert await waiting == [0]
-
-
-async def test_what_retention_took_is_told(suite: Suite, log: Log) -> None:
-    await log.ask("PATCH", json={"retain_for": 0, "retain_bytes": 0, "segment_bytes": 4096})
-    for _ in range(4):
-        await log.publish(bytes(5000))
-    with Spool(suite.root, create=False) as spool:
-        spool.tend_logs()
-    shown = (await log.ask("GET")).json
-    assert shown["first"] > 0
-    gone = await log.ask("GET", "/messages?from=0")
-    assert (gone.status, kind(gone), gone.json["first"]) == (410, "offset-gone", shown["first"])
-    begun = await log.ask("GET", "/messages?from=first")
-    assert begun.status in (200, 204)
 
 
 async def test_a_full_log_says_so(suite: Suite, log: Log) -> None:
