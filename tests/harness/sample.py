@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 EACH = 5
 # Files and folders of provers, by how their names begin.
 PROVERS = (
-    "tests/faults/test_real_disks.py",
+    "tests/cli/test_closed_files.py",
+    "tests/faults/",
     "tests/http/emodb/test_lane.py",
     "tests/http/emodb/test_requests.py",
     "tests/http/sqs/test_lane.py",
