@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -227,22 +228,32 @@ def send_an_unknown_key(server: Server, asked: Asked) -> None:
     _all(server, asked, head, BODY)
 
 
+@cache
+def _packed() -> bytes:
+    return gzip.compress(NOISE, 1)
+
+
+@cache
+def _bomb() -> bytes:
+    return zlib.compress(bytes(65 * MIB), 1)
+
+
 def send_a_broken_pack(server: Server, asked: Asked) -> None:
-    packed = gzip.compress(NOISE, 1)
+    packed = _packed()
     size = f"Content-Length: {len(packed)}"
     head = server.head(asked, size, "Content-Encoding: gzip", "Connection: close")
     _all(server, asked, head, packed[:-100] + bytes(100))
 
 
 def hang_up_in_a_pack(server: Server, asked: Asked) -> None:
-    packed = gzip.compress(NOISE, 1)
+    packed = _packed()
     size = f"Content-Length: {len(packed)}"
     with server.connected() as wire:
         wire.sendall(server.head(asked, size, "Content-Encoding: gzip") + packed[:-1000])
 
 
 def send_a_bomb(server: Server, asked: Asked) -> None:
-    packed = zlib.compress(bytes(65 * MIB), 1)
+    packed = _bomb()
     size = f"Content-Length: {len(packed)}"
     head = server.head(asked, size, "Content-Encoding: deflate", "Connection: close")
     _all(server, asked, head, packed)
