@@ -50,10 +50,10 @@ class Folder:
 
     def upsert(self, messages: Mapping[str, Sequence[NewMessage]]) -> None:
         """One sync for all shards; a second one where ids are taken from messages that stand."""
-        pendings = prepare.upsert_each(self.spool.context, messages)
-        while pendings:
-            stored = self.spool.complete(join(pendings))
-            pendings = [one.rest for one in stored if one.rest is not None]
+        all_prepared = prepare.upsert_each(self.spool.context, messages)
+        while all_prepared:
+            stored = self.spool.complete(join(all_prepared))
+            all_prepared = [one.rest for one in stored if one.rest is not None]
 
     def ensure(self, queue: str, message: NewMessage, among: Sequence[str]) -> bool:
         return self.spool.indexed(queue).ensure(message, among=among)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar, Unpack
 
-from .durability.pending import Pending as Pending
-from .durability.pending import join as join
+from .durability.prepared import Prepared as Prepared
+from .durability.prepared import join as join
 from .durability.put_numbers import PutNumbers
 from .durability.sync import Syncer
 from .errors import NoSuchQueue, as_unavailable
@@ -178,19 +178,19 @@ class OpenSpool(Protocol):
     @property
     def syncer(self) -> Syncer: ...
 
-    def complete(self, pending: Pending[T]) -> T:
+    def complete(self, prepared: Prepared[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable."""
 
 
-def complete(context: Context, syncer: Syncer, pending: Pending[T]) -> T:
+def complete(context: Context, syncer: Syncer, prepared: Prepared[T]) -> T:
     """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
-    work = pending.work
+    work = prepared.work
     try:
-        if pending.sends:
-            context.sequencer.send(pending, syncer)
+        if prepared.sends:
+            context.sequencer.send(prepared, syncer)
         elif work.files or work.folders:
             syncer.sync(work)
     except BaseException:  # of a signal's handler, too: nobody will finish it
-        pending.abandon()
+        prepared.abort()
         raise
-    return pending.end()
+    return prepared.end()

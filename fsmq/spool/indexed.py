@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from . import prepare
-from .context import Pending
+from .context import Prepared
 from .layout.message import Message, NewMessage
 from .verbs import by_id
 from .verbs.upsert import Stored
@@ -39,7 +39,7 @@ class Indexed:
         """
         return self._complete(prepare.upsert(self.spool.context, self.name, messages)).names
 
-    def _complete(self, storing: Pending[Stored]) -> Stored:
+    def _complete(self, storing: Prepared[Stored]) -> Stored:
         stored = self.spool.complete(storing)
         while stored.rest is not None:
             stored = self.spool.complete(stored.rest)

@@ -12,7 +12,7 @@ from . import prepare
 from ._sync.claimed_message import Claimed
 from ._sync.queue_verbs import QueueVerbs
 from .claimed import id_of, with_claims
-from .context import Pending
+from .context import Prepared
 from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue, as_unavailable
 from .given import Body, Delay, as_new_message, seconds_of, untold
@@ -257,7 +257,7 @@ class Queue(QueueVerbs):
         moved = move_messages(
             context, self.name, target, only=only, in_flight=in_flight, rate=rate, progress=progress
         )
-        return self.spool.complete(Pending(work, lambda: moved))
+        return self.spool.complete(Prepared(work, lambda: moved))
 
     def redrive(
         self,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from . import reaper
-from .context import Context, Pending, complete
+from .context import Context, Prepared, complete
 from .durability.sync import Syncer, SyncMode
 from .errors import NoSuchQueue, UnusableSpool, as_unavailable, unavailable
 from .index.counting import Counts
@@ -303,9 +303,9 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
 
     # -- durability ------------------------------------------------------------------------------
 
-    def complete(self, pending: Pending[T]) -> T:
+    def complete(self, prepared: Prepared[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
-        return complete(self.context, self.syncer, pending)
+        return complete(self.context, self.syncer, prepared)
 
     # -- the mover's and the reaper's work, for programs that run alone ----------------------------
 

@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable, prepare
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.durability.sync import IN_FLIGHT, Group, SyncMode
 from tests.faults.failing import FailingDisk
 from tests.power.clients import FAN, MAIN
@@ -178,9 +178,9 @@ def test_a_failure_fails_no_group_that_began_after_it(told: Told, disk: FailingD
         assert len(stored) == 1
 
 
-def _outcome(spool: Spool, pending: Pending[list[str]]) -> str:
+def _outcome(spool: Spool, prepared: Prepared[list[str]]) -> str:
     try:
-        spool.complete(pending)
+        spool.complete(prepared)
     except Unavailable:
         return "refused"
     return "stored"

@@ -11,7 +11,7 @@ import pytest
 from fsmq.http.running.group_commit import Commits
 from fsmq.http.running.turns import Turns
 from fsmq.spool import NewMessage, Spool, Unavailable, prepare
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer
 from tests.spool.helpers import tree_of
 
@@ -47,8 +47,8 @@ async def test_two_groups_are_synced_at_a_time_and_the_others_share_the_next(roo
         commits = Commits(syncer, Turns())
 
         def put() -> asyncio.Task[list[str]]:
-            pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
-            return asyncio.create_task(commits.complete(pending))
+            prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
+            return asyncio.create_task(commits.complete(prepared))
 
         tasks = []
         for _ in range(2):
@@ -73,8 +73,8 @@ async def test_a_large_group_is_synced_alone(root: Path) -> None:
         commits = Commits(syncer, Turns())
 
         def put(number: int) -> asyncio.Task[list[str]]:
-            pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")] * number)
-            return asyncio.create_task(commits.complete(pending))
+            prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")] * number)
+            return asyncio.create_task(commits.complete(prepared))
 
         large = put(30)
         await until_begun(syncer)
@@ -104,7 +104,7 @@ async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(roo
         tasks = []
         for _ in range(IN_FLIGHT):
             work = prepare.put(spool.context, "jobs", [NewMessage(b"x")]).work
-            tasks.append(asyncio.create_task(commits.complete(Pending(work, finish))))
+            tasks.append(asyncio.create_task(commits.complete(Prepared(work, finish))))
             await until_begun(syncer)
         last = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
         tasks.append(asyncio.create_task(commits.sync(last)))
@@ -126,8 +126,8 @@ async def test_a_group_that_fails_fails_alone(root: Path) -> None:
         syncer.errors[1] = RuntimeError("unheard of")
         tasks = []
         for number in range(2):
-            pending = prepare.put(spool.context, "jobs", [NewMessage(b"x", id=f"no-{number}")])
-            tasks.append(asyncio.create_task(commits.complete(pending)))
+            prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x", id=f"no-{number}")])
+            tasks.append(asyncio.create_task(commits.complete(prepared)))
             await until_begun(syncer)
         syncer.gate.set()
         with pytest.raises(Unavailable, match="unheard of"):
@@ -143,8 +143,8 @@ async def test_a_sync_that_hangs_keeps_the_end_waiting_no_longer_than_it_lasts(r
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
         commits = Commits(syncer, Turns())
-        pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
-        task = asyncio.create_task(commits.complete(pending))
+        prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
+        task = asyncio.create_task(commits.complete(prepared))
         await until_begun(syncer)
         closing = threading.Thread(target=commits.close)
         closing.start()

@@ -24,7 +24,7 @@ from fsmq.spool.consumers import open_batches
 from fsmq.spool.consumers.batches import finish_abandoned
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.purge import purge
@@ -103,8 +103,8 @@ class Client:
             op.error = f"{type(error).__name__}: {error}"[:120]
         self._log.answer(op)
 
-    def complete(self, pending: Pending[T]) -> T:
-        return self.spool.complete(pending)
+    def complete(self, prepared: Prepared[T]) -> T:
+        return self.spool.complete(prepared)
 
     def body(self) -> bytes:
         self._written += 1
@@ -184,14 +184,14 @@ class Client:
 
     def fail_to_sync(self, seconds: float = SHORT_S) -> None:
         """Claim, and give it up when the sync has failed, after a time."""
-        pending = None
+        prepared = None
         with self.asking(f"claim for {seconds:g} s, whose sync fails") as op:
-            pending = prepare.claim(self.spool.context, Q, 1, seconds)
-            self.spool.syncer.sync(pending.work)
-            messages = self._claimed(op, pending.finish())
-        if pending is not None:
+            prepared = prepare.claim(self.spool.context, Q, 1, seconds)
+            self.spool.syncer.sync(prepared.work)
+            messages = self._claimed(op, prepared.commit())
+        if prepared is not None:
             with self.asking("abandon the claim") as op:
-                pending.abandon()
+                prepared.abort()
                 op.once = [model.gives_back(op, self.claims[m.id], m.id) for m in messages]
 
     # -- renew, release, bury --------------------------------------------------------------------
@@ -366,8 +366,8 @@ class Client:
     def set_priority(self, message_id: str, priority: int) -> None:
         with self.asking(f"give {message_id} the priority {priority}") as op:
             op.often = [model.delivers_early(op)]
-            pending = prepare.set_priority(self.spool.context, Q, message_id, priority)
-            new_id = self.complete(pending)
+            prepared = prepare.set_priority(self.spool.context, Q, message_id, priority)
+            new_id = self.complete(prepared)
             op.answer = new_id
             op.must = [model.renames(Q, message_id, new_id)]
 
@@ -426,8 +426,8 @@ class Client:
     def dedup_poll(self, count: int = 1, seconds: float = LONG_S) -> list[Message]:
         with self.asking(f"poll {count} for {seconds:g} s") as op:
             op.often = [model.pulls_any(WRITE, READ)]
-            pending = dedup.poll(self.spool.context, DUPS, count, seconds)
-            return self._claimed(op, self.complete(pending))
+            prepared = dedup.poll(self.spool.context, DUPS, count, seconds)
+            return self._claimed(op, self.complete(prepared))
         return []
 
     def dedup_peek(self) -> None:

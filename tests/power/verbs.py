@@ -286,9 +286,9 @@ class InProcess(BuriesInProcess):
         """Claim, and give back once it is synced, as mq does when its client has gone."""
 
         def claim() -> None:
-            pending = prepare.claim(self.spool.context, queue, 1, visibility)
-            self.spool.syncer.sync(pending.work)
-            pending.abandon()
+            prepared = prepare.claim(self.spool.context, queue, 1, visibility)
+            self.spool.syncer.sync(prepared.work)
+            prepared.abort()
 
         return self.status(claim, 0)
 
@@ -326,8 +326,8 @@ class InProcess(BuriesInProcess):
         got: list[Got] = []
 
         def poll() -> None:
-            pending = spool_dedup.poll(self.spool.context, dedup.DUPS, count, visibility)
-            for m in self.spool.complete(pending):
+            prepared = spool_dedup.poll(self.spool.context, dedup.DUPS, count, visibility)
+            for m in self.spool.complete(prepared):
                 got.append(_got(m.id, m.body, m.deadline or 0.0, dedup.key_of))
 
         self.status(poll, 200)

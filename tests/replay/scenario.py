@@ -427,8 +427,8 @@ def _poll(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
     bodies: list[bytes] = []
     while True:
         spool.deliver()
-        pending = dedup.poll(spool.context, DUPS, 100, 20 * HOLD_S)
-        if not (messages := spool.complete(pending)):
+        prepared = dedup.poll(spool.context, DUPS, 100, 20 * HOLD_S)
+        if not (messages := spool.complete(prepared)):
             return bodies
         bodies += [message.body for message in messages]
         if early := [body for body in bodies if promised.dups_held.get(body, 0.0) > clock()]:

@@ -157,9 +157,9 @@ class Doer(DoesIds, DoesDead):
         self._posted += 1
         body = b"put in the scenario, number %d" % self._posted
         self.begin(lambda p: p.may.add(body))
-        pending = prepare.put(self.spool.context, JOBS, [NewMessage(body)])
+        prepared = prepare.put(self.spool.context, JOBS, [NewMessage(body)])
         recover(self.spool.tree, self.clock(), at_start=True)
-        self.spool.complete(pending)
+        self.spool.complete(prepared)
         self.end(lambda p: p.must.add(body))
 
     def put_batch(self) -> None:
@@ -657,7 +657,7 @@ class Doer(DoesIds, DoesDead):
             p.dups_must.discard(body)
             p.dups_held.pop(body, None)
 
-        found = dedup.peek(self.spool.context, DUPS, 9).finish()
+        found = dedup.peek(self.spool.context, DUPS, 9).commit()
         self.begin(begin)
         ids = [message.id for message in found if message.body == body]
         Queue(self.spool, dedup.read_side(DUPS)).remove(*ids)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fsmq.spool import NewMessage, Spool, prepare
-from fsmq.spool.context import Pending
-from fsmq.spool.durability.pending import key_of
+from fsmq.spool.context import Prepared
+from fsmq.spool.durability.prepared import key_of
 from fsmq.spool.layout.tree import Tree
 
 MUTATING = ("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir", "rename")
@@ -80,16 +80,16 @@ def leave(root: Path, *messages: NewMessage) -> None:
     assert os.WTERMSIG(status) == signal.SIGKILL
 
 
-def begin_sends(spool: Spool, queue: str, *messages: NewMessage) -> Pending[None]:
+def begin_sends(spool: Spool, queue: str, *messages: NewMessage) -> Prepared[None]:
     """Write messages into a fifo queue, and neither sync nor show them."""
     return begin_to_send(spool, prepare.put(spool.context, queue, messages))
 
 
-def begin_to_send(spool: Spool, pending: Pending[Any]) -> Pending[None]:
+def begin_to_send(spool: Spool, prepared: Prepared[Any]) -> Prepared[None]:
     """Write what a verb sends into fifo queues, and neither sync nor show it."""
-    group = spool.context.sequencer.group(key_of(pending))
+    group = spool.context.sequencer.group(key_of(prepared))
     group.enter()
-    return group.write([pending])
+    return group.write([prepared])
 
 
 class Countdown:

@@ -236,7 +236,7 @@ def test_a_claim_that_reached_nobody_uses_nothing_up(jobs: Queue) -> None:
     for _ in range(10):
         undone = prepare.claim(spool.context, "jobs", 2)
         undone.work.close()
-        undone.abandon()
+        undone.abort()
     assert len(jobs.claim(3)) == 2
     assert jobs.claim(3) == []
 

@@ -97,9 +97,9 @@ def test_a_put_under_way_is_stored_or_refused(
 ) -> None:
     """A mover whose clock is far off may take a living writer for one that has crashed."""
     spool.create_queue("jobs")
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"whole", id="own")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"whole", id="own")])
     recover(spool.tree, clock() + jump)
-    assert spool.complete(pending) == ["own"]
+    assert spool.complete(prepared) == ["own"]
     spool.deliver()
     assert [m.body for m in Queue(spool, "jobs").claim()] == [b"whole"]
     assert list((root / "new").iterdir()) == []

@@ -256,8 +256,8 @@ def test_a_claim_that_cannot_be_released_counts_as_no_delivery(
         # A shell user has moved another message of its id into the queue.
         stranger = spool.tree.root / "queues" / "jobs" / blocked
         stranger.write_bytes(b"another")
-        pending = release_claims(spool.context, "jobs", batch.claims["jobs"])
-        assert spool.complete(pending) == 1
+        prepared = release_claims(spool.context, "jobs", batch.claims["jobs"])
+        assert spool.complete(prepared) == 1
         # What is not held any more is left alone.
         assert spool.complete(release_claims(spool.context, "jobs", batch.claims["jobs"])) == 0
         stranger.unlink()

@@ -30,8 +30,8 @@ def send(spool: Spool, name: str, *bodies: bytes) -> None:
 
 
 def poll(spool: Spool, name: str, count: int = 9) -> list[bytes]:
-    pending = dedup.poll(spool.context, name, count, 50)
-    return [message.body for message in spool.complete(pending)]
+    prepared = dedup.poll(spool.context, name, count, 50)
+    return [message.body for message in spool.complete(prepared)]
 
 
 def peek(spool: Spool, name: str) -> list[bytes]:

@@ -260,7 +260,7 @@ def test_a_put_under_way_is_waited_for(spool: Spool, queue: Queue) -> None:
     waiting.start()
     waiting.join(0.05)
     assert not ids
-    first.finish()
+    first.commit()
     waiting.join()
     assert [one.id for one in queue.peek(10)][1:] == ids
 
@@ -269,7 +269,7 @@ def test_if_it_fails_the_second_is_stored(spool: Spool, queue: Queue) -> None:
     put(queue, None)
     first = begin_sends(spool, QUEUE, *message("1"), *message("2"))
     first.work.close()
-    first.abandon()
+    first.abort()
     with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as other:
         ids = [put(other.queue(QUEUE), "1", b"again"), put(queue, "2", b"again")]
         assert ids == [put(queue, "1"), put(other.queue(QUEUE), "2")]
@@ -358,10 +358,10 @@ def test_a_claim_syncs_the_line_of_the_sends(spool: Spool, queue: Queue) -> None
     put(queue, None, group="h")
     line = os.stat(spool.tree.root / "config" / f".{QUEUE}.sends").st_ino
     for expected in (True, False):
-        pending = prepare.claim(spool.context, QUEUE, 1)
-        synced = {os.fstat(fd).st_ino for fd in pending.work.files}
+        prepared = prepare.claim(spool.context, QUEUE, 1)
+        synced = {os.fstat(fd).st_ino for fd in prepared.work.files}
         assert (line in synced) is expected
-        spool.complete(pending)
+        spool.complete(prepared)
 
 
 def test_torn_records_are_passed_over(spool: Spool, queue: Queue, clock: Clock) -> None:

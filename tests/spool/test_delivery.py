@@ -204,12 +204,12 @@ def test_nor_where_a_fifo_queue_shows_it_past_the_mover(
     spool: Spool, root: Path, clock: Clock
 ) -> None:
     spool.create_queue("line", fifo=True)
-    pending = begin_sends(spool, "line", NewMessage(b"x", group="g"))
+    prepared = begin_sends(spool, "line", NewMessage(b"x", group="g"))
     [staged] = (root / "new").iterdir()
     message_id = staged.name.split(":")[1]
     chance = spool.context.stamps.encode(message_id, int(clock.now * 1000) - 1, 50)
     os.utime(staged, ns=(chance, chance))
-    spool.complete(pending)
+    spool.complete(prepared)
     [message] = spool.queue("line").claim()
     assert message.deliveries == 1
 
@@ -326,22 +326,22 @@ def test_an_id_that_is_ready_already_is_not_overwritten(
 
 def test_a_complete_dot_name_of_a_crash_is_promoted_at_the_start(root: Path, jobs: Queue) -> None:
     with Spool(root, sync="none", delivers=False) as dead:
-        pending = prepare.put(dead.context, "jobs", [NewMessage(b"whole")])
+        prepared = prepare.put(dead.context, "jobs", [NewMessage(b"whole")])
     with Spool(root, sync="none") as again:
         assert [m.body for m in again.queue("jobs").claim()] == [b"whole"]
-    del pending
+    del prepared
 
 
 def test_a_dot_name_of_full_length_with_other_bytes_is_torn(root: Path, spool: Spool) -> None:
     """What ext4 leaves when the power fails during the sync: the length is there, the bytes not."""
     spool.create_queue("jobs")
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"whole")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"whole")])
     [staged] = (root / "new").iterdir()
     staged.write_bytes(b"\0" * 5)
     with Spool(root, sync="none") as again:
         assert again.queue("jobs").claim() == []
     assert list((root / "new").iterdir()) == [staged]
-    pending.abandon()
+    prepared.abort()
 
 
 def test_a_torn_dot_name_is_removed_once_no_writer_can_be_at_work(

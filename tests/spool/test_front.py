@@ -12,8 +12,8 @@ def test_no_verb_of_a_spool_leaves_its_change_unsynced(spool: Spool) -> None:
     assert {"put", "claim", "remove"} <= verbs
     assert [name for name in sorted(verbs) if hasattr(spool, name)] == []
     jobs = spool.queue("jobs", create=True)
-    pending = prepare.put(spool.context, "jobs", [fsmq.NewMessage(b"x")])
-    [message_id] = spool.complete(pending)
+    prepared = prepare.put(spool.context, "jobs", [fsmq.NewMessage(b"x")])
+    [message_id] = spool.complete(prepared)
     found = jobs.find(message_id)
     assert found is not None
     assert found.body == b"x"

@@ -117,8 +117,8 @@ def test_a_whole_group_is_claimed_together(spool: Spool, queue: Queue) -> None:
     put(queue, "a1", "b1", "a2", "a3")
 
     def claim(count: int) -> list[str]:
-        pending = prepare.claim(spool.context, QUEUE, count, whole_groups=True)
-        return [message.id for message in spool.complete(pending)]
+        prepared = prepare.claim(spool.context, QUEUE, count, whole_groups=True)
+        return [message.id for message in spool.complete(prepared)]
 
     together = claim(2)
     assert len(together) == 2

@@ -243,11 +243,11 @@ def test_a_claim_whose_sync_failed_late_is_not_taken_from_the_next(
 ) -> None:
     jobs.put(b"x", id="report")
     spool.deliver()
-    pending = prepare.claim(spool.context, "jobs", 1, 1.0)
+    prepared = prepare.claim(spool.context, "jobs", 1, 1.0)
     clock.advance(1)
     assert everything(other) == [(b"x", 2)]
-    pending.work.close()
-    pending.abandon()
+    prepared.work.close()
+    prepared.abort()
     assert everything(spool) == []
 
 

@@ -392,7 +392,7 @@ def test_an_upsert_whose_sync_fails_leaves_one_of_the_two(jobs: Indexed, failed:
         told = jobs.spool.complete(stored)
         assert told.rest is not None
         stored = told.rest
-    stored.abandon()
+    stored.abort()
     found = jobs.find("a")
     assert found is not None
     # From the second on what it replaces has gone, so that it is shown all the same.
@@ -534,7 +534,7 @@ def test_an_ensure_waits_for_the_put_that_is_under_way(jobs: Indexed) -> None:
         racer.start()
         with pytest.raises(Empty):
             answers.get(timeout=0.1)
-        stored.abandon()  # its sync has failed
+        stored.abort()  # its sync has failed
         assert answers.get(timeout=60)
         racer.join()
     assert (found := jobs.find("a")) is not None
@@ -569,7 +569,7 @@ def test_a_postponement_that_is_cut_off_leaves_the_message(jobs: Indexed, taken_
     assert postponing is not None
     if taken_out:
         assert jobs.spool.queue("jobs").claim(9) == []  # nobody gets what is about to be hidden
-    postponing.abandon()
+    postponing.abort()
     jobs.spool.deliver()
     assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"x"]
     assert_clean(jobs)
@@ -729,13 +729,13 @@ def test_what_a_stopped_consumer_holds_keeps_no_other_dot_name_back(tmp_path: Pa
             spool.create_queue(queue, index=True)
         spool.create_queue("plain")
         spool.indexed("jobs").upsert([NewMessage(b"old", id="a")])
-        pendings = []
+        all_prepared = []
         for number in range(5):
             with Spool(root, sync="none", delivers=False) as dead:
                 if number == 2:
                     prepare.upsert(dead.context, "jobs", [NewMessage(b"new", id="a")])
                 message = NewMessage(str(number).encode())
-                pendings.append(prepare.put(dead.context, "plain", [message]))
+                all_prepared.append(prepare.put(dead.context, "plain", [message]))
         assert move_messages(spool.context, "jobs", "other").moved == 1
     [moved] = (root / "new").glob("other:*")
     fd = os.open(moved, os.O_RDONLY)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fsmq.spool import DuplicateMessage, NewMessage, Spool, context, prepare
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.durability import ids, locks, send_lines
 from fsmq.spool.durability.put_numbers import PutNumbers
 from fsmq.spool.index.events import Events
@@ -31,7 +31,7 @@ class Interrupted(BaseException):
     pass
 
 
-def interrupted(at: int, spool: Spool, verb: Callable[[Spool], Pending[Any]]) -> bool:
+def interrupted(at: int, spool: Spool, verb: Callable[[Spool], Prepared[Any]]) -> bool:
     """Begin a verb that is ended at its call of a number; False if it makes fewer."""
 
     def stop(name: str, arguments: tuple[Any, ...]) -> None:
@@ -40,34 +40,34 @@ def interrupted(at: int, spool: Spool, verb: Callable[[Spool], Pending[Any]]) ->
     trap = Trap(at, stop)
     try:
         with seen(trap, looks=True):
-            pending = verb(spool)
+            prepared = verb(spool)
     except Interrupted:
         return True
-    pending.abandon()
+    prepared.abort()
     return trap.is_sprung
 
 
-def put_own(spool: Spool) -> Pending[Any]:
+def put_own(spool: Spool) -> Prepared[Any]:
     return prepare.put(
         spool.context, "jobs", [NewMessage(b"once", id="one"), NewMessage(b"once", id="two")]
     )
 
 
-def put(spool: Spool) -> Pending[Any]:
+def put(spool: Spool) -> Prepared[Any]:
     return prepare.put(spool.context, "jobs", [NewMessage(b"once"), NewMessage(b"once")])
 
 
-def publish(spool: Spool) -> Pending[Any]:
+def publish(spool: Spool) -> Prepared[Any]:
     return prepare.publish(spool.context, "news", NewMessage(b"once", id="one"))
 
 
-def publish_in_order(spool: Spool) -> Pending[Any]:
+def publish_in_order(spool: Spool) -> Prepared[Any]:
     return prepare.publish(spool.context, "news", NewMessage(b"once", group="g"))
 
 
 @pytest.mark.parametrize("verb", [put_own, put, publish, publish_in_order])
 def test_a_verb_that_is_interrupted_anywhere_before_its_sync_leaves_nothing(
-    tmp_path: Path, verb: Callable[[Spool], Pending[Any]]
+    tmp_path: Path, verb: Callable[[Spool], Prepared[Any]]
 ) -> None:
     at, goes_on = -1, True
     with Spool(tmp_path, sync="none") as spool, Spool(tmp_path, sync="none") as other:

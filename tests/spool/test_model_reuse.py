@@ -18,7 +18,7 @@ from fsmq.spool import Message, NoSuchMessage, NoSuchQueue, Spool, prepare
 from fsmq.spool.consumers.batches import finish_abandoned, take_lock
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import DONE, folder_of, path_of
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.durability.locks import Lock
 from fsmq.spool.layout import names
 from tests.harness.rounds import part_of
@@ -44,7 +44,7 @@ class Unanswered(NamedTuple):
 
     spool: Spool
     queue: str
-    pending: Pending[list[Message]]
+    prepared: Prepared[list[Message]]
     given: list[Given]
 
 
@@ -78,7 +78,7 @@ class ReusingMachine(SpoolMachine):
 
     def teardown(self) -> None:
         for one in self.unanswered:
-            one.pending.work.close()
+            one.prepared.work.close()
         if self.stalled is not None:
             self.stalled.free()
         super().teardown()
@@ -87,7 +87,7 @@ class ReusingMachine(SpoolMachine):
     def reopen(self) -> None:
         """As if a process had died: what it had claimed, nobody gives back."""
         for one in [one for one in self.unanswered if one.spool is self.spools[0]]:
-            one.pending.work.close()
+            one.prepared.work.close()
             self.unanswered.remove(one)
         super().reopen()
 
@@ -131,21 +131,21 @@ class ReusingMachine(SpoolMachine):
         if name not in self.queues:
             return
         spool = self.spool
-        pending = prepare.claim(spool.context, name, count, visibility)
+        prepared = prepare.claim(spool.context, name, count, visibility)
         given = self.given(name, self.models.claim(name, count, visibility))
-        self.unanswered.append(Unanswered(spool, name, pending, given))
+        self.unanswered.append(Unanswered(spool, name, prepared, given))
 
     @precondition(lambda self: self.unanswered)
     @rule(which=SpoolMachine.which, failed=st.booleans())
     def hang_up(self, which: int, failed: bool) -> None:
         """A claim reaches no one: its sync has failed, or its client has gone."""
-        spool, name, pending, given = self.unanswered.pop(which % len(self.unanswered))
+        spool, name, prepared, given = self.unanswered.pop(which % len(self.unanswered))
         self.clock.advance(0.125)
         if failed:
-            pending.work.close()
-            pending.abandon()
+            prepared.work.close()
+            prepared.abort()
         else:
-            for message in spool.complete(pending):
+            for message in spool.complete(prepared):
                 with suppress(NoSuchMessage, NoSuchQueue):
                     spool.complete(prepare.release_unseen(spool.context, message))
         for claim in given:

@@ -161,7 +161,7 @@ def test_an_id_that_a_stopped_program_has_locked_keeps_back_its_own_message_alon
         spool.configure("b", {"max_depth": 99})  # nobody holds its name
         assert time.monotonic() - begun < SOON_S
         assert getattr(spool.find_move(ref), "status", None) == "in_progress"
-        stopped.abandon()
+        stopped.abort()
         eventually(is_done(spool, ref))
     assert spool.counts("b").ready == 20
 
@@ -183,7 +183,7 @@ def test_nor_does_it_where_somebody_waits_for_the_move(
     with pytest.raises(InUse):
         move()
     assert spool.counts("b").ready == 19
-    stopped.abandon()
+    stopped.abort()
     assert move_messages(spool.context, "a", "b").moved == 1
 
 
@@ -197,7 +197,7 @@ def test_a_move_that_waits_for_one_alone_is_left_for_a_while(
     with pytest.raises(InUse):
         spool.make_moves()
     assert getattr(spool.find_move(ref), "moved", None) == 19
-    stopped.abandon()
+    stopped.abort()
     assert spool.make_moves() == 1
     assert getattr(spool.find_move(ref), "moved", None) == 20
 
@@ -337,7 +337,7 @@ def test_an_id_that_is_locked_keeps_back_no_later_portion(
     with pytest.raises(InUse):
         spool.make_moves()
     assert spool.counts("b").total == 19
-    stopped.abandon()
+    stopped.abort()
     eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
     assert spool.counts("b").total == 20
 

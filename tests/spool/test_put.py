@@ -208,9 +208,9 @@ def open_files(folder: Path) -> int:
 def test_a_large_batch_keeps_few_files_open(root: Path, mode: SyncMode) -> None:
     with Spool(root, sync=mode) as spool:
         spool.create_queue("jobs")
-        pending = prepare.put(spool.context, "jobs", [NewMessage(b"%d" % n) for n in range(1600)])
+        prepared = prepare.put(spool.context, "jobs", [NewMessage(b"%d" % n) for n in range(1600)])
         assert 0 < open_files(root / "new") < 1050
-        ids = spool.complete(pending)
+        ids = spool.complete(prepared)
         assert open_files(root / "new") == 0
         assert spool.syncer.syncs == 1
         jobs = spool.queue("jobs", create=True)
@@ -268,20 +268,20 @@ def test_a_put_leaves_nothing_but_its_message(jobs: Queue, root: Path) -> None:
 
 
 def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue) -> None:
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"first", id="one")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"first", id="one")])
     with pytest.raises(Unavailable):
         prepare.put(spool.context, "jobs", [NewMessage(b"second", id="one")])
-    assert spool.complete(pending) == ["one"]
+    assert spool.complete(prepared) == ["one"]
     with pytest.raises(DuplicateMessage):
         jobs.put(b"third", id="one")
 
 
 def test_a_shell_users_file_is_not_overwritten(spool: Spool, root: Path) -> None:
     spool.create_queue("jobs")
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"ours", id="one")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"ours", id="one")])
     (root / "new" / "jobs:one").write_bytes(b"theirs")
     with pytest.raises(DuplicateMessage):
-        spool.complete(pending)
+        spool.complete(prepared)
     assert (root / "new" / "jobs:one").read_bytes() == b"theirs"
     assert tree_of(root)["new"] == ["jobs:one"]
 
@@ -290,15 +290,15 @@ def test_a_staged_message_is_not_visible_before_it_is_durable(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     spool.deliver()  # its start, which takes every dot-name for left over, is behind it
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
     spool.deliver()
     assert visible(root) == []
-    [message_id] = spool.complete(pending)
+    [message_id] = spool.complete(prepared)
     assert visible(root) == [("jobs", message_id)]
 
 
 def test_an_abandoned_put_leaves_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
-    prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")]).abandon()
+    prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")]).abort()
     assert tree_of(root)["new"] == []
 
 
@@ -311,13 +311,13 @@ def test_a_mover_that_starts_leaves_a_put_alone_whose_writer_is_alive(
     root: Path, spool: Spool, jobs: Queue, clock: Clock
 ) -> None:
     # A sync that hangs, or a writer that is stopped, for an hour.
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
     clock.advance(3600)
     with Spool(root, sync="none", clock=clock) as mover:
         mover.deliver()
         assert mover.queue("jobs").claim(9) == []
     assert check(root, clock=clock, pause=0).findings == []
-    ids = spool.complete(pending)
+    ids = spool.complete(prepared)
     assert sorted(visible(root)) == sorted(("jobs", one) for one in ids)
 
 
@@ -344,14 +344,14 @@ def test_what_a_put_that_died_has_left_comes_out_at_once(
 def test_what_a_put_could_not_remove_is_removed_though_its_process_lives(
     root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y")])
     unlink = Tree.unlink
 
     def fail(tree: Tree, path: str) -> bool:
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     monkeypatch.setattr(Tree, "unlink", fail)
-    pending.abandon()
+    prepared.abort()
     monkeypatch.setattr(Tree, "unlink", unlink)
     assert len(dot_names(root)) == 2
     with Spool(root, sync="none") as mover:
@@ -372,14 +372,14 @@ def test_a_child_does_not_keep_the_puts_of_its_parent(root: Path, spool: Spool) 
         goes_on.wait(60)
 
     def parent(root: Path) -> None:
-        pending = prepare.put(spool.context, "jobs", [NewMessage(b"of the parent")])
+        prepared = prepare.put(spool.context, "jobs", [NewMessage(b"of the parent")])
         child = fork.Process(target=stay, args=(root,))
         child.start()
         gone.wait(60)
         with Spool(root, sync="none") as mover:
             mover.deliver()
             assert len(dot_names(root)) == 1  # the parent is alive
-        del pending
+        del prepared
         os.kill(os.getpid(), signal.SIGKILL)
 
     process = fork.Process(target=parent, args=(root,))
@@ -409,11 +409,11 @@ def test_the_puts_of_one_batch_share_a_number(spool: Spool, root: Path) -> None:
     assert len(topic.publish(b"x")) == 50
     assert numbers_locked(root) == 1
     # They are one as long as one of them is not over; what that leaves is recovered then.
-    pending = prepare.publish(spool.context, "news", NewMessage(b"left"))
+    prepared = prepare.publish(spool.context, "news", NewMessage(b"left"))
     with Spool(root, sync="none") as mover:
         mover.deliver()
         assert len(dot_names(root)) == 50
-    del pending
+    del prepared
     with Spool(root, sync="none") as mover:
         mover.deliver()
     assert dot_names(root) == []
@@ -431,42 +431,42 @@ def test_an_abandoned_put_takes_back_what_a_mover_took_for_left_over(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
     # A sync that hangs for a minute and fails: meanwhile a mover starts and promotes the file.
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
     with Spool(root, sync="none") as mover:
         mover.deliver()
     assert len(visible(root)) == 1  # the own id is reserved, which tells that its writer lives
-    pending.abandon()
+    prepared.abort()
     assert visible(root) == []
 
 
 def test_an_abandoned_put_leaves_another_message_of_its_id_alone(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"ours", id="one")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"ours", id="one")])
     for path in (root / "new").glob(".*"):
         path.unlink()  # as recovery does when a writer was stopped for long
     with Spool(root, sync="none") as other:
         other.queue("jobs").put(b"theirs", id="one")
-    pending.abandon()
+    prepared.abort()
     assert visible(root) == [("jobs", "one")]
 
 
 def test_a_batch_that_cannot_be_shown_whole_is_taken_back(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"a"), NewMessage(b"b", id="one")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"a"), NewMessage(b"b", id="one")])
     (root / "new" / "jobs:one").write_bytes(b"a shell user was quicker")
     with pytest.raises(DuplicateMessage):
-        spool.complete(pending)
+        spool.complete(prepared)
     assert visible(root) == [("jobs", "one")]
 
 
 @pytest.mark.usefixtures("without_locks")
 def test_a_put_that_a_mover_finished_is_acknowledged(root: Path, spool: Spool, jobs: Queue) -> None:
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
     with Spool(root, sync="none") as mover:
         mover.deliver()
-    [message_id] = spool.complete(pending)
+    [message_id] = spool.complete(prepared)
     assert visible(root) == [("jobs", message_id)]
 
 
@@ -477,10 +477,10 @@ def test_a_queue_that_is_missing_takes_nothing(spool: Spool, root: Path) -> None
 
 
 def test_a_queue_deleted_during_a_put_takes_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
     spool.delete_queue("jobs")
     with pytest.raises(NoSuchQueue):
-        spool.complete(pending)
+        spool.complete(prepared)
     assert tree_of(root) == {"new": [], "delay": []}
 
 
@@ -566,10 +566,10 @@ def test_all_errors_have_one_base(error: Exception) -> None:
 def test_that_an_id_is_in_use_is_told_behind_a_sync(spool: Spool, jobs: Queue, root: Path) -> None:
     """Who has brought its message there may not have synced that yet."""
     jobs.put(b"x", id="x")
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"x", id="x")])
-    assert pending.work.folders >= {"new", "delay", "queues/jobs"}
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x", id="x")])
+    assert prepared.work.folders >= {"new", "delay", "queues/jobs"}
     with pytest.raises(DuplicateMessage):
-        spool.complete(pending)
+        spool.complete(prepared)
     spool.create_queue(write_side("dups"))
     spool.create_queue(read_side("dups"))
     spool.complete(prepare.dedup_send(spool.context, "dups", [b"x"]))

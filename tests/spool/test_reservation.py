@@ -299,11 +299,11 @@ def test_a_mover_leaves_what_cannot_be_finished_and_the_reservation_with_it(
 def test_a_mover_leaves_a_put_that_holds_its_id_alone(
     spool: Spool, jobs: Queue, root: Path, clock: Clock, age: float
 ) -> None:
-    pending = prepare.put(spool.context, "jobs", [NewMessage(b"slow", id="one")])
+    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"slow", id="one")])
     before = names(root)
     assert recover(spool.tree, clock() + age, at_start=True) == (0, 0)
     assert names(root) == before
-    assert spool.complete(pending) == ["one"]
+    assert spool.complete(prepared) == ["one"]
     assert names(root) == ["jobs:one"]
 
 
@@ -333,7 +333,7 @@ def test_what_an_abandoned_put_cannot_remove_is_not_stored_beside_its_retry(
 ) -> None:
     spool = jobs.spool
     messages = [NewMessage(b"first", id="one"), NewMessage(b"first", id="two")]
-    pending = prepare.put(spool.context, "jobs", messages)
+    prepared = prepare.put(spool.context, "jobs", messages)
     unlink = os.unlink
 
     def refuse(path: str, **more: int) -> None:
@@ -343,7 +343,7 @@ def test_what_an_abandoned_put_cannot_remove_is_not_stored_beside_its_retry(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "unlink", refuse)
-        pending.abandon()
+        prepared.abort()
     jobs.put(b"second", id="two")
     with suppress(DuplicateMessage):
         jobs.put(b"second", id="one")

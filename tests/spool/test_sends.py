@@ -211,7 +211,7 @@ def test_what_a_power_cut_brings_back_of_a_failed_put_stays_hidden(
     [staged] = (spool.tree.root / "new").iterdir()
     staged.rename(aside)
     sent.work.close()
-    sent.abandon()
+    sent.abort()
     queue.put("again", group="g", dedup_id="1")
     aside.rename(staged)
     with Spool(spool.tree.root, sync="none", clock=clock) as later:

@@ -54,7 +54,7 @@ def test_what_is_taken_back_was_no_step(spool: Spool, jobs: Queue, noted: Noted)
     claim = prepare.claim(spool.context, "jobs")
     assert noted.events == noted_before
     claim.work.close()
-    claim.abandon()
+    claim.abort()
     assert noted.events == noted_before
 
 

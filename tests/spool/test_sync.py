@@ -198,7 +198,7 @@ def test_no_verb_leaks_a_descriptor(root: Path) -> None:
             jobs.remove(message_id)
             jobs.counts()
             jobs.purge()
-            prepare.put(spool.context, "jobs", [NewMessage(b"x", id="one")]).abandon()
+            prepare.put(spool.context, "jobs", [NewMessage(b"x", id="one")]).abort()
             spool.reap()
         assert len(os.listdir("/proc/self/fd")) == before
 

@@ -252,10 +252,10 @@ def test_nothing_is_left_where_the_sync_fails(spool: Spool, root: Path) -> None:
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
         spool.topic("news", create=True).subscribe(queue)
-    pending = prepare.publish(spool.context, "news", NewMessage(b"x"))
+    prepared = prepare.publish(spool.context, "news", NewMessage(b"x"))
     assert len(list((root / "new").iterdir())) == 2
-    pending.work.close()
-    pending.abandon()
+    prepared.work.close()
+    prepared.abort()
     assert list((root / "new").iterdir()) == []
 
 
@@ -263,12 +263,12 @@ def test_nothing_is_left_where_the_last_rename_fails(spool: Spool, root: Path) -
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
         spool.topic("news", create=True).subscribe(queue)
-    pending = prepare.publish(spool.context, "news", NewMessage(b"x"))
+    prepared = prepare.publish(spool.context, "news", NewMessage(b"x"))
     [path] = [p for p in (root / "new").iterdir() if p.name.startswith(".b:")]
     path.unlink()  # as a mover whose clock is far off would
-    pending.work.close()
+    prepared.work.close()
     with pytest.raises(Unavailable):
-        pending.finish()
+        prepared.commit()
     spool.deliver()
     assert visible(root) == []
 
@@ -277,10 +277,10 @@ def test_a_queue_deleted_during_a_publish_is_left_out(spool: Spool) -> None:
     for queue in ("a", "b"):
         spool.queue(queue, create=True)
         spool.topic("news", create=True).subscribe(queue)
-    pending = prepare.publish(spool.context, "news", NewMessage(b"x"))
+    prepared = prepare.publish(spool.context, "news", NewMessage(b"x"))
     spool.queue("a").delete()
-    pending.work.close()
-    assert list(pending.finish()) == ["b"]
+    prepared.work.close()
+    assert list(prepared.commit()) == ["b"]
 
 
 def test_a_publish_that_failed_in_one_fifo_queue_is_tried_again(
@@ -348,14 +348,14 @@ def test_what_a_log_refuses_reaches_no_fifo_queue(spool: Spool) -> None:
     spool.topic("news").publish(b"1", group="g")
     [message] = spool.queue("f").claim()
     assert (message.body, [one.body for one in log.read("first")]) == (b"1", [b"1"])
-    pending = prepare.publish(spool.context, "news", NewMessage(b"2", group="g"))
+    prepared = prepare.publish(spool.context, "news", NewMessage(b"2", group="g"))
 
     def refuse() -> None:
         raise Unavailable("the log refuses")
 
-    pending.before = refuse
+    prepared.before = refuse
     with pytest.raises(Unavailable, match="the log refuses"):
-        spool.complete(pending)
+        spool.complete(prepared)
     assert spool.counts("f").total == 1
 
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from fsmq.spool import prepare
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import Steps, in_order
@@ -54,9 +54,9 @@ class DedupQueues(PlainQueues):
             pause = min(2 * pause, _LONGEST_RETRY_S)
 
     async def poll(self, call: Call, queue: str, ttl: int, limit: int) -> list[Message]:
-        taken: Pending[list[Message]] | None = None
+        taken: Prepared[list[Message]] | None = None
 
-        def begin(room: Room) -> Steps[Pending[list[Message]]]:
+        def begin(room: Room) -> Steps[Prepared[list[Message]]]:
             nonlocal taken
             context = self._spool.context
             taken = yield from dedup.poll_in(context, queue, limit, ttl or GLANCE_S, room)
@@ -67,7 +67,7 @@ class DedupQueues(PlainQueues):
             wanted = Wanted(sides, limit, wait=LOOK_AGAIN_S, begin=begin)
             messages = await self._service.queues.claim(call, wanted)
             if not ttl and taken is not None:
-                await self._service.in_thread(taken.abandon)  # they were only looked at
+                await self._service.in_thread(taken.abort)  # they were only looked at
         except NoSuchQueue:
             return []
         return messages
@@ -78,10 +78,10 @@ class DedupQueues(PlainQueues):
             for side in (read_side(queue), write_side(queue)):
                 await self._service.receiver.load(side)
             call.admit()
-            pending = await self._service.listing(dedup.peek, context, queue, limit, call)
+            prepared = await self._service.listing(dedup.peek, context, queue, limit, call)
         except NoSuchQueue:
             return []
-        return await self._service.complete(pending)
+        return await self._service.complete(prepared)
 
     async def size(self, queue: str) -> int:
         return await super().size(read_side(queue)) + await super().size(write_side(queue))
@@ -102,7 +102,7 @@ class DedupQueues(PlainQueues):
         await super().purge(write_side(queue))
         await super().purge(read_side(queue))
 
-    def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
+    def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Prepared[list[str]]:
         return prepare.dedup_send(self._spool.context, queue, bodies, batch)
 
     async def _make(self, queue: str) -> None:

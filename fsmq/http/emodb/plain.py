@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import MAX_QUEUE_BYTES
@@ -132,7 +132,7 @@ class PlainQueues:
         move = await self._service.in_thread(self._spool.find_move, ref)
         return move if move is not None and move.dedup == self.is_dedup else None
 
-    def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Pending[list[str]]:
+    def _put(self, queue: str, bodies: Sequence[bytes], batch: Batch) -> Prepared[list[str]]:
         return self._service.queues.storing(queue, map(NewMessage, bodies), batch)
 
     async def _make(self, queue: str) -> None:

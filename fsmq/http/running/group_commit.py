@@ -16,7 +16,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias, TypeVar
 
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer, Work
 from fsmq.spool.errors import FsmqError, Unavailable
 
@@ -53,14 +53,14 @@ class Commits:
         for thread, _ in self._threads:
             thread.join()
 
-    async def complete(self, pending: Pending[T]) -> T:
+    async def complete(self, prepared: Prepared[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
-        await self.sync(pending)
-        return pending.finish()
+        await self.sync(prepared)
+        return prepared.commit()
 
-    async def sync(self, pending: Pending[T]) -> None:
+    async def sync(self, prepared: Prepared[T]) -> None:
         """Make a verb durable, and leave its finish to the caller. Raises Unavailable."""
-        work = pending.work
+        work = prepared.work
         if not work.files and not work.folders:
             return
         synced: asyncio.Future[Group] = asyncio.get_running_loop().create_future()
@@ -74,12 +74,12 @@ class Commits:
         try:
             group.check()
         except Unavailable:
-            pending.abandon()
+            prepared.abort()
             raise
 
     def then(
         self,
-        pending: Pending[T],
+        prepared: Prepared[T],
         done: Callable[[T], None],
         failed: Callable[[FsmqError], None],
     ) -> None:
@@ -88,12 +88,12 @@ class Commits:
         Both are called in the context of the caller.
         """
 
-        work = pending.work
+        work = prepared.work
         if work.files or work.folders:
             context = copy_context()
-            self._join(work, lambda group: context.run(_end, pending, done, failed, group))
+            self._join(work, lambda group: context.run(_end, prepared, done, failed, group))
         else:
-            _end(pending, done, failed, None)
+            _end(prepared, done, failed, None)
 
     def _join(self, work: Work, done: Callable[[Group], None]) -> None:
         self._group.works.append(work)
@@ -163,21 +163,21 @@ class Commits:
 
 
 def end_of(
-    pending: Pending[T], done: Callable[[T], None], failed: Callable[[FsmqError], None]
+    prepared: Prepared[T], done: Callable[[T], None], failed: Callable[[FsmqError], None]
 ) -> Callable[[], None]:
     """What ends a verb that is durable, in the context of the caller, as `Commits.then`."""
     context = copy_context()
-    return lambda: context.run(_end, pending, done, failed, None)
+    return lambda: context.run(_end, prepared, done, failed, None)
 
 
 def _end(
-    pending: Pending[T],
+    prepared: Prepared[T],
     done: Callable[[T], None],
     failed: Callable[[FsmqError], None],
     group: Group | None,
 ) -> None:
     try:
-        done(_finished(pending, group))
+        done(_finished(prepared, group))
     except FsmqError as error:
         failed(error)
     except Exception:
@@ -185,12 +185,12 @@ def _end(
         failed(InternalError())
 
 
-def _finished(pending: Pending[T], group: Group | None) -> T:
+def _finished(prepared: Prepared[T], group: Group | None) -> T:
     """The result of a verb whose group is synced; None is that of one that needs no sync."""
     if group is not None:
         try:
             group.check()
         except Unavailable:
-            pending.abandon()
+            prepared.abort()
             raise
-    return pending.end()
+    return prepared.end()

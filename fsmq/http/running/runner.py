@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.index import listings
@@ -84,26 +84,26 @@ class Runner:
             for thing in portion:
                 do(thing)
 
-    async def complete(self, pending: Pending[T], *, light: bool = True) -> T:
+    async def complete(self, prepared: Prepared[T], *, light: bool = True) -> T:
         """Make a verb durable together with all others that wait; ``light`` if its end is short.
 
         Raises Unavailable.
         """
-        if pending.sends:
-            return await self._groups.complete(pending, light=light)
+        if prepared.sends:
+            return await self._groups.complete(prepared, light=light)
         if light:
-            return await self._commits.complete(pending)
-        await self._commits.sync(pending)
-        return await self.threads.run_once(pending.finish)
+            return await self._commits.complete(prepared)
+        await self._commits.sync(prepared)
+        return await self.threads.run_once(prepared.commit)
 
     def then(
         self,
-        pending: Pending[T],
+        prepared: Prepared[T],
         done: Callable[[T], None],
         failed: Callable[[FsmqError], None],
     ) -> None:
         """The same with callbacks, for verbs whose end is short; it need not be awaited."""
-        if pending.sends:
-            self._groups.join(pending, end_of(pending, done, failed))
+        if prepared.sends:
+            self._groups.join(prepared, end_of(prepared, done, failed))
         else:
-            self._commits.then(pending, done, failed)
+            self._commits.then(prepared, done, failed)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from fsmq.spool.context import Pending
-from fsmq.spool.durability.pending import Key, end_all, key_of
+from fsmq.spool.context import Prepared
+from fsmq.spool.durability.prepared import Key, end_all, key_of
 from fsmq.spool.durability.send_lines import PATIENCE_S
 from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
@@ -35,7 +35,7 @@ _LONG_PAUSE_S = 0.1
 class _Waiting(NamedTuple):
     """A verb that is to be sent, and how its caller goes on. light: whether it is soon written."""
 
-    pending: Pending[Any]
+    prepared: Prepared[Any]
     end: _End
     light: bool
 
@@ -62,22 +62,22 @@ class SendGroups:
         self._waiting: dict[Key, list[_Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def complete(self, pending: Pending[T], *, light: bool) -> T:
+    async def complete(self, prepared: Prepared[T], *, light: bool) -> T:
         """Send what a verb has for fifo queues, and give its result. Raises as its finish."""
         over = asyncio.Event()
-        self.join(pending, over.set, light=light)
+        self.join(prepared, over.set, light=light)
         await over.wait()
-        return pending.end() if light else await self._threads.run_once(pending.end)
+        return prepared.end() if light else await self._threads.run_once(prepared.end)
 
-    def join(self, pending: Pending[Any], end: _End, *, light: bool = True) -> None:
+    def join(self, prepared: Prepared[Any], end: _End, *, light: bool = True) -> None:
         """Send what a verb has for fifo queues, and call ``end``, which finishes the verb."""
-        key = key_of(pending)
+        key = key_of(prepared)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = []
             # Not at once: other handlers that are ready in this turn of the loop join first.
             asyncio.get_running_loop().call_soon(self._begin, key)
-        waiting.append(_Waiting(pending, end, light))
+        waiting.append(_Waiting(prepared, end, light))
 
     def _begin(self, key: Key) -> None:
         group = self._sends.group(key)
@@ -110,23 +110,26 @@ class SendGroups:
 
     def _write(self, key: Key, group: Group) -> None:
         some = self._taken(key)
-        pendings = [one.pending for one in some]
+        all_prepared = [one.prepared for one in some]
         end = partial(self._end, key, some)
         if not all(one.light for one in some):
-            self._spawn(self._run(group, pendings, end))
+            self._spawn(self._run(group, all_prepared, end))
             return
         try:
-            sent = group.write(pendings)
+            sent = group.write(all_prepared)
         except Exception as error:
             end(error)
         else:
             self._commits.then(sent, end, end)
 
     async def _run(
-        self, group: Group, pendings: list[Pending[Any]], end: Callable[[Exception | None], None]
+        self,
+        group: Group,
+        all_prepared: list[Prepared[Any]],
+        end: Callable[[Exception | None], None],
     ) -> None:
         try:
-            await self._threads.run_once(group.run, pendings, self._syncer)
+            await self._threads.run_once(group.run, all_prepared, self._syncer)
         except Exception as error:
             end(error)
         else:
@@ -144,7 +147,7 @@ class SendGroups:
     def _end(self, key: Key, some: list[_Waiting], error: Exception | None) -> None:
         """Let those of a group go on, and begin the next one."""
         if error is not None:
-            end_all([one.pending for one in some], _as_ours(error))
+            end_all([one.prepared for one in some], _as_ours(error))
         if self._waiting[key]:
             asyncio.get_running_loop().call_soon(self._begin, key)
         else:

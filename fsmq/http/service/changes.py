@@ -11,7 +11,7 @@ from functools import partial
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from fsmq.spool import prepare
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.layout.claim_names import Renewal
 from fsmq.spool.layout.steps import FEW
 from fsmq.spool.spool import Spool
@@ -27,7 +27,7 @@ Where: TypeAlias = Literal["loop", "thread", "listing"]
 class Change(Generic[T]):
     """A verb with all that it is about. begin: does it, but for making it durable."""
 
-    begin: Callable[[], Pending[T]]
+    begin: Callable[[], Prepared[T]]
     where: Where = "loop"
 
 

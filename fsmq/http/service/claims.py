@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fsmq.spool import prepare
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps, finish
@@ -174,13 +174,13 @@ class Claims:
 
     def glance(self, queue: str, most: int, room: Room) -> list[Message]:
         """Claim, and release at once; nothing of it is durable."""
-        pending = finish(self._steps(Wanted((queue,), visibility=GLANCE_S), most, room))
-        pending.work.close()
-        messages = pending.finish()
-        pending.abandon()
+        prepared = finish(self._steps(Wanted((queue,), visibility=GLANCE_S), most, room))
+        prepared.work.close()
+        messages = prepared.commit()
+        prepared.abort()
         return messages
 
-    def _steps(self, wanted: Wanted, count: int, room: Room) -> Steps[Pending[list[Message]]]:
+    def _steps(self, wanted: Wanted, count: int, room: Room) -> Steps[Prepared[list[Message]]]:
         if wanted.begin is not None:
             return wanted.begin(room)
         return claim_in(
@@ -209,18 +209,18 @@ class Claims:
         asked: list[Asked],
         room: ClaimRoom,
         run: Callable[..., object],
-        steps: Steps[Pending[list[Message]]],
+        steps: Steps[Prepared[list[Message]]],
     ) -> None:
         try:
-            pending = await run(finish, steps)  # type: ignore[misc]
+            prepared = await run(finish, steps)  # type: ignore[misc]
         except Exception as error:
             room.close()
             self._refuse_each(asked, error)
         else:
-            self._give_out(asked, room, pending)
+            self._give_out(asked, room, prepared)
 
     def _give_out(
-        self, asked: list[Asked], room: ClaimRoom, pending: Pending[list[Message]]
+        self, asked: list[Asked], room: ClaimRoom, prepared: Prepared[list[Message]]
     ) -> None:
         def claimed(outcome: list[Message] | Exception) -> None:
             room.close()
@@ -229,16 +229,16 @@ class Claims:
             else:
                 self._give_each(asked, outcome)
 
-        if len(pending.work.files) > FEW:
-            self._tasks.spawn(self._complete(pending, claimed))
+        if len(prepared.work.files) > FEW:
+            self._tasks.spawn(self._complete(prepared, claimed))
         else:
-            self._runner.then(pending, claimed, claimed)
+            self._runner.then(prepared, claimed, claimed)
 
     async def _complete(
-        self, pending: Pending[list[Message]], claimed: Answered[list[Message]]
+        self, prepared: Prepared[list[Message]], claimed: Answered[list[Message]]
     ) -> None:
         try:
-            messages = await self._runner.complete(pending, light=False)
+            messages = await self._runner.complete(prepared, light=False)
         except Exception as error:
             claimed(error)
         else:
@@ -293,10 +293,10 @@ class Claims:
         """Let messages be ready again that nobody has seen; their deliveries do not count."""
         for message in messages:
             try:
-                pending = prepare.release_unseen(self._spool.context, message)
+                prepared = prepare.release_unseen(self._spool.context, message)
             except FsmqError:
                 continue  # its timer brings it back
-            self._runner.then(pending, _ignore, _ignore)
+            self._runner.then(prepared, _ignore, _ignore)
 
     def _refuse_each(self, asked: Sequence[Asked], error: Exception) -> None:
         """Let each find out alone whose fault it is; a disk that refuses is not asked twice."""

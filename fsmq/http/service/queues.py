@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from fsmq.spool import prepare
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.errors import DuplicateMessage, Unavailable
 from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
@@ -36,7 +36,7 @@ from .wanted import Wanted
 
 T = TypeVar("T")
 R = TypeVar("R")
-_Pending: TypeAlias = "Pending[list[R]]"
+_Prepared: TypeAlias = "Prepared[list[R]]"
 # So many messages, and bytes of their bodies, are done with at a time.
 _MOST_AT_ONCE = 4 * FEW
 _MOST_BYTES = 1024 * 1024
@@ -81,7 +81,7 @@ class _Joint(Generic[R]):
         self,
         spool: Spool,
         runner: Runner,
-        begin: Callable[[list[_Job]], _Pending[R]],
+        begin: Callable[[list[_Job]], _Prepared[R]],
         is_whole: bool,
     ) -> None:
         self._spool = spool
@@ -109,7 +109,7 @@ class _Joint(Generic[R]):
             self._tasks.spawn(self._do_beside(jobs[0]))
             return
         try:
-            pending = self._begin(jobs)
+            prepared = self._begin(jobs)
         except Uncounted as error:
             self._tasks.spawn(self._count_and_do(jobs, error.queue))
         except Exception as error:
@@ -118,18 +118,18 @@ class _Joint(Generic[R]):
             else:
                 self._refuse_each(jobs, error)
         else:
-            self._runner.then(pending, partial(self._done, jobs), partial(self._failed, jobs))
+            self._runner.then(prepared, partial(self._done, jobs), partial(self._failed, jobs))
 
     async def _do_beside(self, job: _Job) -> None:
         """Do what is much in a thread."""
         run = self._runner.in_thread
         try:
             try:
-                pending = await run(self._begin, [job])
+                prepared = await run(self._begin, [job])
             except Uncounted as error:
                 await self._runner.listings.share(self._spool.context.depths.learn, error.queue)
-                pending = await run(self._begin, [job])
-            results = await self._runner.complete(pending, light=False)
+                prepared = await run(self._begin, [job])
+            results = await self._runner.complete(prepared, light=False)
         except Exception as error:
             report(job.answered, error)
         else:
@@ -201,7 +201,7 @@ class Queues:
             is_alone = is_alone or message.id is not None
         self._puts.ask(_Job(queue, messages, (), answered, size, is_alone))
 
-    def _put(self, jobs: list[_Job]) -> _Pending[str]:
+    def _put(self, jobs: list[_Job]) -> _Prepared[str]:
         messages = jobs[0].things
         if len(jobs) > 1:
             messages = [message for job in jobs for message in job.things]
@@ -209,7 +209,7 @@ class Queues:
 
     def storing(
         self, queue: str, messages: Iterable[NewMessage], batch: Batch | None = None
-    ) -> _Pending[str]:
+    ) -> _Prepared[str]:
         """What stores messages of a queue; batch: together with those of others."""
         settings = self._spool.settings(queue)
         return prepare.put(self._spool.context, queue, messages, settings, batch=batch)
@@ -250,7 +250,7 @@ class Queues:
     ) -> None:
         self._acks.ask(_Job(queue, ids, claims or [None] * len(ids), answered))
 
-    def _ack(self, jobs: list[_Job]) -> _Pending[Acked]:
+    def _ack(self, jobs: list[_Job]) -> _Prepared[Acked]:
         ids, claims = jobs[0].things, jobs[0].claims
         if len(jobs) > 1:
             ids = [one for job in jobs for one in job.things]
@@ -269,12 +269,12 @@ class Queues:
     def begin(self, change: Change[T], answered: Answered[T]) -> None:
         """The same for what is done on the loop."""
         try:
-            pending = change.begin()
+            prepared = change.begin()
         except Exception as error:
             report(answered, error)
         else:
             reported = partial(report, answered)
-            self._runner.then(pending, reported, reported)
+            self._runner.then(prepared, reported, reported)
 
 
 def _portions(jobs: list[_Job]) -> Iterator[list[_Job]]:

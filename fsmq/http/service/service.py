@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from fsmq.spool import prepare
-from fsmq.spool.context import Pending, join
+from fsmq.spool.context import Prepared, join
 from fsmq.spool.errors import (
     InvalidValue,
     MessageTooLarge,
@@ -158,12 +158,12 @@ class Service(Runner):
         light = to is not None and work_of(to, len(message.body)) <= LARGE_BYTES
         try:
             if light:
-                pending = self._publish(topic, message, to)
+                prepared = self._publish(topic, message, to)
             else:
-                pending = await self.in_thread(self._publish, topic, message)
+                prepared = await self.in_thread(self._publish, topic, message)
         except Uncounted:
-            pending = await self.listing(self._publish, topic, message)
-        found = await self.complete(pending, light=light)
+            prepared = await self.listing(self._publish, topic, message)
+        found = await self.complete(prepared, light=light)
         for subscriber in () if light else found:
             if (log := log_of(subscriber)) is not None:
                 self.logs.published(log, 1)
@@ -205,7 +205,7 @@ class Service(Runner):
 
     def _publish(
         self, topic: str, message: NewMessage, to: Sequence[Subscription] | None = None
-    ) -> Pending[dict[str, str]]:
+    ) -> Prepared[dict[str, str]]:
         topics = self.spool.context.topics
         if to is None:
             to = topics.subscribed(topic)
@@ -213,7 +213,7 @@ class Service(Runner):
 
     def _publish_copies(
         self, topic: str, copies: Sequence[Copy], batch: Batch | None = None
-    ) -> Pending[dict[str, str]]:
+    ) -> Prepared[dict[str, str]]:
         spool = self.spool
         with as_unavailable(f"cannot read the settings of the queues of {topic!r}"):
             queues = {copy.to for copy in copies if log_of(copy.to) is None}
@@ -221,7 +221,7 @@ class Service(Runner):
         return prepare.publish_copies(spool.context, copies, settings, batch)
 
     async def store(
-        self, puts: Sequence[Callable[[Batch], Pending[T]]], messages: int, size: int
+        self, puts: Sequence[Callable[[Batch], Prepared[T]]], messages: int, size: int
     ) -> list[T]:
         """Do several puts, all or none, and make them durable with one sync; what each gives.
 
@@ -229,22 +229,22 @@ class Service(Runner):
         """
         light = messages <= _SMALL_COUNT and size <= LARGE_BYTES
         try:
-            pending = self._put_all(puts) if light else await self.in_thread(self._put_all, puts)
+            prepared = self._put_all(puts) if light else await self.in_thread(self._put_all, puts)
         except Uncounted:
-            pending = await self.listing(self._put_all, puts)
-        return await self.complete(pending, light=light)
+            prepared = await self.listing(self._put_all, puts)
+        return await self.complete(prepared, light=light)
 
-    def _put_all(self, puts: Sequence[Callable[[Batch], Pending[T]]]) -> Pending[list[T]]:
+    def _put_all(self, puts: Sequence[Callable[[Batch], Prepared[T]]]) -> Prepared[list[T]]:
         batch = Batch(self.spool.tree)
-        pendings: list[Pending[T]] = []
+        all_prepared: list[Prepared[T]] = []
         try:
             for put in giving_way(puts):
-                pendings.append(put(batch))
+                all_prepared.append(put(batch))
         except BaseException:
-            for pending in pendings:
-                pending.abandon()
+            for prepared in all_prepared:
+                prepared.abort()
             raise
-        return join(pendings)
+        return join(all_prepared)
 
     async def names(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple, TypeAlias
 
-from fsmq.spool.context import Pending
+from fsmq.spool.context import Prepared
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps
 from fsmq.spool.records.journal import via
@@ -19,7 +19,7 @@ from .asking import Answered, Party
 from .deliveries import Delivery
 
 # Claims once each time that it is called.
-Begin: TypeAlias = Callable[[Room], Steps[Pending[list[Message]]]]
+Begin: TypeAlias = Callable[[Room], Steps[Prepared[list[Message]]]]
 
 
 class Wanted(NamedTuple):

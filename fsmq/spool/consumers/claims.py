@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..errors import FsmqError, InvalidValue, unavailable
 from ..layout.identity import UNKNOWN, Identity, identify
@@ -88,7 +88,7 @@ def claim_ids(
     max_bytes: int | None = None,
     visibility: float | None = None,
     before_ns: int | None = None,
-) -> Pending[list[Claimed]]:
+) -> Prepared[list[Claimed]]:
     """Claim the next messages of a window, up to ``count`` of them.
 
     max_bytes: the most bytes of their files together; the first one may have more.
@@ -127,7 +127,7 @@ def claim_ids(
         raise unavailable(error, f"cannot claim from queue {queue!r}") from error
     if not is_same:
         release()  # another queue has the name now, whose messages are claimed by groups
-        return Pending(Work(), list)
+        return Prepared(Work(), list)
     if taken:
         work.folders = {tree.folder(QUEUES, queue), tree.folder(DELAY)}
 
@@ -140,7 +140,7 @@ def claim_ids(
         context.record_all(CLAIMED, queue, steps)
         return taken
 
-    return Pending(work, give_out, release)
+    return Prepared(work, give_out, release)
 
 
 def _undo(context: Context, queue: str, claims: list[Claimed], mtimes: list[int]) -> None:
@@ -154,7 +154,7 @@ def _undo(context: Context, queue: str, claims: list[Claimed], mtimes: list[int]
 
 def release_claims(
     context: Context, queue: str, claims: Sequence[Claimed], renewals: Renewals = ()
-) -> Pending[int]:
+) -> Prepared[int]:
     """Release claims whose messages no one has seen, so that they count as no delivery; how many.
 
     renewals: as of `Claimed.is_held`.
@@ -180,7 +180,7 @@ def release_claims(
         context.record_all(RELEASED, queue, [(message_id, {}) for message_id in released])
         return len(released)
 
-    return Pending(work, finish)
+    return Prepared(work, finish)
 
 
 def _stamp_of(context: Context, queue: str, claim: Claimed, renewals: Renewals) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from ..context import Context, OpenSpool, Pending
+from ..context import Context, OpenSpool, Prepared
 from ..durability.sync import Work
 from ..errors import FsmqError, NoSuchQueue
 from ..layout.claim_names import of_next_claim
@@ -84,11 +84,11 @@ def renew(
         return Renewed([None] * len(claims))
     if isinstance(until, OSError):
         return Renewed(claims, [until])
-    pending = renew_claims(
+    prepared = renew_claims(
         spool.context, queue, claims, until, renewals, counts=counts, unnoted=unnoted
     )
     try:
-        return spool.complete(pending)
+        return spool.complete(prepared)
     except FsmqError as error:
         return Renewed(claims, [error])
 
@@ -102,7 +102,7 @@ def renew_claims(
     *,
     counts: bool = True,
     unnoted: OSError | None = None,
-) -> Pending[Renewed]:
+) -> Prepared[Renewed]:
     """Let claims end at a deadline. A fault of one keeps no other one from it.
 
     renewals: what those before it may have set. counts: whether it is a delivery to
@@ -131,7 +131,7 @@ def renew_claims(
         context.record_all(RENEWED, queue, [(i, {"claim_ms": claim_ms}) for i in held])
         return Renewed(renewed, faults)
 
-    return Pending(work, finish)
+    return Prepared(work, finish)
 
 
 class _Renewal(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..context import Context, OpenSpool, Pending
+from ..context import Context, OpenSpool, Prepared
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import NoSuchMessage, NoSuchQueue, as_unavailable
@@ -50,7 +50,7 @@ def _is_buried_next(context: Context, queue: str, claim: Claimed) -> bool:
 
 def _count_delivery(
     context: Context, queue: str, claim: Claimed, deadline_ms: int, renewals: Renewals
-) -> Pending[Claimed | None]:
+) -> Prepared[Claimed | None]:
     """Let a claim be another delivery of its message; the claim as it is now, None if it is over.
 
     Raises Unavailable.
@@ -82,4 +82,4 @@ def _count_delivery(
             )
         return counted
 
-    return Pending(work, finish)
+    return Prepared(work, finish)

@@ -17,7 +17,7 @@ from typing import Any
 from ..durability.dedup_records import DedupRecords, Record
 from ..durability.drafts import Staged, was_removed
 from ..durability.locks import Lock, patiently
-from ..durability.pending import Key, Pending, Send, end_all, key_of
+from ..durability.prepared import Key, Prepared, Send, end_all, key_of
 from ..durability.send_lines import (
     PATIENCE_S,
     Line,
@@ -65,25 +65,25 @@ class Sequencer:
     def __init__(self, spool_view: SpoolView) -> None:
         self._spool_view = spool_view
         self._queues: OfQueues[_Queue] = OfQueues(spool_view.tree)
-        self._waiting: dict[Key, tuple[threading.Lock, list[Pending[Any]]]] = {}
+        self._waiting: dict[Key, tuple[threading.Lock, list[Prepared[Any]]]] = {}
         self._led: dict[Key, Group] = {}
         self._guard = threading.Lock()
 
-    def send(self, pending: Pending[Any], syncer: Syncer) -> None:
+    def send(self, prepared: Prepared[Any], syncer: Syncer) -> None:
         """Send what a verb has for fifo queues, in a group; its ``finish`` tells how it ended.
 
         What a signal's handler raises ends the group, too, and comes out here.
         """
-        key = key_of(pending)
+        key = key_of(prepared)
         with self._guard:
             leading, waiting = self._waiting.setdefault(key, (threading.Lock(), []))
-            waiting.append(pending)
+            waiting.append(prepared)
         try:
             with leading:  # whoever gets it first leads for all that wait
-                if not pending.sends[0].is_over:
+                if not prepared.sends[0].is_over:
                     self._lead(key, syncer)
         finally:
-            end_all(self._taken(key, pending), Unavailable("the put was interrupted"))
+            end_all(self._taken(key, prepared), Unavailable("the put was interrupted"))
 
     def group(self, key: Key) -> Group:
         """A group that has nothing yet, for these queues."""
@@ -93,7 +93,7 @@ class Sequencer:
         if (left := self._led.get(key)) is not None:
             left.end()  # a signal's handler has ended it in its last step
         group = self._led[key] = self.group(key)
-        taken: list[Pending[Any]] = []
+        taken: list[Prepared[Any]] = []
         error: FsmqError = Unavailable("the put was interrupted")
         try:
             group.wait()
@@ -106,12 +106,12 @@ class Sequencer:
             del self._led[key]
             end_all(taken or self._taken(key), error)
 
-    def _taken(self, key: Key, one: Pending[Any] | None = None) -> list[Pending[Any]]:
+    def _taken(self, key: Key, one: Prepared[Any] | None = None) -> list[Prepared[Any]]:
         """Take all that wait; or one, if it does, and forget the queues if that was the last."""
         with self._guard:
             leading, waiting = self._waiting.get(key, (self._guard, []))
-            taken = [pending for pending in waiting if one is None or pending is one]
-            waiting[:] = [pending for pending in waiting if pending not in taken]
+            taken = [prepared for prepared in waiting if one is None or prepared is one]
+            waiting[:] = [prepared for prepared in waiting if prepared not in taken]
             if not waiting and not leading.locked():
                 self._waiting.pop(key, None)
             return taken
@@ -140,7 +140,7 @@ class Group:
 
     def __init__(self, turns: list[_Turn]) -> None:
         self._turns = turns
-        self._pendings: Sequence[Pending[Any]] = ()
+        self._pendings: Sequence[Prepared[Any]] = ()
 
     def enter(self) -> None:
         """Lock the queues, all or none, until the end of the group.
@@ -170,39 +170,39 @@ class Group:
             return False
         return True
 
-    def run(self, pendings: Sequence[Pending[Any]], syncer: Syncer) -> None:
+    def run(self, all_prepared: Sequence[Prepared[Any]], syncer: Syncer) -> None:
         """Send all of it, and end. Raises Unavailable."""
         try:
-            sent = self.write(pendings)
+            sent = self.write(all_prepared)
             if sent.work.files or sent.work.folders:
                 syncer.sync(sent.work)
-            sent.finish()
+            sent.commit()
         finally:
             self.end()
 
-    def write(self, pendings: Sequence[Pending[Any]]) -> Pending[None]:
+    def write(self, all_prepared: Sequence[Prepared[Any]]) -> Prepared[None]:
         """Write the messages of puts under dot-names: a verb that shows them. Raises Unavailable.
 
         How each of the puts ended its sends tell; where this raises, those that are not over fail.
         """
-        self._pendings = pendings
+        self._pendings = all_prepared
         work = Work()
-        sends = [send for pending in pendings for send in pending.sends]
+        sends = [send for prepared in all_prepared for send in prepared.sends]
         try:
             for turn in self._turns:
                 turn.write([send for send in sends if send.queue == turn.queue.name], work)
-            for pending in pendings:
-                work.take(pending.work)
+            for prepared in all_prepared:
+                work.take(prepared.work)
         except BaseException as error:
             work.close()
             self.end()
             reraise(error, "cannot store a message for a fifo queue")
-        return Pending(work, self._finish, self.end)
+        return Prepared(work, self._finish, self.end)
 
     def _finish(self) -> None:
         try:
-            for pending in self._pendings:
-                self._prepare(pending)
+            for prepared in self._pendings:
+                self._prepare(prepared)
             for turn in self._turns:
                 turn.settle()
             for turn in self._turns:
@@ -211,19 +211,19 @@ class Group:
         except BaseException as error:
             self.end()
             reraise(error, "cannot publish to a fifo queue")
-        for pending in self._pendings:
-            for send in pending.sends:
+        for prepared in self._pendings:
+            for send in prepared.sends:
                 send.end(NoSuchQueue(send.queue))  # all others are over
 
-    def _prepare(self, pending: Pending[Any]) -> None:
+    def _prepare(self, prepared: Prepared[Any]) -> None:
         try:
-            pending.before()
+            prepared.before()
         except FsmqError as error:
-            for send in pending.sends:
+            for send in prepared.sends:
                 send.end(error)
             raise Unavailable("another put of the same group has failed", 1) from error
         # In all queues at once, and before any says so: in doubt nothing is taken back.
-        for send in pending.sends:
+        for send in prepared.sends:
             send.stands = bool(send.stored)
 
     def end(self) -> None:

@@ -61,7 +61,7 @@ def bury(
             for fd in letter.work.files:  # before its sync
                 dead_letter.write_raw(fd, dead_letter.pack(told))
         except OSError:
-            letter.abandon()
+            letter.abort()
             raise
         spool.complete(letter)
     except DuplicateMessage:

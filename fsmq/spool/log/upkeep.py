@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..context import Context, Pending, complete
+from ..context import Context, Prepared, complete
 from ..durability.sync import Syncer
 from ..errors import FsmqError, NoSuchChannel, NoSuchLog
 from ..layout.filesystem import is_older
@@ -112,9 +112,9 @@ class UpkeepThread:
         self._thread = threading.Thread(target=self._run, name="fsmq-logs", daemon=True)
         self._thread.start()
 
-    def complete(self, pending: Pending[T]) -> T:
+    def complete(self, prepared: Prepared[T]) -> T:
         """Make a verb durable and give its result. Raises Unavailable."""
-        return complete(self.context, self.syncer, pending)
+        return complete(self.context, self.syncer, prepared)
 
     def close(self) -> None:
         """End the thread; it finishes what it is at first."""

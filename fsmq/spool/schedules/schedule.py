@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..errors import InvalidValue, MessageTooLarge, NoSuchSchedule, as_unavailable
 from ..layout.settings import check_number
 from ..verbs.put import put
@@ -24,7 +24,7 @@ class Schedule:
     """One schedule of a spool; every verb is durable when it returns."""
 
     def __init__(
-        self, context: Context, complete: Callable[[Pending[list[str]]], list[str]], name: str
+        self, context: Context, complete: Callable[[Prepared[list[str]]], list[str]], name: str
     ) -> None:
         self.name = name
         self._context = context
@@ -102,10 +102,10 @@ class Schedule:
             schedule = self._files.read(self.name)
         message = schedule.message_now()
         try:
-            pending = put(self._context, schedule.queue, [message])
+            prepared = put(self._context, schedule.queue, [message])
         except MessageTooLarge as error:
             raise InvalidValue("body", str(error)) from error
-        [message_id] = self._complete(pending)
+        [message_id] = self._complete(prepared)
         return message_id
 
     def delete(self) -> None:

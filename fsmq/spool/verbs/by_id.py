@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.byte_locks import ByteLocks
 from ..durability.ids import (
     IS_HELD,
@@ -147,7 +147,7 @@ def find_id(context: Context, queue: str, given_id: str) -> Message | None:
 
 def claim_id(
     context: Context, queue: str, given_id: str, visibility: float | None
-) -> Pending[Message | None]:
+) -> Prepared[Message | None]:
     """Claim the message of an id, also if it is delayed; None if there is none, or it is claimed,
     and while the queue is paused or at a limit.
 
@@ -164,7 +164,7 @@ def claim_id(
             taken = context.limiter.one(queue, settings, take)
             if taken is None:
                 work.close()
-                return Pending(Work(), lambda: None)
+                return Prepared(Work(), lambda: None)
             known = facts(taken.claim.message_id)
             content = finish(read(context, taken.claim.fd, taken.claim.size, known, UNLIMITED))
     except BaseException:
@@ -177,7 +177,7 @@ def claim_id(
         context.record(CLAIMED, queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms)
         return message
 
-    return Pending(work, finish_claim, partial(_release, context, queue, taken))
+    return Prepared(work, finish_claim, partial(_release, context, queue, taken))
 
 
 class _Taken(NamedTuple):
@@ -253,7 +253,7 @@ def ack_ids(
     queue: str,
     given_ids: Sequence[str],
     names: Mapping[str, str] | None = None,
-) -> Pending[list[bool]]:
+) -> Prepared[list[bool]]:
     """Remove messages that are in flight; for each id whether its message was.
 
     names: which messages of some ids are meant, by their names in the queue. One that has taken
@@ -286,7 +286,7 @@ def _ack(context: Context, queue: str, given_id: str, name: str | None) -> str |
     return name if remove_from(tree, (REMOVE_DELAY,), queue, name) else None
 
 
-def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Pending[list[bool]]:
+def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Prepared[list[bool]]:
     """Remove messages in whatever state they are; for each id whether there was one.
 
     Raises:
@@ -306,7 +306,7 @@ def _remove(context: Context, queue: str, given_id: str) -> str | None:
     raise Unavailable(f"the message of the id {given_id!r} keeps being replaced")
 
 
-def _removed(context: Context, queue: str, names: Sequence[str | None]) -> Pending[list[bool]]:
+def _removed(context: Context, queue: str, names: Sequence[str | None]) -> Prepared[list[bool]]:
     """Messages that were removed, or were not there."""
 
     def finish_removal() -> list[bool]:
@@ -314,10 +314,10 @@ def _removed(context: Context, queue: str, names: Sequence[str | None]) -> Pendi
         context.record_all(REMOVED, queue, removed)
         return [name is not None for name in names]
 
-    return Pending(work_of(context.tree, queue), finish_removal)
+    return Prepared(work_of(context.tree, queue), finish_removal)
 
 
-def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> Pending[bool]:
+def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> Prepared[bool]:
     """Let the claim of an id's message end so many seconds from now; False if it is not claimed.
 
     With 0 it is released.
@@ -326,7 +326,7 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
         InvalidValue, NoSuchQueue, Unavailable
     """
     check_seconds("visibility", visibility, MAX_VISIBILITY_S)
-    renewed: Pending[Any] | None = None
+    renewed: Prepared[Any] | None = None
     with at_index(context, queue, given_id, "renew in"):
         found = standing(context, queue, given_id)
         if found is not None and found.state is State.DELAY:
@@ -336,14 +336,14 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
                 else:
                     renewed = release(context, queue, found.name, claim=ANY)
     if renewed is None:
-        return Pending(work_of(context.tree, queue), lambda: False)
-    end = renewed.finish
+        return Prepared(work_of(context.tree, queue), lambda: False)
+    end = renewed.commit
 
     def finish_renewal() -> bool:
         end()
         return True
 
-    return Pending(renewed.work, finish_renewal)
+    return Prepared(renewed.work, finish_renewal)
 
 
 @contextmanager

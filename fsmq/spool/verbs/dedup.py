@@ -16,7 +16,7 @@ import base64
 from collections.abc import Sequence
 from itertools import islice
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..errors import NoRoom, as_unavailable, unavailable
 from ..layout.digests import sha256
@@ -59,7 +59,7 @@ def send(
     name: str,
     bodies: Sequence[bytes],
     batch: Batch | None = None,
-) -> Pending[list[str]]:
+) -> Prepared[list[str]]:
     """Store messages, all or none, but for those that wait already.
 
     Raises:
@@ -72,7 +72,7 @@ def send(
 
 def poll(
     context: Context, name: str, count: int, visibility: float | None
-) -> Pending[list[Message]]:
+) -> Prepared[list[Message]]:
     """Claim up to ``count`` messages: first what was shown before, then new ones, sorted.
 
     Raises:
@@ -83,7 +83,7 @@ def poll(
 
 def poll_in(
     context: Context, name: str, count: int, visibility: float | None, room: Room | None = None
-) -> Steps[Pending[list[Message]]]:
+) -> Steps[Prepared[list[Message]]]:
     """The same in steps.
 
     room: the memory for their bodies.
@@ -120,12 +120,12 @@ def poll_in(
         for part in parts:
             part.release()
 
-    return Pending(work, finish, abandon)
+    return Prepared(work, finish, abandon)
 
 
 def peek(
     context: Context, name: str, limit: int, room: Room | None = None
-) -> Pending[list[Message]]:
+) -> Prepared[list[Message]]:
     """Look at up to ``limit`` messages, claimed ones too. What it shows is shown: pulled.
 
     room: the memory for their bodies; the list ends early if it is used up.
@@ -147,7 +147,7 @@ def peek(
                 for message_id in pulled:
                     page.look(context, read, message_id, State.READY)
     messages = [*shown, *sorted(page.messages, key=lambda m: m.body)]
-    return Pending(work, lambda: messages)
+    return Prepared(work, lambda: messages)
 
 
 def _pull(context: Context, name: str, count: int, work: Work) -> Steps[set[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.dedup_records import forget_records
 from ..durability.leaving import unlink_message
 from ..durability.locks import free_lock
@@ -53,7 +53,7 @@ _FEW = 1000
 _CLAIM_ENDS_S = 0.1
 
 
-def delete_queue(context: Context, queue: str) -> Pending[None]:
+def delete_queue(context: Context, queue: str) -> Prepared[None]:
     """Delete a queue, its settings and all its messages, wherever they are.
 
     All of it under the lock of its name: one that is stopped in the middle meets no later queue
@@ -85,7 +85,7 @@ def delete_queue(context: Context, queue: str) -> Pending[None]:
     except BaseException:
         work.close()
         raise
-    return Pending(work, partial(context.metrics.count, ("delete_queue",)))
+    return Prepared(work, partial(context.metrics.count, ("delete_queue",)))
 
 
 def forget(context: Context, queue: str, *, leaves: bool = False) -> None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.ids import staged_name
 from ..errors import Unavailable
 from ..layout.given_ids import link_name
@@ -29,7 +29,7 @@ from .upsert import Staging, Stored
 
 def postpone(
     context: Context, queue: str, given_id: str, delay: float, attributes: Mapping[str, str]
-) -> Pending[Stored] | None:
+) -> Prepared[Stored] | None:
     """Put a message that nobody has claimed anew, with this delay; None if there is none.
 
     attributes: what is changed of its attributes.
@@ -48,7 +48,7 @@ def postpone(
                 staging.abandon()
                 raise
             if is_done:
-                return Pending(staging.work, staging.stored, staging.abandon)
+                return Prepared(staging.work, staging.stored, staging.abandon)
             staging.abandon()
             if is_done is None:
                 return None

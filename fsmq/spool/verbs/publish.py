@@ -15,8 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from ..context import Context, Pending
-from ..durability.pending import Send
+from ..context import Context, Prepared
+from ..durability.prepared import Send
 from ..errors import FsmqError, NoSuchLog, NoSuchQueue, as_unavailable
 from ..layout.filters import Filter
 from ..layout.message import NewMessage
@@ -71,7 +71,7 @@ def copies_of(
     ]
 
 
-def publish(context: Context, topic: str, message: NewMessage) -> Pending[dict[str, str]]:
+def publish(context: Context, topic: str, message: NewMessage) -> Prepared[dict[str, str]]:
     """Write a copy of a message for each queue and log that takes it; see `publish_copies`.
 
     Raises NoSuchTopic, and what that raises.
@@ -85,7 +85,7 @@ def publish_copies(
     copies: Iterable[Copy],
     settings: Mapping[str, QueueSettings] | None = None,
     batch: Batch | None = None,
-) -> Pending[dict[str, str]]:
+) -> Prepared[dict[str, str]]:
     """Write the copies of a message; all or none.
 
     settings: those of their queues, if they have just been read. batch: that of other puts, to
@@ -110,7 +110,7 @@ def publish_copies(
         found.work.close()
         found.abandon()
         raise
-    return Pending(found.work, found.finish, found.abandon, found.sends, found.reach)
+    return Prepared(found.work, found.finish, found.abandon, found.sends, found.reach)
 
 
 class _Copies:
@@ -121,8 +121,8 @@ class _Copies:
         self.work = batch.work
         self._context = context
         self._feeds: list[tuple[Copy, Callable[[], int]]] = []
-        self._plain: list[tuple[str, Pending[list[str]]]] = []
-        self._ordered: list[tuple[str, Pending[list[str]]]] = []  # of fifo queues
+        self._plain: list[tuple[str, Prepared[list[str]]]] = []
+        self._ordered: list[tuple[str, Prepared[list[str]]]] = []  # of fifo queues
         self._ids: dict[str, str] = {}
         self._offsets: dict[str, str] = {}
         self._sends: list[Send] = []
@@ -192,9 +192,9 @@ class _Copies:
             with suppress(NoSuchLog):
                 self._offsets[copy.to] = str(publish())
 
-    def _show(self, queue: str, one: Pending[list[str]]) -> None:
+    def _show(self, queue: str, one: Prepared[list[str]]) -> None:
         with suppress(NoSuchQueue):
-            [self._ids[queue]] = one.finish()
+            [self._ids[queue]] = one.commit()
 
     def finish(self) -> dict[str, str]:
         try:
@@ -212,7 +212,7 @@ class _Copies:
     def abandon(self) -> None:
         """Take back the copies, visible ones too, unless something stands."""
         for _, copy in self._plain:
-            copy.abandon()
+            copy.abort()
 
 
 def _stand(offsets: Mapping[str, str], sends: Sequence[Send]) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.dedup_records import forget_records
 from ..durability.new_names import no_new_names
 from ..durability.send_lines import no_sends
@@ -42,7 +42,7 @@ _LOOKS = 5
 
 def purge(
     context: Context, queue: str, progress: Callable[[int], None] = lambda done: None
-) -> Pending[None]:
+) -> Prepared[None]:
     """Remove all messages of a queue, wherever they are; the queue and its settings stay.
 
     Messages that are put at the same time may be removed too. A fifo queue forgets first which
@@ -82,7 +82,7 @@ def purge(
     except BaseException:
         work.close()
         raise
-    return Pending(work, partial(context.metrics.count, ("purge",)))
+    return Prepared(work, partial(context.metrics.count, ("purge",)))
 
 
 def _empty(context: Context, queue: str, work: Work) -> int:

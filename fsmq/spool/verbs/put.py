@@ -10,10 +10,10 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from itertools import islice
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.drafts import Draft, Staged, was_removed
 from ..durability.locks import Reservations
-from ..durability.pending import Send
+from ..durability.prepared import Send
 from ..durability.put_numbers import PutNumber, PutNumbers
 from ..durability.sync import Work
 from ..durability.unfinished import exists, finish
@@ -83,7 +83,7 @@ def put(
     still: Callable[[], bool] = lambda: True,
     stands: Callable[[], bool] = lambda: False,
     letter_of: str | None = None,
-) -> Pending[list[str]]:
+) -> Prepared[list[str]]:
     """Write messages, all or none; their ids come from ``finish``, in the order given.
 
     settings: the queue's, if the caller has just read them. Whether the queue is still there is
@@ -113,7 +113,7 @@ def put(
         shared = batch or Batch(context.tree)
         if settings.fifo:
             send = Send(queue, checked, still)
-            return Pending(shared.work, partial(_sent, context, send), sends=[send])
+            return Prepared(shared.work, partial(_sent, context, send), sends=[send])
         staging = Staging(context, queue, collapse, shared, still, stands)
         try:
             staging.write_all(checked)
@@ -121,13 +121,13 @@ def put(
             staging.abandon()
             if batch is not None:
                 raise
-            return Pending(work_of(context.tree, queue), partial(_raise, error))
+            return Prepared(work_of(context.tree, queue), partial(_raise, error))
         except BaseException:
             staging.abandon()
             raise
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
-    return Pending(staging.work, staging.publish, staging.abandon, over=staging.forget)
+    return Prepared(staging.work, staging.publish, staging.abandon, over=staging.forget)
 
 
 def _raise(error: DuplicateMessage) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.send_lines import Line, Recovery, read_line
 from ..durability.sync import Work
 from ..errors import FsmqError, NoRoom, is_full, unavailable
@@ -29,7 +29,7 @@ def claim(
     count: int = 1,
     visibility: float | None = None,
     whole_groups: bool = False,
-) -> Pending[list[Message]]:
+) -> Prepared[list[Message]]:
     """`claim_in`, to its end."""
     return finish(claim_in(context, queue, count, visibility, whole_groups=whole_groups))
 
@@ -41,13 +41,13 @@ def claim_in(
     visibility: float | None = None,
     room: Room | None = None,
     whole_groups: bool = False,
-) -> Steps[Pending[list[Message]]]:
+) -> Steps[Prepared[list[Message]]]:
     """Claim up to ``count`` ready messages for ``visibility`` seconds (None: the queue's setting).
 
     whole_groups: see `claims_of`. For the rest see `claims_in`.
     """
     claims = yield from claims_in(context, queue, count, visibility, room, whole_groups)
-    return Pending(claims.work, claims.give_out, claims.release)
+    return Prepared(claims.work, claims.give_out, claims.release)
 
 
 def claims_in(

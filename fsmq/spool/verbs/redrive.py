@@ -18,7 +18,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.ids import IS_HELD, PATIENCE_S
 from ..durability.sync import Work
 from ..errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable, reraise
@@ -275,7 +275,7 @@ def redrive_messages(
     to: str | None = None,
     progress: Callable[[int], None] = lambda done: None,
     homes: Sequence[str] | None = None,
-) -> Pending[Redriven]:
+) -> Prepared[Redriven]:
     """Bring some dead letters to the queues from which they were buried, or all to one queue.
 
     Ids that are not ready there are skipped. progress: called with the number of those moved.
@@ -308,4 +308,4 @@ def redrive_messages(
                 redrive.fault = redrive.fault or fault
             progress(redrive.done.moved)
             time.sleep(turns.pause())
-    return Pending(redrive.work, redrive.finish)
+    return Prepared(redrive.work, redrive.finish)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
@@ -37,7 +37,7 @@ def release(
     message_id: str,
     delay: float = 0.0,
     claim: str | None = None,
-) -> Pending[None]:
+) -> Prepared[None]:
     """Give a claimed message back: at once, or hidden for ``delay`` seconds more.
 
     Without a delay it is hidden as long as ``retry_backoff`` of its queue says. One whose
@@ -74,13 +74,13 @@ def release(
         else:
             left = _release_one(context, settings, queue, message_id, claim)
             left.add_to(work, context, queue)
-            return Pending(work, partial(left.record, context, queue))
-    return Pending(work, partial(context.record, RELEASED, queue, message_id))
+            return Prepared(work, partial(left.record, context, queue))
+    return Prepared(work, partial(context.record, RELEASED, queue, message_id))
 
 
 def release_many(
     context: Context, queue: str, message_ids: Sequence[str] | None = None
-) -> Pending[int]:
+) -> Prepared[int]:
     """Release claimed messages, all of the queue by default; how many.
 
     All of a queue are released at once: no ``retry_backoff`` keeps them back. Messages that are
@@ -113,7 +113,7 @@ def release_many(
             left.record(context, queue)
         return len(released)
 
-    return Pending(work, finish)
+    return Prepared(work, finish)
 
 
 class _Left(NamedTuple):
@@ -158,7 +158,7 @@ def bury_now(
     claim: str | None = None,
     *,
     is_wanted: IsWanted = anyone,
-) -> Pending[None]:
+) -> Prepared[None]:
     """Move a claimed message to the dead-letter queue before its deliveries are used up.
 
     reason: what the dead letter tells of it.
@@ -200,7 +200,7 @@ def bury_now(
         work.files.append(latched.unlatch())  # for what it knows of its death
     queues = {tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
     work.folders = {tree.folder(DELAY), *queues}
-    return Pending(work, partial(context.record, BURIED, queue, message_id, **details))
+    return Prepared(work, partial(context.record, BURIED, queue, message_id, **details))
 
 
 def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
@@ -310,7 +310,7 @@ def _release_latched(
     return _Left(message_id, queue, RELEASED, {}) if is_out else None
 
 
-def release_unseen(context: Context, message: Message) -> Pending[None]:
+def release_unseen(context: Context, message: Message) -> Prepared[None]:
     """Release a message that reached no consumer, so that its claim counts as no delivery.
 
     Raises:
@@ -321,7 +321,7 @@ def release_unseen(context: Context, message: Message) -> Pending[None]:
     work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
     with as_unavailable(f"cannot release to queue {queue!r}"):
         release_uncounted(context, queue, message.id, claim_stamp(context, message))
-    return Pending(work, partial(context.record, RELEASED, queue, message.id))
+    return Prepared(work, partial(context.record, RELEASED, queue, message.id))
 
 
 def claim_stamp(context: Context, message: Message) -> int:

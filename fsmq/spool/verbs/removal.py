@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.leaving import unlink_message
 from ..durability.sync import Work
 from ..durability.taken import bring_back_one
@@ -38,7 +38,7 @@ def remove(
     context: Context,
     queue: str,
     message_ids: Sequence[str],
-) -> Pending[list[bool]]:
+) -> Prepared[list[bool]]:
     """Remove messages in whatever state they are; for each id, whether it was there.
 
     Raises:
@@ -63,7 +63,7 @@ def remove(
             reraise(fault, f"cannot remove from queue {queue!r}")
         return found
 
-    return Pending(work, finish)
+    return Prepared(work, finish)
 
 
 def _each(
@@ -119,7 +119,7 @@ def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_
     )
 
 
-def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pending[int]:
+def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Prepared[int]:
     """Remove messages that are ready; how many. Others are left where they are.
 
     Raises InvalidValue. Its end raises Unavailable if one could not be removed; all others are.
@@ -141,7 +141,7 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pe
             reraise(fault, f"cannot remove from queue {queue!r}")
         return sum(found)
 
-    return Pending(work, finish)
+    return Prepared(work, finish)
 
 
 def work_of(tree: Tree, queue: str) -> Work:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..durability.taken import bring_back_one
 from ..durability.unfinished import exists
@@ -36,7 +36,7 @@ Acked: TypeAlias = Literal["removed", "missing", "ended"]
 
 def remove_if(
     context: Context, queue: str, message_ids: Sequence[str], claims: Sequence[str | None]
-) -> Pending[list[Acked]]:
+) -> Prepared[list[Acked]]:
     """Remove messages that are in these claims; for each what became of it.
 
     claims: for each id the name of its claim; None: any, and any state.
@@ -71,7 +71,7 @@ def remove_if(
         context.record_all(REMOVED, queue, [(message_id, {}) for message_id in removed])
         return outcomes
 
-    return Pending(work, finish)
+    return Prepared(work, finish)
 
 
 def _remove_one(context: Context, queue: str, message_id: str, claim: str | None) -> Acked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..errors import NoSuchMessage, as_unavailable
 from ..layout.claim_names import Renewal, check_named, claim_name
@@ -20,7 +20,7 @@ def renew(
     claim: str | None = None,
     *,
     though_over: bool = False,
-) -> Pending[Renewal]:
+) -> Prepared[Renewal]:
     """Let a claim (or a delay) end ``visibility`` seconds from now.
 
     A message that is ready again is claimed again, but in a fifo queue.
@@ -57,7 +57,7 @@ def renew(
         name = claim_name(context.stamps, deliveries, until_ms) if is_claim else None
         return Renewal(until_ms / 1000, name)
 
-    return Pending(work, finish)
+    return Prepared(work, finish)
 
 
 def reclaim(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..errors import as_unavailable
 from ..layout.names import check_id, check_queue
@@ -19,7 +19,7 @@ from .renew import reclaim
 
 def renew_at_least(
     context: Context, queue: str, message_ids: Sequence[str], visibility: float
-) -> Pending[list[bool]]:
+) -> Prepared[list[bool]]:
     """Let claims end ``visibility`` seconds from now or later; for each, whether it is claimed now.
 
     A later deadline stays. A message that is ready, or new, is claimed. One that is gone is
@@ -54,7 +54,7 @@ def renew_at_least(
                 context.record(RENEWED, queue, message_id, claim_ms=claim_ms)
         return renewed
 
-    return Pending(work, finish)
+    return Prepared(work, finish)
 
 
 def _renew_one(

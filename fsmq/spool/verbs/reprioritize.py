@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.locks import patiently, reserve
 from ..durability.new_names import may_rename
 from ..durability.sync import Work
@@ -26,7 +26,7 @@ from .latch import Latched, latch_patiently
 _PATIENCE_S = 1.0
 
 
-def reprioritize(context: Context, queue: str, message_id: str, priority: int) -> Pending[str]:
+def reprioritize(context: Context, queue: str, message_id: str, priority: int) -> Prepared[str]:
     """Change the priority of a message that is ready; its id then.
 
     Raises:
@@ -45,7 +45,7 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
         new_id = _new_id(context, queue, message_id, priority)
         if new_id == message_id:
             work.files.append(_latched(context, queue, message_id).unlatch())
-            return Pending(work, lambda: new_id)
+            return Prepared(work, lambda: new_id)
         # A put of the new id must not come in between.
         held = patiently(lambda: reserve(tree, queue, new_id), _PATIENCE_S)
         if held is None:
@@ -67,7 +67,7 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
         record()
         return new_id
 
-    return Pending(work, finish)
+    return Prepared(work, finish)
 
 
 def _new_id(context: Context, queue: str, message_id: str, priority: int) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..context import Context, Pending
+from ..context import Context, Prepared
 from ..durability.byte_locks import ByteLocks
 from ..durability.drafts import Draft, Staged, was_removed
 from ..durability.ids import (
@@ -48,14 +48,14 @@ class Stored(NamedTuple):
     """
 
     names: list[str]
-    rest: Pending[Stored] | None = None
+    rest: Prepared[Stored] | None = None
 
 
 def upsert(
     context: Context,
     queue: str,
     messages: Sequence[NewMessage],
-) -> Pending[Stored]:
+) -> Prepared[Stored]:
     """Put messages; each takes the place of the one that has its id, if there is one.
 
     All or none, until the first one is shown or replaced: what fails then may leave a part.
@@ -65,13 +65,13 @@ def upsert(
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
-    [pending] = upsert_each(context, {queue: messages})
-    return pending
+    [prepared] = upsert_each(context, {queue: messages})
+    return prepared
 
 
 def upsert_each(
     context: Context, messages: Mapping[str, Sequence[NewMessage]]
-) -> list[Pending[Stored]]:
+) -> list[Prepared[Stored]]:
     """The same in several queues: what is to be completed in each, or nothing in any.
 
     Their ids are locked together: nobody waits for one while he has another.
@@ -87,7 +87,7 @@ def upsert_each(
             for staging, batch in zip(stagings, batches, strict=True):
                 staging.has(held.part(staging.queue))
                 staging.write_all(*batch)
-    return [Pending(one.work, one.stored, one.abandon) for one in stagings]
+    return [Prepared(one.work, one.stored, one.abandon) for one in stagings]
 
 
 def ensure(
@@ -95,7 +95,7 @@ def ensure(
     queue: str,
     messages: Sequence[NewMessage],
     among: Sequence[str] = (),
-) -> Pending[list[bool]]:
+) -> Prepared[list[bool]]:
     """Put those messages whose ids no message of the queue has; for each, whether it was put.
 
     Of any number of callers, on any host, one puts a message of an id.
@@ -115,7 +115,7 @@ def ensure(
         staging.publish()
         return staging.is_put
 
-    return Pending(staging.work, finish, staging.abandon)
+    return Prepared(staging.work, finish, staging.abandon)
 
 
 def _checked(
@@ -273,7 +273,7 @@ class Staging:
         except BaseException as error:
             self.abandon()
             reraise(error, f"cannot replace a message of queue {queue!r}")
-        return Stored([], Pending(work, lambda: Stored(self.publish()), self.abandon))
+        return Stored([], Prepared(work, lambda: Stored(self.publish()), self.abandon))
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""

@@ -56,23 +56,23 @@ def _nothing() -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Pending(Generic[T]):
+class Prepared(Generic[T]):
     """A verb that has changed the tree and is not durable yet.
 
-    Sync ``work``, then call ``finish`` for the verb's result; or, when the sync failed, ``abandon``
+    Sync ``work``, then call ``commit`` for the verb's result; or, when the sync failed, ``abort``
     to take back what can be taken back. Exactly one of the two.
 
-    sends: what it puts into fifo queues. Where there is something, a group of `Sends` writes that,
+    sends: what it puts into fifo queues. Where there is something, a group of `Sequencer` writes that,
     syncs it with ``work``, calls ``before``, the last that may fail without leaving anything, and
-    shows it; then comes ``finish``.
+    shows it; then comes ``commit``.
 
-    over: what may be called when it can only stand: it lets go of what ``abandon`` needs, which may
+    over: what may be called when it can only stand: it lets go of what ``abort`` needs, which may
     be of many messages, and takes long where all of it goes at once.
     """
 
     work: Work
-    finish: Callable[[], T]
-    abandon: Callable[[], None] = _nothing
+    commit: Callable[[], T]
+    abort: Callable[[], None] = _nothing
     sends: Sequence[Send] = ()
     before: Callable[[], None] = _nothing
     over: Callable[[], None] = _nothing
@@ -89,42 +89,42 @@ class Pending(Generic[T]):
             except NoSuchQueue:
                 continue  # whoever finishes it knows what that means
             except FsmqError:
-                self.abandon()
+                self.abort()
                 raise
-        return self.finish()
+        return self.commit()
 
 
-def join(pendings: Sequence[Pending[T]]) -> Pending[list[T]]:
+def join(all_prepared: Sequence[Prepared[T]]) -> Prepared[list[T]]:
     """Several verbs as one, to be made durable with one sync."""
     work = Work()
-    for pending in pendings:
-        work.take(pending.work)
+    for prepared in all_prepared:
+        work.take(prepared.work)
 
-    left = deque(pendings)
+    left = deque(all_prepared)
 
     def finish() -> list[T]:
         results: list[T] = []
         first: FsmqError | None = None
-        for pending in giving_way(_taken(left)):
+        for prepared in giving_way(_taken(left)):
             try:
-                results.append(pending.finish())
-                pending.over()
+                results.append(prepared.commit())
+                prepared.over()
             except FsmqError as error:
                 first = first or error  # a queue that was deleted must not keep the others
         if first is not None:
             raise first
         return results
 
-    def each(do: Callable[[Pending[T]], None]) -> None:
-        for pending in left:
-            do(pending)
+    def each(do: Callable[[Prepared[T]], None]) -> None:
+        for prepared in left:
+            do(prepared)
 
-    return Pending(
+    return Prepared(
         work,
         finish,
-        lambda: each(lambda pending: pending.abandon()),
-        [send for pending in pendings for send in pending.sends],
-        lambda: each(lambda pending: pending.before()),
+        lambda: each(lambda prepared: prepared.abort()),
+        [send for prepared in all_prepared for send in prepared.sends],
+        lambda: each(lambda prepared: prepared.before()),
     )
 
 
@@ -134,15 +134,15 @@ def _taken(things: deque[T]) -> Iterator[T]:
         yield things.popleft()
 
 
-def key_of(pending: Pending[Any]) -> Key:
+def key_of(prepared: Prepared[Any]) -> Key:
     """The fifo queues of a verb. Verbs of the same queues are sent together."""
-    return tuple(sorted({send.queue for send in pending.sends}))
+    return tuple(sorted({send.queue for send in prepared.sends}))
 
 
-def end_all(pendings: Sequence[Pending[Any]], error: FsmqError) -> None:
+def end_all(all_prepared: Sequence[Prepared[Any]], error: FsmqError) -> None:
     """Let all fail of some verbs that is not over yet."""
-    for pending in pendings:
+    for prepared in all_prepared:
         # Each has an error of its own: one that is raised in many threads mixes their tracebacks.
-        alone = error if len(pendings) == 1 else Unavailable(str(error), 1)
-        for send in pending.sends:
+        alone = error if len(all_prepared) == 1 else Unavailable(str(error), 1)
+        for send in prepared.sends:
             send.end(alone)
