@@ -37,4 +37,5 @@ def test_spark_is_started_if_what_it_is_about_has_changed(
 
 def test_what_is_named_is_there() -> None:
     named = [*PROVERS, *WHERE_CHANGED, *(place for of in WHERE_CHANGED.values() for place in of)]
-    assert [name for name in named if not list(ROOT.glob(f"{name.rstrip('/')}*"))] == []
+    files = {name.partition("::")[0].rstrip("/") for name in named}
+    assert [file for file in files if not list(ROOT.glob(f"{file}*"))] == []

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # Of so many cases of one function the first is done.
 EACH = 5
-# Files and folders of provers, by how their names begin.
+# Provers, by how the names of their files or functions begin.
 PROVERS = (
     "tests/cli/test_closed_files.py",
     "tests/faults/",
@@ -28,6 +28,8 @@ PROVERS = (
     "tests/power/",
     "tests/replay/",
     "tests/spool/test_crash",
+    "tests/spool/test_log.py::test_ids_are_found_by_the_times_of_messages_in_any_order",
+    "tests/spool/test_log_turns.py",
     "tests/stories/",
     "tests/test_benchmarks.py",
     "tests/test_pages.py",
