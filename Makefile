@@ -70,10 +70,9 @@ rewritten: setup
 	@$(BIN)/python -m pytest $(SAMPLE) --collect-only -qq >/dev/null || true
 
 # No Spark, root, booted machine, power cut or long chain of crashes: rooms where a change shows first.
-QUICK := tests/spool tests/client/test_verbs.py tests/client/test_topics.py tests/http/emodb \
-    $(addprefix tests/http/test_,native.py queues.py post.py topics.py errors.py answers.py \
-        json_reader.py dynamiq.py) \
-    $(addprefix tests/test_,options.py house.py logs.py imports.py keys.py)
+QUICK := tests/spool tests/client/test_verbs.py tests/client/test_topics.py \
+    $(addprefix tests/http/test_,native.py queues.py post.py topics.py errors.py answers.py) \
+    $(addprefix tests/test_,options.py house.py imports.py keys.py)
 
 .PHONY: test-quick
 test-quick: setup ## the tests to run after each change: no Spark, root or booted machine
