@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.layout.message import Message, OwnLines, public
-from fsmq.spool.log.record import LogMessage, entry
+from fsmq.spool.log.segment.record import LogMessage, entry
 from fsmq.spool.moves.order import Move
 
 # A fetch waits no longer; who wants to wait longer asks again.

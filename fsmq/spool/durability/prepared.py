@@ -62,9 +62,9 @@ class Prepared(Generic[T]):
     Sync ``work``, then call ``commit`` for the verb's result; or, when the sync failed, ``abort``
     to take back what can be taken back. Exactly one of the two.
 
-    sends: what it puts into fifo queues. Where there is something, a group of `Sequencer` writes that,
-    syncs it with ``work``, calls ``before``, the last that may fail without leaving anything, and
-    shows it; then comes ``commit``.
+    sends: what it puts into fifo queues. Where there is something, a group of `Sequencer` writes
+    that, syncs it with ``work``, calls ``before``, the last that may fail without leaving anything,
+    and shows it; then comes ``commit``.
 
     over: what may be called when it can only stand: it lets go of what ``abort`` needs, which may
     be of many messages, and takes long where all of it goes at once.
