@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, claimable_argument
 from fsmq.cli.place.channel import Claimable, open_claimable
-from fsmq.cli.place.place import at_option, open_place, report_unwatched
+from fsmq.cli.place.place import Place, at_option, open_place, report_unwatched
 from fsmq.cli.worker import Backoff, Worker
 from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.process.standard_files import closed_file
@@ -130,7 +131,8 @@ def get(
         with open_place(at, patience=_WORKERS_PATIENCE_S) as place:
             report_unwatched(place)
             worker = Worker(
-                open_claimable(place, queue),
+                queue,
+                partial(open_claimable, place),
                 command,
                 concurrency=concurrency,
                 visibility=visibility,
@@ -150,7 +152,7 @@ def get(
         opened = open_claimable(place, queue)
         given = 0
         for messages in _claimed(opened, count or 1, visibility, wait or 0.0):
-            _give_out(opened, messages, printer, ack)
+            _give_out(place, messages, printer, ack)
             given += len(messages)
     if not given:
         sys.exit(Exit.NOTHING)
@@ -208,7 +210,7 @@ def _claimed(
             return
 
 
-def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, ack: bool) -> None:
+def _give_out(place: Place, messages: Sequence[Message], printer: _Printer, ack: bool) -> None:
     """Print messages and acknowledge those; what could not be printed is released."""
     given = 0
     try:
@@ -217,10 +219,10 @@ def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, 
             given += 1
     except OSError as error:
         if ack and given:
-            _ack(queue, messages[:given])
+            _ack(place, messages[:given])
         for message in messages[given:]:
             try:
-                queue.release(message, claim=message.claim)
+                open_claimable(place, message.queue).release(message, claim=message.claim)
             except FsmqError:
                 pass  # its timer brings it back
         if isinstance(error, BrokenPipeError):
@@ -229,10 +231,14 @@ def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, 
         problem = f"cannot print the claimed messages: {closed_file(error) or error.strerror}"
         raise Failure(problem, Exit.UNAVAILABLE, "it was released") from error
     if ack:
-        _ack(queue, messages)
+        _ack(place, messages)
 
 
-def _ack(queue: Claimable, messages: Sequence[Message]) -> None:
-    for message, what in zip(messages, queue.ack_each(messages), strict=True):
-        if what == "ended":
-            report(f"{message.id}: its claim has ended; another consumer may get it, too")
+def _ack(place: Place, messages: Sequence[Message]) -> None:
+    """Acknowledge messages, each in its queue."""
+    for queue in dict.fromkeys(message.queue for message in messages):
+        of_queue = [message for message in messages if message.queue == queue]
+        outcomes = open_claimable(place, queue).ack_each(of_queue)
+        for message, what in zip(of_queue, outcomes, strict=True):
+            if what == "ended":
+                report(f"{message.id}: its claim has ended; another consumer may get it, too")
