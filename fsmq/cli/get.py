@@ -16,7 +16,7 @@ from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, claimable_argument
-from fsmq.cli.place.channel import Claimable, open_claimable
+from fsmq.cli.place.channel import Claimable, is_several, open_claimable
 from fsmq.cli.place.place import Place, at_option, open_place, report_unwatched
 from fsmq.cli.worker import Backoff, Worker
 from fsmq.daemons.process.init import leave_init
@@ -27,6 +27,8 @@ from fsmq.spool import FsmqError, Message
 _LONGEST_WAIT_S = 20.0
 # A worker tries so long to tell a server what became of a message: it may be restarted meanwhile.
 _WORKERS_PATIENCE_S = 60.0
+# How long the claims of a worker on several queues hold, whose settings may differ.
+_SEVERAL_VISIBILITY_S = 60.0
 # So many are claimed, given out and acknowledged together.
 _TOGETHER = 100
 
@@ -100,6 +102,10 @@ def get(
     fsmq get jobs -n 1000 --lines --ack  the counterpart of fsmq put --lines
     fsmq get jobs --exec 'convert - out.png' -c 4   run a command for each message
 
+    QUEUE may be several: fsmq get high,low takes from the first that has messages, high:3,low:1 by
+    weight, and 'tenant-*' from all whose names fit, in turn. FSMQ_QUEUE and --json say of which
+    queue a message is.
+
     Of a channel (fsmq get users/mailer) a message is done instead of removed, and its ID is its
     offset.
 
@@ -128,6 +134,8 @@ def get(
             raise click.UsageError("--exec goes without --ack, --lines, --save and --json.")
         if visibility is not None and visibility < 1:
             raise click.UsageError("--visibility must be at least 1 s with --exec.")
+        if visibility is None and is_several(queue):
+            visibility = _SEVERAL_VISIBILITY_S
         with open_place(at, patience=_WORKERS_PATIENCE_S) as place:
             report_unwatched(place)
             worker = Worker(
