@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.layout.message import Message, OwnLines, public
-from fsmq.spool.log.record import LogMessage, entry
+from fsmq.spool.log.segment.record import LogMessage, entry
 from fsmq.spool.moves.order import Move
 
 # A fetch waits no longer; who wants to wait longer asks again.
@@ -49,9 +49,13 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
-def as_json(message: Message) -> dict[str, Any]:
-    """A message for a JSON answer: ``body`` where it is text, ``body_base64`` where it is not."""
-    result: dict[str, Any] = {"id": quote_id(message.id)}
+def as_json(message: Message, *, with_queue: bool = False) -> dict[str, Any]:
+    """A message for a JSON answer: ``body`` where it is text, ``body_base64`` where it is not.
+
+    with_queue: say of which queue it is, where the request does not.
+    """
+    result: dict[str, Any] = {"queue": message.queue} if with_queue else {}
+    result["id"] = quote_id(message.id)
     try:
         result["body"] = message.body.decode()
     except UnicodeDecodeError:
@@ -81,8 +85,11 @@ def seconds(written: str) -> float:
     return datetime.fromisoformat(written).timestamp()
 
 
-def from_json(queue: str, found: dict[str, Any]) -> Message:
-    """The message that :func:`as_json` wrote. Raises KeyError, TypeError, ValueError."""
+def from_json(queue: str | None, found: dict[str, Any]) -> Message:
+    """The message that :func:`as_json` wrote, of the queue of the request, or of the one it names.
+
+    Raises KeyError, TypeError, ValueError.
+    """
     encoded = found.get("body_base64")
     body = found["body"].encode() if encoded is None else base64.b64decode(encoded)
     times = {
@@ -91,7 +98,7 @@ def from_json(queue: str, found: dict[str, Any]) -> Message:
     }
     dead = found.get("dead_letter")
     return Message(
-        queue=queue,
+        queue=found["queue"] if queue is None else queue,
         id=unquote_id(found["id"]),
         body=body,
         deliveries=found["deliveries"],

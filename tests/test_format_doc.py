@@ -32,7 +32,7 @@ from fsmq.spool.layout.names import (
 )
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.layout.stamps import MAX_COUNT, Stamp, Stamps
-from fsmq.spool.log import lines, open_channel
+from fsmq.spool.log.consuming import lines, open_channel
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S
 from fsmq.spool.staging.commit import commit
 from fsmq.spool.staging.part import Job, Part

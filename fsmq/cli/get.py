@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -15,8 +16,8 @@ from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, claimable_argument
-from fsmq.cli.place.channel import Claimable, open_claimable
-from fsmq.cli.place.place import at_option, open_place, report_unwatched
+from fsmq.cli.place.channel import Claimable, is_several, open_claimable
+from fsmq.cli.place.place import Place, at_option, open_place, report_unwatched
 from fsmq.cli.worker import Backoff, Worker
 from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.process.standard_files import closed_file
@@ -26,6 +27,8 @@ from fsmq.spool import FsmqError, Message
 _LONGEST_WAIT_S = 20.0
 # A worker tries so long to tell a server what became of a message: it may be restarted meanwhile.
 _WORKERS_PATIENCE_S = 60.0
+# How long the claims of a worker on several queues hold, whose settings may differ.
+_SEVERAL_VISIBILITY_S = 60.0
 # So many are claimed, given out and acknowledged together.
 _TOGETHER = 100
 
@@ -99,6 +102,10 @@ def get(
     fsmq get jobs -n 1000 --lines --ack  the counterpart of fsmq put --lines
     fsmq get jobs --exec 'convert - out.png' -c 4   run a command for each message
 
+    QUEUE may be several: fsmq get high,low takes from the first that has messages, high:3,low:1 by
+    weight, and 'tenant-*' from all whose names fit, in turn. FSMQ_QUEUE and --json say of which
+    queue a message is.
+
     Of a channel (fsmq get users/mailer) a message is done instead of removed, and its ID is its
     offset.
 
@@ -127,10 +134,13 @@ def get(
             raise click.UsageError("--exec goes without --ack, --lines, --save and --json.")
         if visibility is not None and visibility < 1:
             raise click.UsageError("--visibility must be at least 1 s with --exec.")
+        if visibility is None and is_several(queue):
+            visibility = _SEVERAL_VISIBILITY_S
         with open_place(at, patience=_WORKERS_PATIENCE_S) as place:
             report_unwatched(place)
             worker = Worker(
-                open_claimable(place, queue),
+                queue,
+                partial(open_claimable, place),
                 command,
                 concurrency=concurrency,
                 visibility=visibility,
@@ -150,7 +160,7 @@ def get(
         opened = open_claimable(place, queue)
         given = 0
         for messages in _claimed(opened, count or 1, visibility, wait or 0.0):
-            _give_out(opened, messages, printer, ack)
+            _give_out(place, messages, printer, ack)
             given += len(messages)
     if not given:
         sys.exit(Exit.NOTHING)
@@ -208,7 +218,7 @@ def _claimed(
             return
 
 
-def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, ack: bool) -> None:
+def _give_out(place: Place, messages: Sequence[Message], printer: _Printer, ack: bool) -> None:
     """Print messages and acknowledge those; what could not be printed is released."""
     given = 0
     try:
@@ -217,10 +227,10 @@ def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, 
             given += 1
     except OSError as error:
         if ack and given:
-            _ack(queue, messages[:given])
+            _ack(place, messages[:given])
         for message in messages[given:]:
             try:
-                queue.release(message, claim=message.claim)
+                open_claimable(place, message.queue).release(message, claim=message.claim)
             except FsmqError:
                 pass  # its timer brings it back
         if isinstance(error, BrokenPipeError):
@@ -229,10 +239,14 @@ def _give_out(queue: Claimable, messages: Sequence[Message], printer: _Printer, 
         problem = f"cannot print the claimed messages: {closed_file(error) or error.strerror}"
         raise Failure(problem, Exit.UNAVAILABLE, "it was released") from error
     if ack:
-        _ack(queue, messages)
+        _ack(place, messages)
 
 
-def _ack(queue: Claimable, messages: Sequence[Message]) -> None:
-    for message, what in zip(messages, queue.ack_each(messages), strict=True):
-        if what == "ended":
-            report(f"{message.id}: its claim has ended; another consumer may get it, too")
+def _ack(place: Place, messages: Sequence[Message]) -> None:
+    """Acknowledge messages, each in its queue."""
+    for queue in dict.fromkeys(message.queue for message in messages):
+        of_queue = [message for message in messages if message.queue == queue]
+        outcomes = open_claimable(place, queue).ack_each(of_queue)
+        for message, what in zip(of_queue, outcomes, strict=True):
+            if what == "ended":
+                report(f"{message.id}: its claim has ended; another consumer may get it, too")

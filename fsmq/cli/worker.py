@@ -12,10 +12,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from types import FrameType
+from typing import Any, TypeAlias
 
 from fsmq.cli.failures import Exit, report
 from fsmq.cli.place.channel import ChannelQueue, Claimable
@@ -43,6 +45,8 @@ _MAX_DOUBLINGS = 30
 _MAX_LOOK_BYTES = 64 * 1024
 # A command that is to end has this time.
 _GRACE_S = 10.0
+# A message as it is known here: several queues may have one of the same id.
+_Key: TypeAlias = tuple[str, str]
 _STOPPING = b"fsmq: stopping when what runs has finished; a second signal ends it\n"
 
 
@@ -63,6 +67,7 @@ class Backoff:
 class Worker:
     """Runs a command for each message of a queue.
 
+    queue: from which it claims; each message is then one of the queue that it names itself.
     visibility: seconds that a claim holds; None: the queue's setting.
     at: the queue's place, which the command finds in its environment.
     stop_removed: whether the command of a message ends that is removed meanwhile.
@@ -70,7 +75,8 @@ class Worker:
 
     def __init__(
         self,
-        queue: Claimable,
+        queue: str,
+        open_queue: Callable[[str], Claimable],
         command: str,
         *,
         concurrency: int,
@@ -79,16 +85,17 @@ class Worker:
         at: str,
         stop_removed: bool = False,
     ) -> None:
-        self._queue = queue
+        self._queue = open_queue(queue)
+        self._open: Callable[[str], Any] = cache(open_queue)
         self._at = at
         self._command = command
         self._concurrency = concurrency
         self._visibility = visibility
         self._backoff = backoff
         self._stop_removed = stop_removed
-        self._held: dict[str, Message] = {}
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._removed: set[str] = set()  # whose commands were ended, for nobody wants them
+        self._held: dict[_Key, Message] = {}
+        self._running: dict[_Key, subprocess.Popen[bytes]] = {}
+        self._removed: set[_Key] = set()  # whose commands were ended, for nobody wants them
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(concurrency)
         self._stop = threading.Event()  # claim no more
@@ -141,7 +148,7 @@ class Worker:
                 message = self._claim()
                 if message is not None:
                     with self._lock:
-                        self._held[message.id] = message
+                        self._held[_key(message)] = message
                     pool.submit(self._work, message)
                     left = None if left is None else left - 1
                     idle_since = time.monotonic()
@@ -182,9 +189,9 @@ class Worker:
             self._settle(message, self._run_command(message))
         finally:
             with self._lock:
-                self._held.pop(message.id, None)
-                self._running.pop(message.id, None)
-                self._removed.discard(message.id)
+                self._held.pop(_key(message), None)
+                self._running.pop(_key(message), None)
+                self._removed.discard(_key(message))
             self._slots.release()
 
     def _run_command(self, message: Message) -> int | None:
@@ -206,7 +213,7 @@ class Worker:
             report(f"{message.id}: cannot run the command: {error.strerror}")
             return Exit.INTERNAL
         with self._lock:
-            self._running[message.id] = process
+            self._running[_key(message)] = process
         if self._kill.is_set():
             _end(process)
         process.communicate(message.body)
@@ -214,7 +221,7 @@ class Worker:
 
     def _settle(self, message: Message, code: int | None) -> None:
         """Acknowledge, bury or release a message by what its command said; None: release it."""
-        if message.id in self._removed:
+        if _key(message) in self._removed:
             return
         try:
             if code == 0:
@@ -229,15 +236,15 @@ class Worker:
             report(f"{message.id}: {error}; it returns when its claim ends")
 
     def _ack(self, message: Message) -> None:
-        [what] = self._queue.ack_each([message])
+        [what] = self._open(message.queue).ack_each([message])
         if what == "missing":
             report(f"{message.id}: done, but the message was gone when it was to be acknowledged")
         elif what == "ended":
-            raise ClaimEnded(self._queue.name, message.id)
+            raise ClaimEnded(message.queue, message.id)
 
     def _bury(self, message: Message, reason: str) -> bool:
         try:
-            self._queue.bury(message, reason, claim=message.claim)
+            self._open(message.queue).bury(message, reason, claim=message.claim)
         except InvalidValue as error:
             report(f"{message.id}: cannot be buried: {error}")
             return False
@@ -245,13 +252,13 @@ class Worker:
 
     def _release(self, message: Message, code: int | None) -> None:
         if code is None:
-            self._queue.release(message, claim=message.claim)
+            self._open(message.queue).release(message, claim=message.claim)
             return
-        limit = self._queue.settings().max_deliveries
+        limit = self._open(message.queue).settings().max_deliveries
         used_up = limit is not None and (message.deliveries or 0) >= limit
         # Without deliveries left it goes to the dead-letter queue, and has nothing to wait for.
         delay = 0.0 if used_up else self._backoff.after(message.deliveries)
-        self._queue.release(message, delay, claim=message.claim)
+        self._open(message.queue).release(message, delay, claim=message.claim)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         then = "its deliveries are used up" if used_up else f"again in {delay:g} s"
         report(f"{message.id}: {how}, delivery {message.deliveries or '?'}: {then}")
@@ -260,29 +267,29 @@ class Worker:
 
     def _renew(self) -> None:
         assert self._visibility is not None
-        lost: set[str] = set()
+        lost: set[_Key] = set()
         while not self._settled.wait(self._visibility / _RENEWALS):
             for message in self._at_work():
-                if message.id in lost:
+                if _key(message) in lost:
                     continue
                 try:
-                    self._queue.renew(message, self._visibility, claim=message.claim)
+                    self._open(message.queue).renew(message, self._visibility, claim=message.claim)
                 except (NoSuchMessage, NoSuchQueue, ClaimEnded) as error:
                     with self._lock:
-                        gone = message.id in self._running
+                        gone = _key(message) in self._running
                     if not gone:
                         continue
-                    lost.add(message.id)
+                    lost.add(_key(message))
                     if isinstance(error, ClaimEnded):
                         report(f"{message.id}: {error}")
                     else:
-                        self._note_removed(message.id)
+                        self._note_removed(message)
                 except FsmqError as error:
                     report(f"{message.id}: cannot renew, trying again: {error}")
 
     def _at_work(self) -> list[Message]:
         with self._lock:
-            return [message for i, message in self._held.items() if i in self._running]
+            return [message for key, message in self._held.items() if key in self._running]
 
     def _look(self) -> None:
         """Notice what is removed before its renewal would."""
@@ -293,24 +300,24 @@ class Worker:
                 if len(message.body) > _MAX_LOOK_BYTES:
                     continue  # to look is to read; the renewals notice it, too
                 try:
-                    if self._queue.find(message.id) is None:
-                        self._note_removed(message.id)
+                    if self._open(message.queue).find(message.id) is None:
+                        self._note_removed(message)
                 except NoSuchQueue:
-                    self._note_removed(message.id)
+                    self._note_removed(message)
                 except FsmqError:
                     continue  # the renewals tell of it
 
-    def _note_removed(self, message_id: str) -> None:
+    def _note_removed(self, message: Message) -> None:
         with self._lock:
-            process = self._running.get(message_id)
-            if process is None or message_id in self._removed:
+            process = self._running.get(_key(message))
+            if process is None or _key(message) in self._removed:
                 return
             if self._stop_removed:
-                self._removed.add(message_id)
+                self._removed.add(_key(message))
         if not self._stop_removed:
-            report(f"{message_id}: it was removed while its command was running")
+            report(f"{message.id}: it was removed while its command was running")
             return
-        report(f"{message_id}: it was removed: its command is ended")
+        report(f"{message.id}: it was removed: its command is ended")
         _end(process)
         threading.Thread(target=_end_at_last, args=(process,), daemon=True).start()
 
@@ -327,6 +334,10 @@ class Worker:
         self._kill.set()
         for process in list(self._running.values()):
             _end(process)
+
+
+def _key(message: Message) -> _Key:
+    return message.queue, message.id
 
 
 def _end(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:

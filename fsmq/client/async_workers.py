@@ -1,4 +1,7 @@
-"""Workers of the client for coroutines: they share its connections. pace: as of `WorkerOptions`."""
+"""Workers of the client for coroutines: they share its connections.
+
+name, claim: as of `RemoteSource`. pace: as of `WorkerOptions`.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,21 @@ from fsmq.spool.worker.async_worker import AsyncWorker
 from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop
 
 from .channel_source import RemoteChannel
-from .source import RemoteSource
+from .source import ClaimVerb, RemoteSource
 
 if TYPE_CHECKING:
+    from ._async.client import AsyncClient
     from ._async.log import AsyncClientChannel
-    from ._async.queue import AsyncQueue
 
 
 def queue_worker(
-    queue: AsyncQueue, handler: Callable[[Message, Claim], Awaitable[object]], *pace: Any
+    client: AsyncClient,
+    name: str,
+    claim: ClaimVerb,
+    handler: Callable[[Message, Claim], Awaitable[object]],
+    *pace: Any,
 ) -> AsyncWorker:
-    source = RemoteSource(queue.client, queue.name)
+    source = RemoteSource(client, name, claim)
     return AsyncWorker(source, on_loop(handler), WorkerOptions(*pace))
 
 

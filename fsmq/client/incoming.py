@@ -28,7 +28,7 @@ def member(answer: Answer, name: str) -> Any:
     return found[name]
 
 
-def messages(queue: str, answer: Answer) -> list[Message]:
+def messages(queue: str | None, answer: Answer) -> list[Message]:
     try:
         return [from_json(queue, message) for message in member(answer, "messages")]
     except (KeyError, TypeError, ValueError) as error:

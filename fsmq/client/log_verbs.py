@@ -23,7 +23,7 @@ from fsmq.spool.layout.settings import check_number
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.log.log import Batch, From, LogEntry, LogStats
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
-from fsmq.spool.log.record import entry
+from fsmq.spool.log.segment.record import entry
 from fsmq.wire import MAX_WAIT_S, exact_moment, log_message, seconds
 
 from .errors import UnexpectedAnswer, error_of

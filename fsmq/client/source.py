@@ -2,58 +2,67 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from fsmq.spool.claimed import with_claims
 from fsmq.spool.errors import ClaimEnded
 from fsmq.spool.layout.message import Message
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.worker.removals import Removals
+from fsmq.spool.worker.source import queue_of
 from fsmq.wire import MAX_WAIT_S
+
+from .exchange import Verb
 
 if TYPE_CHECKING:
     from ._async.client import AsyncClient
 
 _FOR_EVER_S = float("inf")
+# By how many, the visibility, the wait, and how long it is tried again.
+ClaimVerb: TypeAlias = "Callable[[int, float | None, float, float | None], Verb[list[Message]]]"
 
 
 class RemoteSource:
     """What :class:`~fsmq.spool.worker.source.Source` says; the server waits for messages.
 
-    owns_client: whether the client is closed with the source.
+    name: of what it claims from. claim: does that; the messages name their queues. owns_client:
+    whether the client is closed with the source.
     """
 
-    def __init__(self, client: AsyncClient, name: str, *, owns_client: bool = False) -> None:
+    def __init__(
+        self, client: AsyncClient, name: str, claim: ClaimVerb, *, owns_client: bool = False
+    ) -> None:
         self.name = name
+        self._claim = claim
         self._client = client
         self._owns_client = owns_client
         self._verbs = client.verbs
-        self._removals = Removals(self._remove)
+        self._removals = Removals(self._remove, queue_of)
 
     async def claim(self, count: int, visibility: float) -> list[Message]:
         """Claim messages. One that is cancelled hangs up, and the server gives them back."""
-        verb = self._verbs.claim(self.name, count, visibility, MAX_WAIT_S, retry_for=0.0)
-        return await self._client.run(verb)
+        return await self._client.run(self._claim(count, visibility, MAX_WAIT_S, 0.0))
 
     async def renew(self, message: Message, visibility: float, patience: float) -> object:
         """Hold a message for ``visibility`` seconds from now."""
-        verb = self._verbs.renew(self.name, message.id, visibility, message.claim, patience)
+        verb = self._verbs.renew(message.queue, message.id, visibility, message.claim, patience)
         return await self._client.run(verb)
 
     async def release(self, message: Message, delay: float, patience: float) -> object:
         """Make a message ready again after ``delay`` seconds."""
-        verb = self._verbs.release(self.name, message.id, delay, message.claim, patience)
+        verb = self._verbs.release(message.queue, message.id, delay, message.claim, patience)
         return await self._client.run(verb)
 
     async def bury(self, message: Message, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue."""
-        verb = self._verbs.bury(self.name, message.id, reason, message.claim, patience)
+        verb = self._verbs.bury(message.queue, message.id, reason, message.claim, patience)
         return await self._client.run(verb)
 
     async def remove(self, message: Message) -> object:
         """Remove a message; tries until the server answers. Raises ClaimEnded."""
         if await self._removals.remove(message) == "ended":
-            raise ClaimEnded(self.name, message.id)
+            raise ClaimEnded(message.queue, message.id)
         return None
 
     async def close(self) -> None:
@@ -64,4 +73,5 @@ class RemoteSource:
 
     async def _remove(self, messages: list[Message]) -> list[Acked]:
         ids, claims = with_claims(messages, None)
-        return await self._client.run(self._verbs.remove_if(self.name, ids, claims, _FOR_EVER_S))
+        queue = messages[0].queue
+        return await self._client.run(self._verbs.remove_if(queue, ids, claims, _FOR_EVER_S))

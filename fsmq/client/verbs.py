@@ -27,6 +27,7 @@ from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.names import MAX_PRIORITY, check_id, with_priority
 from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
 from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.verbs.several import Choice
 from fsmq.spool.worker.patience import backoff
 from fsmq.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 
@@ -176,16 +177,39 @@ class Verbs(Asking):
         retry_for: float | None = None,
     ) -> Verb[list[Message]]:
         """What a lost answer claimed comes back at its deadline; a second try claims others."""
+        path = f"{path_of_queue(queue)}/messages"
+        return (yield from self._claim(queue, path, {}, count, visibility, wait, retry_for))
+
+    def claim_several(
+        self,
+        choice: Choice,
+        count: int,
+        visibility: float | None,
+        wait: float,
+        retry_for: float | None = None,
+    ) -> Verb[list[Message]]:
+        """The same, from several queues."""
+        asked = {"queues": str(choice)}
+        return (yield from self._claim(None, "/_claim", asked, count, visibility, wait, retry_for))
+
+    def _claim(
+        self,
+        queue: str | None,
+        path: str,
+        asked: Mapping[str, str],
+        count: int,
+        visibility: float | None,
+        wait: float,
+        retry_for: float | None,
+    ) -> Verb[list[Message]]:
         check_number("count", count, 1, MAX_COUNT)
         check_seconds("wait", wait, _MAX_WAIT_S)
         end = time.monotonic() + wait
         early = 0
         while True:
             left = min(max(0.0, end - time.monotonic()), MAX_WAIT_S)
-            parameters = {"count": count, "visibility": visibility, "wait": left or None}
-            request = self._request(
-                "GET", f"{path_of_queue(queue)}/messages", parameters, wait=left
-            )
+            limits = {"count": count, "visibility": visibility, "wait": left or None}
+            request = self._request("GET", path, {**asked, **limits}, wait=left)
             asked_at = time.monotonic()
             answer = yield from self._done(request, retry_for)
             if answer.status == 200:

@@ -1,7 +1,7 @@
 """Workers of the client for threads: each has connections of its own, on its event loop.
 
-pace: as of `WorkerOptions`. What they need is imported when one is made: asyncio and aiohttp, which
-who only puts and claims can do without.
+name, claim: as of `RemoteSource`. pace: as of `WorkerOptions`. What they need is imported when one
+is made: asyncio and aiohttp, which who only puts and claims can do without.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from fsmq.spool.worker.handlers import Claim
 
     from ._async.client import AsyncClient
+    from ._sync.client import Client
     from ._sync.log import ClientChannel
-    from ._sync.queue import ClientQueue
+    from .source import ClaimVerb
 
 
 def queue_worker(
-    queue: ClientQueue, handler: Callable[[Message, Claim], object], *pace: Any
+    client: Client,
+    name: str,
+    claim: ClaimVerb,
+    handler: Callable[[Message, Claim], object],
+    *pace: Any,
 ) -> Worker:
     from fsmq.spool.worker.blocking_worker import Worker
     from fsmq.spool.worker.handlers import WorkerOptions
@@ -32,8 +37,8 @@ def queue_worker(
     from .source import RemoteSource
 
     options = WorkerOptions(*pace)
-    own = _own_client(queue.client.options, options.concurrency)
-    return Worker(RemoteSource(own, queue.name, owns_client=True), handler, options)
+    own = _own_client(client.options, options.concurrency)
+    return Worker(RemoteSource(own, name, claim, owns_client=True), handler, options)
 
 
 def channel_worker(

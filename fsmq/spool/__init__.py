@@ -33,7 +33,7 @@ from .log._sync.channel_message import ChannelMessage as ChannelMessage
 from .log.channel import Channel as Channel
 from .log.log import Log as Log
 from .log.log import LogEntry
-from .log.record import LogMessage as LogMessage
+from .log.segment.record import LogMessage as LogMessage
 from .queue import Queue as Queue
 from .schedules.schedule import Schedule as Schedule
 from .schedules.schedule_settings import ScheduleSettings as ScheduleSettings

@@ -327,9 +327,7 @@ class Queue(QueueVerbs):
         stop_timeout: seconds that handlers may take when the worker stops.
         """
         # It imports asyncio, which programs that only put and claim do not need.
-        from .worker.blocking_worker import Worker
-        from .worker.handlers import WorkerOptions
-        from .worker.source import QueueSource
+        from .worker.blocking_worker import queue_worker
 
-        options = WorkerOptions(concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return Worker(QueueSource(self, concurrency), handler, options)
+        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
+        return queue_worker(self.spool, self, handler, *pace)

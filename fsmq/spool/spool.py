@@ -5,12 +5,13 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from . import reaper
+from ._sync.selection import Selection
 from .context import Context, Prepared, complete
 from .durability.sync import Syncer, SyncMode
 from .errors import NoSuchQueue, UnusableSpool, as_unavailable, unavailable
@@ -21,10 +22,12 @@ from .index.share import WHOLE, Share
 from .indexed import Indexed
 from .layout.filesystem import Filesystem, examine
 from .layout.filters import Filter
+from .layout.message import Message
 from .layout.names import check_queue
-from .layout.settings import QueueSettings
+from .layout.settings import QueueSettings, check_seconds
 from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
+from .layout.steps import finish
 from .layout.topics import Topics
 from .layout.transitions import REAPED
 from .layout.tree import Tree
@@ -38,8 +41,12 @@ from .records.journal import Journal, is_kept
 from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
 from .verbs import creation, deletion, subscribing
+from .verbs.several import Choice, Turns, claim_several_in, flat
 from .views.census import Census
 from .views.counts import Overview, survey
+
+if TYPE_CHECKING:
+    from .worker.blocking_worker import Worker
 
 T = TypeVar("T")
 
@@ -173,6 +180,31 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         if create:
             queue.create()
         return queue
+
+    def select(self, queues: str | Iterable[str]) -> Selection[Worker]:
+        """Several queues to claim from together: ``["high:3", "tenant-*"]``. See `Choice`."""
+        return Selection(self, Choice(queues))
+
+    def _claim_several(
+        self, turns: Turns, count: int, visibility: float | None, wait: float
+    ) -> list[Message]:
+        """What the ``claim`` of a selection claims."""
+        end = time.monotonic() + check_seconds("wait", wait, 86_400.0)
+        while True:
+            self.deliver()
+            found = turns.choice.find(self.context)
+            claiming = claim_several_in(self.context, turns, found, count, visibility)
+            messages = self.complete(finish(claiming))
+            left = end - time.monotonic()
+            if messages or left <= 0:
+                return messages
+            self.wait(min([left, *(self.context.pause_of(one, left) for one in flat(found))]))
+
+    def _selection_worker(self, selection: Selection[Worker], *of: Any) -> Worker:
+        """What the ``worker`` of a selection makes."""
+        from .worker.blocking_worker import queue_worker  # imports asyncio
+
+        return queue_worker(self, selection, *of)
 
     def queues(self) -> list[str]:
         """The names of all queues that one may see, sorted."""

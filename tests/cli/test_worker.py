@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fsmq.spool import Spool
 from tests.cli.helpers import FSMQ, Command, environment
 from tests.harness.suite import PATIENCE_S, Suite, eventually
 
@@ -311,3 +312,63 @@ def test_a_worker_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
         finally:
             process.kill()
             process.communicate()
+
+
+# -- several queues --------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["folder", "server"])
+def several(request: pytest.FixtureRequest, root: Path) -> Iterator[Command]:
+    """The command at a spool with three queues, which all have messages of the same ids."""
+    names = ("high", "low", "tenant-a")
+    with Spool(root) as spool:
+        for name in names:
+            queue = spool.queue(name, create=True)
+            for number in range(3):
+                queue.put(name, id=str(number))
+        spool.queue("high").configure(max_deliveries=3, dead_letter_queue="dead")
+
+        def all_ready() -> bool:
+            spool.deliver()
+            return all(spool.queue(name).counts().ready == 3 for name in names)
+
+        eventually(all_ready)
+    if request.param == "folder":
+        yield Command(root)
+        return
+    with Suite(root) as suite:
+        yield Command(suite.url)
+
+
+def test_a_command_is_run_for_messages_of_several_queues(several: Command, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    command = f'echo "$FSMQ_QUEUE $(cat)" >> {shlex.quote(str(done))}'
+    several("get", "high,low", "--exec", command, "--count", "4")
+    assert done.read_text().split("\n") == ["high high"] * 3 + ["low low"] + [""]
+    several("get", "tenant-*:9,low:1", "--exec", command, "-c", "4", "--wait", "0.5")
+    assert sorted(done.read_text().split("\n")[4:-1]) == ["low low"] * 2 + ["tenant-a tenant-a"] * 3
+    assert several.counts("low") == several.counts("tenant-a") == {}
+
+
+def test_what_becomes_of_a_message_is_done_in_its_queue(several: Command) -> None:
+    exits = 'case "$FSMQ_QUEUE" in high) exit 65;; low) exit 1;; esac'
+    done = several(
+        "get", "high,low,t*", "--exec", exits, "--count", "9", "-c", "9", "--backoff", "1h"
+    )
+    assert b"buried" in done.stderr
+    assert several.counts("high") == several.counts("tenant-a") == {}
+    assert several.counts("low") == {"in_flight": 3}  # until they are ready again
+    assert several.counts("dead") == {"ready": 3}
+
+
+def test_what_is_printed_of_several_queues_is_acknowledged_in_each(several: Command) -> None:
+    printed = several.out("get", "low,high", "-n", "4", "--lines", "--ack").splitlines()
+    assert printed == ["low"] * 3 + ["high"]
+    [one] = several.lines("get", "low,t*")
+    assert (one["queue"], one["body"]) == ("tenant-a", "tenant-a")
+    assert several.counts("high") == {"ready": 2}
+    assert several.counts("low") == {}
+    assert several.counts("tenant-a") == {"ready": 2, "in_flight": 1}
+    several("get", "low,x*", code=1)
+    several("get", "low,none", code=3)
+    several("get", "low,low", code=2)

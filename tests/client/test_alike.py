@@ -640,3 +640,91 @@ async def test_a_delay_is_a_span_or_a_moment_too(work: Any) -> None:
     for wrong in (moment.replace(tzinfo=None), timedelta(seconds=-1), "soon"):
         with pytest.raises(InvalidValue, match="delay"):
             await done(work.put(b"x", delay=wrong))
+
+
+# -- several queues --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def two(place: Any, queue: str) -> list[Any]:
+    """Two queues of one beginning in one of the three."""
+    return [await done(place.queue(f"{queue}.{name}", create=True)) for name in ("a", "b")]
+
+
+async def test_one_claim_takes_from_several_queues(place: Any, two: list[Any]) -> None:
+    for one in two:
+        await done(one.put(one.name, id="same"))
+    found: list[Any] = []
+    selection = place.select([one.name for one in two])
+    while len(found) < 2:
+        found += await done(selection.claim(10, wait=WAIT_S))
+    assert sorted((m.queue, m.body.decode()) for m in found) == [(q.name, q.name) for q in two]
+    assert await done(found[0].ack())
+    await done(found[1].renew(60))
+    await done(found[1].release())
+    async with inside(selection.claim_one(wait=WAIT_S)) as message:
+        assert (message.queue, message.deliveries) == (found[1].queue, 2)
+    assert [(await done(one.counts())).total for one in two] == [0, 0]
+    async with inside(selection.claim_one()) as message:
+        assert message is None
+
+
+async def test_it_waits_for_all_of_them(place: Any, two: list[Any]) -> None:
+    selection = place.select(f"{two[0].name[:-1]}*")
+    for one in two:
+        if isinstance(place, AsyncClient):
+            claiming = asyncio.create_task(selection.claim(wait=WAIT_S))
+        else:
+            claiming = asyncio.create_task(asyncio.to_thread(selection.claim, wait=WAIT_S))
+        await done(one.put(b"x"))
+        [message] = await claiming
+        assert message.queue == one.name
+        await done(message.ack())
+
+
+@pytest.mark.parametrize("wrong", ["", "a,a", "a:0", ["a,b"], "a b", ["x"] * 101])
+async def test_what_selects_nothing_is_refused(place: Any, wrong: Any) -> None:
+    with pytest.raises(InvalidValue, match="queues"):
+        place.select(wrong)
+
+
+async def test_what_is_asked_of_a_selection_is_checked(place: Any, two: list[Any]) -> None:
+    selection = place.select(two[0].name)
+    for more in ({"count": 0}, {"visibility": -1}, {"wait": -1}):
+        with pytest.raises(InvalidValue):
+            await done(selection.claim(**more))
+    with pytest.raises(NoSuchQueue):
+        await done(place.select(f"{two[0].name},none").claim())
+
+
+async def test_a_worker_works_on_several_queues(place: Any, two: list[Any]) -> None:
+    for one in two:
+        await done(one.put_many([b"good", b"bad"]))
+        await done(one.configure(max_deliveries=9, dead_letter_queue=f"{two[0].name}.dead"))
+    seen: list[tuple[str, bytes]] = []
+
+    def note(message: Message) -> None:
+        seen.append((message.queue, message.body))
+        if len(seen) == 4:
+            worker.stop()
+        if message.body == b"bad":
+            raise Bury("no try will help")
+
+    async def handle(message: Message, claim: Claim) -> None:
+        note(message)
+
+    def handle_in_thread(message: Message, claim: Claim) -> None:
+        note(message)
+
+    is_async = isinstance(place, AsyncClient)
+    selection = place.select([one.name for one in two])
+    worker = selection.worker(handle if is_async else handle_in_thread, concurrency=3)
+    if is_async:
+        await worker.run(signals=False)
+    else:
+        await asyncio.to_thread(worker.run, signals=False)
+    assert sorted(seen) == sorted((one.name, body) for one in two for body in (b"good", b"bad"))
+    assert [(await done(one.counts())).total for one in two] == [0, 0]
+    dead = await done(place.queue(f"{two[0].name}.dead"))
+    letters = await done(dead.peek(10))
+    assert {letter.dead_letter.queue for letter in letters} == {one.name for one in two}

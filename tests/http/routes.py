@@ -43,6 +43,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "partitioned": (),
     "priority": (),
     "queue": (),
+    "queues": (),
     "rate": (),
     "reason": (),
     "release": (),

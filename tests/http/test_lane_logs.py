@@ -29,7 +29,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 @pytest.fixture(autouse=True)
 def alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """What both servers draw by lot."""
-    monkeypatch.setattr("fsmq.spool.log.channel_files._first_generation", lambda: 1)
+    monkeypatch.setattr("fsmq.spool.log.consuming.channel_files._first_generation", lambda: 1)
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ OF_ALL = {"malformed-request", "internal-error"}
 GOOD = {
     "configure_queue": ("", b"{}"),
     "cluster": ("health=true", b""),
+    "claim_several": ("queues={queue}", b""),
     "history": ("queue=q", b""),
     "batch": ("", b'[{"body": "x", "id": "m"}]'),
     "ack": ("", b'{"ids": ["none"]}'),
@@ -111,7 +112,8 @@ class Described(NamedTuple):
 
     def target(self, query: str = "", **names: str) -> str:
         path = self.path.format(**(NAMES | names))
-        both = "&".join(filter(None, (GOOD.get(self.id, ("", b""))[0], query)))
+        good = GOOD.get(self.id, ("", b""))[0].format(**(NAMES | names))
+        both = "&".join(filter(None, (good, query)))
         return f"{path}?{both}" if both else path
 
     @property

@@ -60,6 +60,7 @@ QUERIES = {
     "POST /{queue}/ids": ["", "ensure=true&among=bbb-q"],
     "POST /queue/1/_move": ["from=bbb-q&to=aaa-q", "from=aaa-q&to=bbb-q"],
     "POST /dedupq/1/_move": ["from=bbb-d&to=aaa-q", "from=aaa-q&to=bbb-d"],
+    "GET /_claim": [f"queues={queues}" for queues in ("bbb-q", "aaa-q:2,bbb-q", "bbb-*", "b*:2")],
     "GET /_history": ["queue=bbb-q"],
     "GET /_cluster": ["health=true"],
     "GET /{queue}": ["", "shards=true"],

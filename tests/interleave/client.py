@@ -26,8 +26,10 @@ from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.context import Prepared
 from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.layout.steps import finish
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.purge import purge
+from fsmq.spool.verbs.several import Choice, Turns, claim_several_in
 from tests.interleave import model
 from tests.interleave.judge import Log
 from tests.interleave.model import Clearing, Operation, Publishing
@@ -158,6 +160,13 @@ class Client:
             return self._claimed(
                 op, self.complete(prepare.claim(self.spool.context, queue, count, seconds))
             )
+        return []
+
+    def claim_several(self, count: int, *queues: str) -> list[Message]:
+        with self.asking(f"claim {count} of {', '.join(queues)}") as op:
+            choice, context = Choice(queues), self.spool.context
+            claiming = claim_several_in(context, Turns(choice), choice.find(context), count, LONG_S)
+            return self._claimed(op, self.complete(finish(claiming)))
         return []
 
     def _claimed(self, op: Operation, messages: list[Message]) -> list[Message]:

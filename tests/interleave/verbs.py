@@ -240,6 +240,7 @@ VERBS: dict[str, Verb] = {
     "claim": Verb(lambda s: s.one.claim(), ready),
     "claim known": Verb(lambda s: s.one.claim(), known),
     "claim two": Verb(lambda s: s.one.claim(2), two_ready),
+    "claim several": Verb(lambda s: s.one.claim_several(2, OTHER, Q), two_ready),
     "claim and hang up": Verb(lambda s: s.one.hang_up(), known),
     "claim and fail to sync": Verb(lambda s: s.one.fail_to_sync(), known),
     "renew": Verb(lambda s: s.one.renew(X), held),

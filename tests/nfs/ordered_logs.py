@@ -32,7 +32,7 @@ from tests.power.kills import HOSTS
 
 _EXPORTED = Path("/srv/export")
 # How long a writer waits for one that is stopped, less than that is here.
-_QUICK = "import fsmq.spool.log.tail as t\nt._PATIENCE_WITH_TURNS_S = 1.0, 2.0\n"
+_QUICK = "import fsmq.spool.log.segment.tail as t\nt._PATIENCE_WITH_TURNS_S = 1.0, 2.0\n"
 LOAD = """
 import sys
 from pathlib import Path

@@ -17,12 +17,12 @@ from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchChannel, NoSuchLog
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import filesystem
-from fsmq.spool.log import newest, segments
 from fsmq.spool.log.channel import Channel
-from fsmq.spool.log.forwarding import Feed
+from fsmq.spool.log.consuming.forwarding import Feed
 from fsmq.spool.log.idempotent import publish_once
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.retention import Retention
+from fsmq.spool.log.segment import newest, segments
 from tests.replay.place import remove_tree, state_folder
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
 from tests.replay.states import Files, crash_states
@@ -165,8 +165,8 @@ class Actor:
     def done_in_a_new_file(self) -> None:
         """The channel's file has grown, and another one takes its place."""
         monkey = pytest.MonkeyPatch()
-        monkey.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 0)
-        monkey.setattr("fsmq.spool.log.open_channel._TIMES", 0)
+        monkey.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", 0)
+        monkey.setattr("fsmq.spool.log.consuming.open_channel._TIMES", 0)
         try:
             offsets = [message.offset for message in self.channel.claim(4)]
             self._done(offsets[1])

@@ -14,6 +14,7 @@ from unittest import mock
 from fsmq.spool import (
     ClaimEnded,
     DuplicateMessage,
+    Message,
     NewMessage,
     NoSuchMessage,
     NoSuchQueue,
@@ -30,10 +31,12 @@ from fsmq.spool.layout.claim_names import claim_name
 from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.names import reservation, seal_of, staged_entry
 from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.layout.steps import finish
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import commit, is_committed
 from fsmq.spool.staging.part import Job, Part
 from fsmq.spool.verbs import creation, dedup, deletion, subscribing
+from fsmq.spool.verbs.several import Choice, Turns, claim_several_in
 from tests.replay.dead import DEAD_VERBS, DeadPromise, DoesDead
 from tests.replay.given import ID_VERBS, DoesIds, GivenPromise
 from tests.replay.recorder import Recorder
@@ -222,6 +225,15 @@ class Doer(DoesIds, DoesDead):
     def claim(self) -> None:
         self.begin(lambda p: p.free.clear())
         messages = self.spool.complete(prepare.claim(self.spool.context, JOBS, 1, HOLD_S))
+        self._claimed(messages)
+
+    def claim_several(self) -> None:
+        self.begin(lambda p: p.free.clear())
+        choice, context = Choice(f"{SIDE}:1,{JOBS}:1"), self.spool.context
+        claiming = claim_several_in(context, Turns(choice), choice.find(context), 2, HOLD_S)
+        self._claimed(self.spool.complete(finish(claiming)))
+
+    def _claimed(self, messages: list[Message]) -> None:
         deadline = self.clock() + HOLD_S
 
         def claimed(p: Promised) -> None:
@@ -702,6 +714,7 @@ VERBS = (
     "put_own_batch",
     "deliver",
     "claim",
+    "claim_several",
     "renew",
     "renew_ready",
     "release",

@@ -61,8 +61,8 @@ def _each_change_replaces_the_file(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if request.node.callspec.params["grows"]:
-        monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 0)
-        monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 0)
+        monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", 0)
+        monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._TIMES", 0)
 
 
 def claimed_later(spool: Spool, clock: Clock, seconds: float) -> set[int]:

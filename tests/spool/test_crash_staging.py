@@ -13,7 +13,7 @@ from fsmq.spool.staging.forward import Forward
 from fsmq.spool.staging.part import Job, Part
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock
-from tests.spool.test_crash import BODIES, crashes, prepare, recover
+from tests.spool.test_crash import BODIES, crashes, make_ready, recover
 
 JOB = Job("load", 3)
 STAGED = [b"staged 0", b"staged 1"]
@@ -67,7 +67,7 @@ def test_a_mover_that_dies_while_it_brings_a_job_forward_loses_nothing(
 ) -> None:
     for at in range(1000):
         tree = root / str(at)
-        prepare(tree, clock)
+        make_ready(tree, clock)
         with monkeypatch.context() as patched, Spool(tree, sync="none", clock=clock) as spool:
             patched.setattr(Forward, "run", lambda forward: None)
             run(spool, own=False)

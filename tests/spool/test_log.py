@@ -21,13 +21,13 @@ from fsmq.spool import NewMessage, Spool
 from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchLog, OffsetGone, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import filesystem
-from fsmq.spool.log import newest, record
-from fsmq.spool.log import segments as files
-from fsmq.spool.log.hints import End
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
-from fsmq.spool.log.tail import LogTail
-from fsmq.spool.log.turns import last_end
+from fsmq.spool.log.segment import newest, record
+from fsmq.spool.log.segment import segments as files
+from fsmq.spool.log.segment.hints import End
+from fsmq.spool.log.segment.tail import LogTail
+from fsmq.spool.log.segment.turns import last_end
 from tests.harness.suite import HOME
 from tests.spool.helpers import Clock
 

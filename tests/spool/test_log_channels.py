@@ -20,9 +20,9 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.dead_letter import DeadLetter
 from fsmq.spool.log.channel import Channel
-from fsmq.spool.log.dispatch import Asked
+from fsmq.spool.log.consuming.dispatch import Asked
 from fsmq.spool.log.log import Log, LogEntry
-from fsmq.spool.log.record import FIRST, MARK_BYTES
+from fsmq.spool.log.segment.record import FIRST, MARK_BYTES
 from fsmq.spool.verbs.redrive import Redriven
 from tests.spool.helpers import Clock
 
@@ -380,8 +380,8 @@ def test_the_window_is_bounded(log: Log) -> None:
 def test_a_file_is_replaced_when_it_has_grown(
     log: Log, clock: Clock, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 2000)
-    monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 0)
+    monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", 2000)
+    monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._TIMES", 0)
     fill(log, 1000, keys=999)
     ch = channel(log, order=order)
     other = Spool(log.spool.context.tree.root, sync="none", clock=clock).log("users")

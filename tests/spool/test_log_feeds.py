@@ -19,7 +19,7 @@ from fsmq.spool.durability.locks import Lock
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.log.forwarding import Feed
+from fsmq.spool.log.consuming.forwarding import Feed
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.topic import Topic
 from tests.harness.suite import HOME, eventually

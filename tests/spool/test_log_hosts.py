@@ -25,14 +25,21 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchLog, Unavailable
 from fsmq.spool.fsck import check
-from fsmq.spool.log import tail, turns
-from fsmq.spool.log.hints import End
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.logs import Logs
-from fsmq.spool.log.record import FIRST, LINE_BYTES, MARK_BYTES, entry, find_mark, parse_line
-from fsmq.spool.log.segments import File
-from fsmq.spool.log.tail import LogTail
-from fsmq.spool.log.turns import Turn, last_end
+from fsmq.spool.log.segment import tail, turns
+from fsmq.spool.log.segment.hints import End
+from fsmq.spool.log.segment.record import (
+    FIRST,
+    LINE_BYTES,
+    MARK_BYTES,
+    entry,
+    find_mark,
+    parse_line,
+)
+from fsmq.spool.log.segment.segments import File
+from fsmq.spool.log.segment.tail import LogTail
+from fsmq.spool.log.segment.turns import Turn, last_end
 from tests.harness.suite import HOME, eventually
 from tests.spool.helpers import Clock
 
@@ -379,7 +386,7 @@ def test_a_full_disk_leaves_no_more_files_with_each_try(
 
         for module in ("sealing", "segments"):  # at the line of the next segment, or at the append
             with monkeypatch.context() as patch:
-                patch.setattr(f"fsmq.spool.log.{module}.write_at", is_full)
+                patch.setattr(f"fsmq.spool.log.segment.{module}.write_at", is_full)
                 for _ in range(5):
                     with pytest.raises(Unavailable):
                         log.publish(b"refused")
@@ -409,8 +416,12 @@ def test_a_full_disk_leaves_no_more_turns_with_each_try(
 
         monkeypatch.setattr(os, "pwrite", is_full)
         if full == "the next segment":
-            monkeypatch.setattr("fsmq.spool.log.sealing.write_at", lambda fd, *given: never(fd))
-            monkeypatch.setattr("fsmq.spool.log.segments.write_at", lambda fd, *given: never(fd))
+            monkeypatch.setattr(
+                "fsmq.spool.log.segment.sealing.write_at", lambda fd, *given: never(fd)
+            )
+            monkeypatch.setattr(
+                "fsmq.spool.log.segment.segments.write_at", lambda fd, *given: never(fd)
+            )
         if full == "all syncs":
             monkeypatch.setattr(os, "fdatasync", never)
             monkeypatch.setattr(os, "fsync", never)
@@ -796,8 +807,8 @@ def test_an_id_of_a_message_that_is_far_ahead_is_forgotten(root: Path, clock: Cl
 WRITER = """
 import sys, time
 from fsmq.spool import Spool, Unavailable
-from fsmq.spool.log import tail, turns
-from fsmq.spool.log.segments import File
+from fsmq.spool.log.segment import tail, turns
+from fsmq.spool.log.segment.segments import File
 tail._PATIENCE_WITH_TURNS_S = 0.3, 0.6
 with Spool(sys.argv[1], sync="none", delivers=False) as spool:
     log = spool.log("users")

@@ -90,7 +90,9 @@ def test_a_channel_that_expires_is_noted(root: Path, monkeypatch: pytest.MonkeyP
         log = spool.log("users", create=True)
         log.channel("idle").create("first", expires=5)
         log.channel("idle").claim()
-        monkeypatch.setattr("fsmq.spool.log.channels.ChannelStore.used_at_ns", lambda self: 0)
+        monkeypatch.setattr(
+            "fsmq.spool.log.consuming.channels.ChannelStore.used_at_ns", lambda self: 0
+        )
         spool.tend_logs()
         assert log.channels() == []
     assert ("expired", "idle", 0, 0) in brief(root)

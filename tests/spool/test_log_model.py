@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fsmq.spool import ChannelMessage, Spool
 from fsmq.spool.errors import ClaimVoid
 from fsmq.spool.log.channel import Channel
-from fsmq.spool.log.dispatch import Asked
+from fsmq.spool.log.consuming.dispatch import Asked
 from fsmq.spool.log.log import Log, LogEntry
 from tests.harness.rounds import part_of
 from tests.spool.helpers import Clock

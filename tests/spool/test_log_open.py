@@ -14,7 +14,7 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchLog
 from fsmq.spool.log.log import Log
-from fsmq.spool.log.record import LogMessage
+from fsmq.spool.log.segment.record import LogMessage
 from fsmq.spool.log.store import Store
 
 MOST = 8

@@ -19,10 +19,10 @@ from fsmq.spool.durability.sync import Work
 from fsmq.spool.errors import NoSuchChannel, NoSuchLog, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.files import write_all
-from fsmq.spool.log import progress_file
 from fsmq.spool.log.channel import Channel
+from fsmq.spool.log.consuming import progress_file
+from fsmq.spool.log.consuming.progress_file import ProgressFile
 from fsmq.spool.log.log import Log, LogEntry
-from fsmq.spool.log.progress_file import ProgressFile
 from tests.spool.crashing import MUTATING
 from tests.spool.helpers import Clock
 
@@ -42,8 +42,8 @@ def two(spool: Spool, clock: Clock) -> Iterator[Spool]:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each change is followed by a new file."""
-    monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 0)
-    monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 0)
+    monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", 0)
+    monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._TIMES", 0)
 
 
 def made(log: Log, number: int, keys: int = 0, **settings: Any) -> Channel:
@@ -183,11 +183,11 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
 
     def stop(act: Callable[[], object]) -> None:
         def opened(*place: Any) -> ProgressFile:
-            monkeypatch.setattr("fsmq.spool.log.open_channel.ProgressFile", ProgressFile)
+            monkeypatch.setattr("fsmq.spool.log.consuming.open_channel.ProgressFile", ProgressFile)
             act()
             return ProgressFile(*place)
 
-        monkeypatch.setattr("fsmq.spool.log.open_channel.ProgressFile", opened)
+        monkeypatch.setattr("fsmq.spool.log.consuming.open_channel.ProgressFile", opened)
 
     return stop
 
@@ -251,8 +251,8 @@ def test_a_slow_finisher_undoes_nothing(
 
 
 def test_many_threads_finish_in_any_order(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", 500)
-    monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 0)
+    monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", 500)
+    monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._TIMES", 0)
     number = 400
     left = list(range(1, number))
     random.Random(5).shuffle(left)
@@ -466,7 +466,7 @@ def test_a_stopped_program_that_goes_on_changes_nothing_of_a_channel_of_a_new_lo
         assert made(two.log("users"), 4).claim(1)[0].offset == 0
         return ProgressFile(*place)
 
-    monkeypatch.setattr("fsmq.spool.log.open_channel.ProgressFile", stopped)
+    monkeypatch.setattr("fsmq.spool.log.consuming.open_channel.ProgressFile", stopped)
     with pytest.raises(NoSuchLog):
         verb(channel)
     for process in (channel, seen_by(two)):

@@ -18,11 +18,11 @@ from fsmq.spool.errors import LogFull, OffsetGone, Unavailable
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log import upkeep
 from fsmq.spool.log.channel import Channel
-from fsmq.spool.log.channels import ChannelStore
+from fsmq.spool.log.consuming.channels import ChannelStore
+from fsmq.spool.log.consuming.open_channel import OpenChannel
+from fsmq.spool.log.consuming.progress_file import ProgressFile
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.logs import Logs
-from fsmq.spool.log.open_channel import OpenChannel
-from fsmq.spool.log.progress_file import ProgressFile
 from fsmq.spool.log.retention import Retention
 from fsmq.spool.log.upkeep import Upkeep
 from tests.harness.calls import seen
@@ -284,7 +284,7 @@ def test_what_a_killed_writer_left_is_settled(log: Log) -> None:
     store = log._store
     with store.writing() as tail:
         assert tail is not None
-        from fsmq.spool.log.record import Entry
+        from fsmq.spool.log.segment.record import Entry
 
         tail.append([[Entry(b"", b"two")]], 4096)
     assert log.end() == 1
@@ -494,8 +494,10 @@ def test_a_mover_that_was_stopped_lets_no_log_refuse_that_was_made_anew(
 def test_a_channel_that_loses_messages_while_nobody_uses_it_expires(
     log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch, progress_bytes: int
 ) -> None:
-    monkeypatch.setattr("fsmq.spool.log.open_channel._LEAST_BYTES", progress_bytes)
-    monkeypatch.setattr("fsmq.spool.log.open_channel._TIMES", 1 if not progress_bytes else 4)
+    monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", progress_bytes)
+    monkeypatch.setattr(
+        "fsmq.spool.log.consuming.open_channel._TIMES", 1 if not progress_bytes else 4
+    )
     monkeypatch.setattr(OpenChannel, "_now", lambda channel: clock())
     for name in ("idle", "used"):
         log.channel(name).create("first", expires=DAY_S, max_lag=HOUR_S)

@@ -8,7 +8,7 @@ import pytest
 
 from fsmq.spool import DuplicateMessage, Queue, Spool
 from fsmq.spool.layout.uuids import derived_uuid7
-from fsmq.spool.log.forwarding import Feed
+from fsmq.spool.log.consuming.forwarding import Feed
 from tests.spool.helpers import Clock
 
 HOUR_S = 3600.0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fsmq.spool import ChannelMessage, Spool
 from fsmq.spool.errors import ClaimVoid, NoSuchLog, NotInFlight
 from fsmq.spool.log.log import LogEntry
-from fsmq.spool.log.record import LogMessage
+from fsmq.spool.log.segment.record import LogMessage
 from tests.stories.story import UNKNOWN, Asking, Story, Verb
 
 LOG, CHANNEL = "users", "mailer"

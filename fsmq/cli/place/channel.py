@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsmq.cli.place.place import Place, Queue
 from fsmq.spool import ClaimVoid, InvalidValue, Message, NoSuchMessage, NotInFlight
-from fsmq.spool.log.delivered import Delivered, Given
+from fsmq.spool.log.consuming.delivered import Delivered, Given
 from fsmq.spool.log.log_settings import ChannelSettings
 from fsmq.spool.verbs.remove_if import Acked
 
@@ -137,6 +137,15 @@ Claimable: TypeAlias = "Queue | ChannelQueue"
 
 
 def open_claimable(place: Place, name: str) -> Any:
-    """The queue of a name, or of ``LOG/CHANNEL`` the channel. Raises NoSuchQueue."""
+    """The queue of a name; of ``LOG/CHANNEL`` the channel; of several queues, as ``high,low``, what
+    one claims from together. Raises NoSuchQueue, InvalidValue.
+    """
+    if is_several(name):
+        return place.select(name)
     log, slash, channel = name.partition("/")
     return ChannelQueue(place.log(log).channel(channel)) if slash else place.queue(name)
+
+
+def is_several(name: str) -> bool:
+    """Whether it stands for several queues: by a comma or a pattern, which no name has in it."""
+    return not set(name).isdisjoint(",*?")

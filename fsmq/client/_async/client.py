@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
+from fsmq.spool._async.selection import AsyncSelection
+from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.history import Moment
 from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
+from fsmq.spool.verbs.several import Choice, Turns
 from fsmq.spool.views.places import Place
 
 from ..async_connections import AsyncConnections
+from ..async_workers import queue_worker
 from ..errors import ConnectionFailed
 from ..exchange import Answer, Pause, Verb
 from ..log_verbs import LogVerbs
@@ -27,6 +32,9 @@ from .log import AsyncClientLog
 from .queue import AsyncQueue
 from .schedule import AsyncClientSchedule
 from .topic import AsyncClientTopic
+
+if TYPE_CHECKING:
+    from fsmq.spool.worker.async_worker import AsyncWorker
 
 T = TypeVar("T")
 
@@ -94,6 +102,21 @@ class AsyncClient:
         """
         queue = AsyncQueue(self, check_queue(name))
         return _created(queue) if create else queue
+
+    def select(self, queues: str | Iterable[str]) -> AsyncSelection[AsyncWorker]:
+        """Several queues to claim from together: ``["high:3", "tenant-*"]``. See `Choice`."""
+        return AsyncSelection(self, Choice(queues))
+
+    async def _claim_several(
+        self, turns: Turns, count: int, visibility: float | None, wait: float
+    ) -> list[Message]:
+        """What the ``claim`` of a selection claims."""
+        return await self.run(self.verbs.claim_several(turns.choice, count, visibility, wait))
+
+    def _selection_worker(self, selection: AsyncSelection[AsyncWorker], *of: Any) -> AsyncWorker:
+        """What the ``worker`` of a selection makes."""
+        claim = partial(self.verbs.claim_several, Choice(selection.name))
+        return queue_worker(self, selection.name, claim, *of)
 
     async def queues(self) -> list[str]:
         """The names of all queues that one may see, sorted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsmq.spool._async.claimed_message import AsyncClaimed
@@ -275,4 +276,5 @@ class AsyncQueue(AsyncQueueVerbs):
         stop_timeout: seconds that handlers may take when the worker stops.
         """
         pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return queue_worker(self, handler, *pace)
+        claim = partial(self._verbs.claim, self.name)
+        return queue_worker(self.client, self.name, claim, handler, *pace)

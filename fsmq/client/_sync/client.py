@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from fsmq.spool._sync.selection import Selection
+from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.history import Moment
 from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
+from fsmq.spool.verbs.several import Choice, Turns
 from fsmq.spool.views.places import Place
 
 from ..connections import Connections
@@ -24,10 +28,14 @@ from ..options import Options
 from ..schedule_verbs import ScheduleVerbs
 from ..topic_verbs import TopicVerbs
 from ..verbs import Verbs
+from ..workers import queue_worker
 from .log import ClientLog
 from .queue import ClientQueue
 from .schedule import ClientSchedule
 from .topic import ClientTopic
+
+if TYPE_CHECKING:
+    from fsmq.spool.worker.blocking_worker import Worker
 
 T = TypeVar("T")
 
@@ -89,6 +97,21 @@ class Client:
         """
         queue = ClientQueue(self, check_queue(name))
         return _created(queue) if create else queue
+
+    def select(self, queues: str | Iterable[str]) -> Selection[Worker]:
+        """Several queues to claim from together: ``["high:3", "tenant-*"]``. See `Choice`."""
+        return Selection(self, Choice(queues))
+
+    def _claim_several(
+        self, turns: Turns, count: int, visibility: float | None, wait: float
+    ) -> list[Message]:
+        """What the ``claim`` of a selection claims."""
+        return self.run(self.verbs.claim_several(turns.choice, count, visibility, wait))
+
+    def _selection_worker(self, selection: Selection[Worker], *of: Any) -> Worker:
+        """What the ``worker`` of a selection makes."""
+        claim = partial(self.verbs.claim_several, Choice(selection.name))
+        return queue_worker(self, selection.name, claim, *of)
 
     def queues(self) -> list[str]:
         """The names of all queues that one may see, sorted."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsmq.spool._sync.claimed_message import Claimed
@@ -271,4 +272,5 @@ class ClientQueue(QueueVerbs):
         stop_timeout: seconds that handlers may take when the worker stops.
         """
         pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return queue_worker(self, handler, *pace)
+        claim = partial(self._verbs.claim, self.name)
+        return queue_worker(self.client, self.name, claim, handler, *pace)

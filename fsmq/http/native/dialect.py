@@ -21,6 +21,7 @@ from .messages import Messages
 from .moves import Moves
 from .queues import Queues
 from .schedules import Schedules
+from .several import SeveralQueues
 from .topics import Topics
 
 
@@ -34,6 +35,7 @@ class NativeDialect(Dialect):
         for part in (
             Queues,
             Messages,
+            SeveralQueues,
             Batches,
             Acks,
             Looks,

@@ -11,6 +11,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -30,7 +31,7 @@ from .batch_bodies import elements_in
 STRUCTURED = "application/cloudevents+json"
 _VERSION, _TYPE = "1.0", "fsmq.message"
 _REQUIRED = ("id", "source", "specversion", "type")
-_OURS = ("fsmqid", "fsmqclaim", "fsmqdeliveries", "fsmqdeadline")
+_OURS = ("fsmqid", "fsmqclaim", "fsmqdeliveries", "fsmqdeadline", "fsmqqueue")
 _name = re.compile(r"[a-z0-9]{1,64}")
 # What stands for itself in a header: what can be seen, but for the quote and the sign of codes.
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
@@ -137,17 +138,19 @@ def _is_json(content_type: str) -> bool:
 # -- from messages to events -----------------------------------------------------------------------
 
 
-def in_events(claimed: Sequence[Message]) -> Response:
-    """The answer with messages as events."""
-    return bodies.in_json(claimed, _encode, (b"[", b", ", b"]\n"), EVENTS)
+def in_events(claimed: Sequence[Message], *, with_queue: bool = False) -> Response:
+    """The answer with messages as events; with_queue: each tells of which queue it is."""
+    encode = partial(_encode, with_queue=with_queue)
+    return bodies.in_json(claimed, encode, (b"[", b", ", b"]\n"), EVENTS)
 
 
-def _encode(message: Message) -> Iterator[bytes]:
+def _encode(message: Message, with_queue: bool) -> Iterator[bytes]:
+    of = {"fsmqqueue": message.queue} if with_queue else {}
     if len(message.body) <= PIECE_BYTES:
-        yield json.dumps(_event(message)).encode()
+        yield json.dumps({**_event(message), **of}).encode()
         return
     # However large it is, nobody may have to wait while it is parsed.
-    yield json.dumps(_attributes(message)).encode()[:-1] + b', "data_base64": "'
+    yield json.dumps({**_attributes(message), **of}).encode()[:-1] + b', "data_base64": "'
     yield from bodies.base64_pieces(message.body)
     yield b'"}'
 

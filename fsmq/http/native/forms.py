@@ -6,6 +6,7 @@ Both ways use it: the handlers of `messages.py`, and `quick.py` for many request
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from aiohttp import hdrs
@@ -181,6 +182,7 @@ MESSAGE = Component(
     "Message",
     record(
         {
+            "queue": text(description="its queue; missing where the request names it"),
             "id": MESSAGE_ID,
             "body": text(description="the body, if it is UTF-8"),
             "body_base64": text(
@@ -282,14 +284,15 @@ def stored(message_id: str, folder: str = "messages/") -> tuple[dict[str, str], 
     return headers, f'{{"id": "{name}"}}\n'.encode()
 
 
-def in_json(claimed: Sequence[Message]) -> Response:
-    """The answer with messages in JSON."""
-    return bodies.in_json(claimed, bodies.encode, MESSAGES)
+def in_json(claimed: Sequence[Message], *, with_queue: bool = False) -> Response:
+    """The answer with messages in JSON; with_queue: each tells of which queue it is."""
+    return bodies.in_json(claimed, partial(bodies.encode, with_queue=with_queue), MESSAGES)
 
 
-def as_posted(message: Message) -> Response:
-    """The answer with a message as it was posted."""
-    return bodies.raw(message, headers_of(message))
+def as_posted(message: Message, *, with_queue: bool = False) -> Response:
+    """The answer with a message as it was posted; with_queue: and of which queue it is."""
+    of = {"X-Message-Queue": message.queue} if with_queue else {}
+    return bodies.raw(message, {**of, **headers_of(message)})
 
 
 def change_of(

@@ -18,7 +18,7 @@ from fsmq.spool.log.log_settings import (
     ChannelSettings,
     LogSettings,
 )
-from fsmq.spool.log.record import MAX_ID_BYTES, MAX_KEY_BYTES, LogMessage
+from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES, LogMessage
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ...wire import exact_moment, log_facts, moment

@@ -74,12 +74,12 @@ def _encoded(
     yield behind
 
 
-def encode(message: Message) -> Iterator[bytes]:
+def encode(message: Message, *, with_queue: bool = False) -> Iterator[bytes]:
     """A message as the native dialect writes it: :func:`fsmq.wire.as_json`."""
     if len(message.body) <= PIECE_BYTES:
-        yield json.dumps(as_json(message)).encode()
+        yield json.dumps(as_json(message, with_queue=with_queue)).encode()
         return
-    empty = json.dumps(as_json(replace(message, body=b"")))
+    empty = json.dumps(as_json(replace(message, body=b""), with_queue=with_queue))
     before, _, behind = empty.partition('"body": "')
     is_text = yield from find_out_if_text(message.body)
     name = "body" if is_text else "body_base64"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from fsmq.spool import prepare
 from fsmq.spool.context import Prepared
-from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable
 from fsmq.spool.layout.message import Message
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps, finish
 from fsmq.spool.limits.in_flight import Unlisted
@@ -28,12 +28,14 @@ from ..connection.pieces import FORM_BYTES
 from ..guard.admission import Admission
 from ..running.runner import Runner
 from .asking import Answered, Party, Tasks, report
-from .deliveries import LOOK_S, Delivery
-from .wanted import Asked, ClaimRoom, Wanted, form_of, portions, size_of
+from .deliveries import LOOK_S, Delivery, is_any_due
+from .wanted import Asked, ClaimRoom, Several, Wanted, form_of, portions, size_of
 
 if TYPE_CHECKING:
     from .receiver import Receiver
 
+# How often claims from a queue have got which part of what they asked for.
+_Fills: TypeAlias = dict[tuple[str, float], int]
 # Long enough that a claim which is released at once cannot end before.
 GLANCE_S = 5.0
 
@@ -60,14 +62,38 @@ class Claims:
 
         A client that has hung up gets nothing: what was claimed for it goes back at once.
         """
+        asked = Asked(party, wanted, answered)
+        if wanted.several is not None:
+            self._claim_again(asked)
+            return
         if not self._turn:
             asyncio.get_running_loop().call_soon(self._run)
-        self._turn.setdefault(wanted.queues, []).append(Asked(party, wanted, answered))
+        self._turn.setdefault(wanted.queues, []).append(asked)
 
     def _run(self) -> None:
         turn, self._turn = self._turn, {}
         for queues, asked in turn.items():
             self._claim(queues, asked)
+
+    async def _find_and_claim(self, asked: Asked, several: Several) -> None:
+        """Claim for one whose queues are to be found first."""
+        try:
+            queues = tuple(await several.find())
+        except Exception as error:
+            self._refuse([asked], error)
+            return
+        asked.wanted = asked.wanted._replace(queues=queues)
+        if queues:
+            self._runner.turns.do(partial(self._claim, queues, [asked]))
+        else:
+            self._give(asked, [], {})
+
+    def _claim_again(self, asked: Asked) -> None:
+        """Claim for one whose queues may be others by now."""
+        if asked.wanted.several is not None:
+            self._tasks.spawn(self._find_and_claim(asked, asked.wanted.several))
+        else:
+            self._claim(asked.wanted.queues, [asked])
 
     def _claim(self, queues: tuple[str, ...], asked: list[Asked]) -> None:
         """Claim for those that ask for the same queues; nobody overtakes those that list them."""
@@ -84,7 +110,11 @@ class Claims:
             for queue in queues:
                 await self._receiver.load(queue)
         except Exception as error:
-            self._refuse(self._listing.pop(queues), error)
+            for one in self._listing.pop(queues):
+                if one.wanted.several is not None and type(error) is NoSuchQueue:
+                    self._claim_again(one)  # it has gone since it was found
+                else:
+                    self._refuse([one], error)
         else:
             self._claim_now(self._those_served(queues, self._listing.pop(queues)))
 
@@ -107,7 +137,7 @@ class Claims:
 
     def _those_served(self, queues: tuple[str, ...], asked: list[Asked]) -> list[Asked]:
         """Those for which it is time; the others expect messages that are about to be delivered."""
-        left = min(map(self._ready.count, queues))
+        left = self._ready.count(queues[0]) if len(queues) == 1 else 0
         for at, one in enumerate(asked):
             left -= one.wanted.most
             if left < 0:
@@ -118,32 +148,24 @@ class Claims:
         """Those for which there are too few, and which expect no more; the others wait."""
         served: list[Asked] = []
         expecting: list[Asked] = []
-        now: dict[str, Delivery] | None = None  # those that come together have it in common
+        now: Mapping[str, Delivery] | None = None  # those that come together have it in common
         due: dict[int, bool] = {}
         for one in asked:
             if one.deliveries is None:
-                one.deliveries = now = now or {q: self._receiver.delivery(q) for q in queues}
+                if now is None:
+                    now = self._receiver.deliveries(queues)
+                one.deliveries = now
             key = id(one.deliveries)
             if key not in due:
-                due[key] = self._is_due(one)
+                due[key] = not self._receiver.is_stopping and is_any_due(
+                    one.deliveries, queues, one.wanted.most, self._ready.count
+                )
             (expecting if due[key] else served).append(one)
         if expecting:
             if queues not in self._expecting:
                 asyncio.get_running_loop().call_later(LOOK_S, self._look_again, queues)
             self._expecting.setdefault(queues, []).extend(expecting)
         return served
-
-    def _is_due(self, asked: Asked) -> bool:
-        assert asked.deliveries is not None
-        if self._receiver.is_stopping:
-            return False
-        count = asked.wanted.most
-        if len(asked.deliveries) == 1:
-            return next(iter(asked.deliveries.values())).is_due
-        return any(
-            self._ready.count(queue) < count and delivery.is_due
-            for queue, delivery in asked.deliveries.items()
-        )
 
     def _look_again(self, queues: tuple[str, ...]) -> None:
         self._claim(queues, self._expecting.pop(queues))
@@ -159,7 +181,7 @@ class Claims:
         count = sum([one.wanted.most for one in asked])
         try:
             self._admission.check(account)
-            steps = self._steps(wanted, count, room)
+            steps = self.steps(wanted, count, room)
             next(steps)
         except StopIteration as end:
             self._give_out(asked, room, end.value)
@@ -172,15 +194,8 @@ class Claims:
         else:
             self._tasks.spawn(self._go_on(asked, room, self._runner.threads.run_once, steps))
 
-    def glance(self, queue: str, most: int, room: Room) -> list[Message]:
-        """Claim, and release at once; nothing of it is durable."""
-        prepared = finish(self._steps(Wanted((queue,), visibility=GLANCE_S), most, room))
-        prepared.work.close()
-        messages = prepared.commit()
-        prepared.abort()
-        return messages
-
-    def _steps(self, wanted: Wanted, count: int, room: Room) -> Steps[Prepared[list[Message]]]:
+    def steps(self, wanted: Wanted, count: int, room: Room) -> Steps[Prepared[list[Message]]]:
+        """The verb by which up to ``count`` messages are claimed."""
         if wanted.begin is not None:
             return wanted.begin(room)
         return claim_in(
@@ -201,7 +216,7 @@ class Claims:
         except Exception as error:
             self._refuse(asked, error)
             return
-        steps = self._steps(asked[0].wanted, sum([one.wanted.most for one in asked]), room)
+        steps = self.steps(asked[0].wanted, sum([one.wanted.most for one in asked]), room)
         await self._go_on(asked, room, self._runner.listings.run_once, steps)
 
     async def _go_on(
@@ -247,7 +262,7 @@ class Claims:
     # -- give --------------------------------------------------------------------------------------
 
     def _give_each(self, asked: list[Asked], claimed: list[Message]) -> None:
-        fills: dict[float, int] = {}
+        fills: _Fills = {}
         served = 0
         at = 0
         for one in asked:
@@ -258,30 +273,33 @@ class Claims:
             self._give(one, claimed[at:end], fills)
             at = end
             served += 1
-        queues = asked[0].wanted.queues
-        for fill, times in fills.items():
-            self._receiver.note_fill(queues[0], fill, times)
+        for (queue, fill), times in fills.items():
+            self._receiver.note_fill(queue, fill, times)
         if short := asked[served:]:
             # That there were no more for them is certain when a claim gets nothing at all.
-            self._claim(queues, short)
+            self._claim(asked[0].wanted.queues, short)
 
-    def _give(self, asked: Asked, messages: list[Message], fills: dict[float, int]) -> None:
+    def _give(self, asked: Asked, messages: list[Message], fills: _Fills) -> None:
         party, wanted = asked.party, asked.wanted
+        of = {m.queue for m in messages} if wanted.several else {wanted.queues[0]}
+        # What woke it may be for the next in line, where the messages are of another queue.
+        in_vain = not messages or (bool(wanted.several) and asked.woken_by not in of)
         if party.is_gone:
             self.release_unseen(messages)
-            self._wait_no_more(asked, in_vain=not messages)
+            self._wait_no_more(asked, in_vain=in_vain)
             party.hang_up()
             report(asked.answered, [])
             return
         if not messages:
             if not all(map(self._ready.is_loaded, wanted.queues)):
-                self._claim(wanted.queues, [asked])  # its folder was made, or replaced, just now
+                self._claim_again(asked)  # its folder was made, or replaced, just now
                 return
             if wanted.wait and self._wait(asked):
                 return
-        self._wait_no_more(asked)
-        fill = len(messages) / wanted.most
-        fills[fill] = fills.get(fill, 0) + 1
+        self._wait_no_more(asked, in_vain=in_vain and bool(messages))
+        for queue in of:
+            fill = queue, len(messages) / wanted.most
+            fills[fill] = fills.get(fill, 0) + 1
         size = sum([size_of(message) for message in messages])
         if wanted.in_json:
             party.hold(size + form_of(size), sure=True)
@@ -315,10 +333,14 @@ class Claims:
 
     def _wait(self, asked: Asked) -> bool:
         """Let one wait that has got nothing; False if its time is over."""
-        receiver, party, queue = self._receiver, asked.party, asked.wanted.queues[0]
+        receiver, party, wanted = self._receiver, asked.party, asked.wanted
+        several = wanted.several
         left = asked.until - time.monotonic()
         if left <= 0 or self._is_over(asked):
             return False
+        if several is not None and several.has_more():
+            self._claim_again(asked)
+            return True
         again = asked.waits is not None
         try:
             if asked.waits is None:
@@ -326,13 +348,13 @@ class Claims:
                 waits = self._admission.waiting(party.account)
                 waits.__enter__()
                 asked.waits = waits
-            pause = receiver.pause_of(queue, left)
             waiter = receiver.waiters.enter(
-                queue,
-                pause,
-                lambda woken: self._end_pause(asked, woken),
+                wanted.queues,
+                receiver.pause_of(wanted.queues, left),
+                lambda woken_by: self._end_pause(asked, woken_by),
                 place=asked.place,
                 again=again,
+                fits=None if several is None else several.fits,
             )
         except FsmqError as error:
             self._refuse([asked], error)
@@ -340,9 +362,9 @@ class Claims:
             party.on_hang_up(waiter.end)
         return True
 
-    def _end_pause(self, asked: Asked, woken: bool) -> None:
+    def _end_pause(self, asked: Asked, woken_by: str | None) -> None:
         asked.party.on_hang_up(None)
-        asked.woken = woken
+        asked.woken_by = woken_by
         if not self._woken:
             asyncio.get_running_loop().call_soon(self._claim_woken)
         self._woken.append(asked)
@@ -354,6 +376,8 @@ class Claims:
             if one.party.is_gone or self._is_over(one):
                 self._wait_no_more(one, in_vain=True)
                 report(one.answered, [])
+            elif one.wanted.several is not None:
+                self._claim_again(one)
             else:
                 groups[one.wanted.queues].append(one)
         for queues, some in groups.items():
@@ -368,8 +392,8 @@ class Claims:
         if asked.waits is not None:
             asked.waits.__exit__(None, None, None)
             asked.waits = None
-            if in_vain and asked.woken:
-                self._receiver.waiters.wake(asked.wanted.queues[0], 1)
+            if in_vain and asked.woken_by:
+                self._receiver.waiters.wake(asked.woken_by, 1)
 
 
 def _ignore(_: object) -> None:

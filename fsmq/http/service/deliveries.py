@@ -6,6 +6,8 @@ lane's and the other, wait by this rule.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from fsmq.spool.index.recent_puts import RecentPuts
 
 # How often is looked whether a message that was just stored has been delivered.
@@ -21,11 +23,10 @@ class Delivery:
 
     __slots__ = ("_put", "_queue", "_recent_puts")
 
-    def __init__(self, recent_puts: RecentPuts, queue: str, *, is_shut: bool) -> None:
+    def __init__(self, recent_puts: RecentPuts, queue: str) -> None:
         self._recent_puts = recent_puts
         self._queue = queue
-        # What comes into a queue that is shut is for nobody yet.
-        self._put = None if is_shut else recent_puts.last(queue)
+        self._put = recent_puts.last(queue)
 
     @property
     def is_due(self) -> bool:
@@ -33,3 +34,27 @@ class Delivery:
         if self._put is not None and not self._recent_puts.is_new(self._queue, self._put):
             self._put = None
         return self._put is not None
+
+
+def is_any_due(
+    deliveries: Mapping[str, Delivery],
+    queues: Sequence[str],
+    most: int,
+    ready: Callable[[str], int],
+) -> bool:
+    """Whether one may be waited for by a request for ``most`` messages of these queues.
+
+    ready: how many a queue has already; of several the first ones are asked first.
+    """
+    if len(queues) == 1:
+        delivery = deliveries.get(queues[0])
+        return delivery is not None and delivery.is_due
+    left = most if deliveries else 0
+    for queue in queues:
+        if left <= 0:
+            break
+        here = ready(queue)
+        if here < left and queue in deliveries and deliveries[queue].is_due:
+            return True
+        left -= here
+    return False

@@ -17,7 +17,7 @@ from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.log.channel import Channel, ChannelState
-from fsmq.spool.log.dispatch import Asked
+from fsmq.spool.log.consuming.dispatch import Asked
 from fsmq.spool.log.log import Batch, Log, LogEntry
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.spool import Spool

@@ -18,19 +18,20 @@ from fsmq.spool import prepare
 from fsmq.spool.context import Prepared
 from fsmq.spool.errors import DuplicateMessage, Unavailable
 from fsmq.spool.layout.message import Message, NewMessage
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES
+from fsmq.spool.layout.steps import FEW, LARGE_BYTES, finish
 from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.records.journal import via
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.put import Batch
 from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.views.reading import Room
 
 from ..guard.admission import Admission
 from ..routing.call import Call
 from ..running.runner import Runner
 from .asking import Answered, Party, Tasks, answer_of, report
 from .changes import Change
-from .claims import Claims
+from .claims import GLANCE_S, Claims
 from .receiver import Receiver
 from .wanted import Wanted
 
@@ -231,7 +232,16 @@ class Queues:
         """What could be claimed; the next claim may get the same messages."""
         await self._receiver.load(queue)
         call.admit()
-        return await self._runner.in_thread(self._claims.glance, queue, most, call)
+        return await self._runner.in_thread(self._glance, queue, most, call)
+
+    def _glance(self, queue: str, most: int, room: Room) -> list[Message]:
+        """Claim, and release at once; nothing of it is durable."""
+        wanted = Wanted((queue,), visibility=GLANCE_S)
+        prepared = finish(self._claims.steps(wanted, most, room))
+        prepared.work.close()
+        messages = prepared.commit()
+        prepared.abort()
+        return messages
 
     # -- ack ---------------------------------------------------------------------------------------
 

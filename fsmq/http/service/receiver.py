@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from fsmq.spool.errors import NoSuchQueue, as_unavailable
+from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.index.recent_puts import RecentPuts
 from fsmq.spool.layout.message import Message
@@ -37,6 +37,8 @@ class Receiver:
         self._poll_interval = poll_interval
         self._recent_puts = RecentPuts(spool.tree)
         self.is_stopping = False
+        self.changes = 0  # how often a queue came or went, or has opened
+        self._names: frozenset[str] = frozenset()  # of all queues, as last listed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
         self._looks: dict[str, asyncio.TimerHandle] = {}  # at queues that are shut
@@ -70,13 +72,19 @@ class Receiver:
             look.cancel()
         self._spool.context.ready.on_arrival = None
 
-    def pause_of(self, queue: str, at_most: float) -> float:
+    def pause_of(self, queues: Sequence[str], at_most: float) -> float:
         """How long a request waits that got nothing, unless it is woken; ``at_most`` seconds."""
-        limiter = self._spool.context.limiter
-        if limiter.shut and limiter.is_shut(queue):
-            self._attend(queue)
-            return at_most
-        return self._spool.context.pause_of(queue, at_most)
+        context = self._spool.context
+        shut = context.limiter.shut
+        if len(queues) > 1:  # of those that have no message nothing ripens
+            has = context.ready.counts(queues)
+            queues = [*has, *(queue for queue in queues if queue in shut and queue not in has)]
+        for queue in queues:
+            if shut and context.limiter.is_shut(queue):
+                self._attend(queue)
+            else:
+                at_most = context.pause_of(queue, at_most)
+        return at_most
 
     def _look_again(self, queue: str) -> None:
         del self._looks[queue]
@@ -108,11 +116,15 @@ class Receiver:
         except OSError:
             return  # a claim will tell it to its client
 
-    def delivery(self, queue: str) -> Delivery:
-        """What is about to be delivered to a queue now, for a request that comes up short there."""
-        limiter = self._spool.context.limiter
-        is_shut = bool(limiter.shut) and limiter.is_shut(queue)
-        return Delivery(self._recent_puts, queue, is_shut=is_shut)
+    def deliveries(self, queues: Sequence[str]) -> Mapping[str, Delivery]:
+        """What is about to be delivered to queues now, for a request that comes up short there."""
+        limiter, puts = self._spool.context.limiter, self._recent_puts
+        return {
+            queue: Delivery(puts, queue)
+            for queue in queues
+            # What comes into a queue that is shut is for nobody yet.
+            if puts.last(queue) is not None and not (limiter.shut and limiter.is_shut(queue))
+        }
 
     def rescan(self) -> None:
         """List all queues in use again, beside the loop."""
@@ -180,16 +192,27 @@ class Receiver:
             here = False
         if not here:
             loop.call_soon_threadsafe(self._arrived, queue, count, seconds)
-        elif (
-            count < EVERYONE
-            and (limiter := self._spool.context.limiter).shut
-            and limiter.is_shut(queue)
-        ):
+        elif count >= EVERYONE:
+            self.changes += 1
+            self.waiters.wake(queue, count)
+            self.waiters.wake_for_new((queue,))
+        elif (limiter := self._spool.context.limiter).shut and limiter.is_shut(queue):
             return  # nobody may claim it: they wait until the queue opens
         elif seconds and self.waiters.has(queue):
             loop.call_later(seconds, self.waiters.wake, queue, count)
         else:
             self.waiters.wake(queue, count)
+
+    def note_names(self, names: Iterable[str]) -> bool:
+        """Wake those that wait for queues that come, by the names of all; whether some are new.
+
+        Events tell of them, too, but not everywhere, and they can be lost.
+        """
+        there = frozenset(names)
+        come, self._names = there - self._names, there
+        self.changes += bool(come)
+        self.waiters.wake_for_new(come)
+        return bool(come)
 
     def note_fill(self, queue: str, fill: float, times: int = 1) -> None:
         """Measure how much of what they asked for claims have got, 0 to 1."""
@@ -200,7 +223,7 @@ class Receiver:
             self._attend(queue)
 
     async def _poll(self) -> None:
-        """Where events do not arrive: list the queues that someone waits for."""
+        """Where events do not arrive: list the queues that someone waits for, and their names."""
         ready = self._spool.context.ready
         while True:
             await asyncio.sleep(1.0 if ready.hears_all else self._poll_interval)
@@ -210,8 +233,10 @@ class Receiver:
             if shut := self._spool.context.limiter.shut:
                 self._look(queues)
                 queues = [queue for queue in queues if queue not in shut]
-            if queues:
-                try:
+            try:
+                if queues:
                     await self._runner.listing(ready.poll, queues)
-                except OSError:
-                    continue  # a fetch will tell it to its client
+                if self.waiters.has_any_for_new:
+                    self.note_names(await self._runner.listing(self._spool.queues))
+            except (OSError, FsmqError):
+                continue  # a claim will tell it to its client

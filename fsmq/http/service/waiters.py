@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from typing import TypeAlias
 
@@ -12,28 +12,35 @@ from fsmq.spool.errors import Unavailable
 
 # Takes what to do when the client hangs up; None takes that back.
 OnHangUp: TypeAlias = Callable[[Callable[[], None] | None], None]
-
+Done: TypeAlias = Callable[[str | None], None]
+Fits: TypeAlias = Callable[[str], bool]
 
 # So many that have left a line it may keep.
 _KEPT = 16
+# Of more queues that come at once nobody asks for each whether it is waited for.
+_MANY = 50
 
 
 class Waiter:
-    """A request that waits in line. done: called once with whether something may have arrived.
+    """A request that waits in the lines of its queues, with one place in all of them.
 
-    place: in its line; who has a smaller one comes first.
+    done: called once, with the queue in which something may have arrived; it is "" where queues
+    may have come, and None where neither is known.
+    fits: whether it waits for a queue that has just come, too. place: who has a smaller one comes
+    first.
     """
 
-    __slots__ = ("_done", "_waiters", "place", "queue", "timer")
+    __slots__ = ("_done", "_waiters", "fits", "place", "queues", "timer")
 
     def __init__(
-        self, waiters: Waiters, queue: str, place: int, done: Callable[[bool], None]
+        self, waiters: Waiters, queues: Sequence[str], place: int, done: Done, fits: Fits | None
     ) -> None:
-        self.queue = queue
+        self.queues = queues
         self.place = place
+        self.fits = fits
         self.timer: asyncio.TimerHandle | None = None
         self._waiters = waiters
-        self._done: Callable[[bool], None] | None = done
+        self._done: Done | None = done
 
     def __lt__(self, other: Waiter) -> bool:
         return self.place < other.place
@@ -43,12 +50,12 @@ class Waiter:
         """Whether it has not been told yet."""
         return self._done is not None
 
-    def end(self, woken: bool = False) -> None:
-        """Leave the line: woken by an arrival, or else because of the time, or of a hang-up."""
+    def end(self, woken_by: str | None = None) -> None:
+        """Leave all lines: woken by an arrival, or else because of the time, or of a hang-up."""
         done, self._done = self._done, None
         if done is not None:
             self._waiters.remove(self)
-            done(woken)
+            done(woken_by)
 
 
 class _Line:
@@ -87,6 +94,7 @@ class Waiters:
         self._count = 0
         self._places = count()
         self._queues: dict[str, _Line] = {}
+        self._for_new: dict[Waiter, None] = {}  # who wait for queues that come, too
 
     def __len__(self) -> int:
         return self._count
@@ -94,6 +102,11 @@ class Waiters:
     def queues(self) -> list[str]:
         """The queues that someone waits for."""
         return list(self._queues)
+
+    @property
+    def has_any_for_new(self) -> bool:
+        """Whether someone waits for queues that come."""
+        return bool(self._for_new)
 
     def has(self, queue: str) -> bool:
         """Whether someone waits for a queue."""
@@ -105,38 +118,48 @@ class Waiters:
 
     def enter(
         self,
-        queue: str,
+        queues: Sequence[str],
         seconds: float,
-        done: Callable[[bool], None],
+        done: Done,
         *,
         place: int,
         again: bool = False,
+        fits: Fits | None = None,
     ) -> Waiter:
-        """Wait in line for ``seconds``; ``done`` tells how that ended.
+        """Wait in the lines of queues for ``seconds``; ``done`` tells how that ended.
 
         place: of this request, see :meth:`last_place`; it keeps it when it was woken in vain, and
-        waits ``again``.
+        waits ``again``. fits: see `Waiter`.
 
         Raises:
             Unavailable: too many requests wait already.
         """
         if self._count >= self._limit and not again:
             raise Unavailable(f"{self._limit} requests wait for messages already", 5)
-        waiter = Waiter(self, queue, place, done)
-        self._queues.setdefault(queue, _Line()).enter(waiter)
+        waiter = Waiter(self, queues, place, done, fits)
+        lines = self._queues
+        for queue in queues:
+            if (line := lines.get(queue)) is None:
+                line = lines[queue] = _Line()
+            line.enter(waiter)
+        if fits is not None:
+            self._for_new[waiter] = None
         self._count += 1
         waiter.timer = asyncio.get_running_loop().call_later(seconds, waiter.end)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """Take one out of its line."""
+        """Take one out of its lines."""
         if waiter.timer is not None:
             waiter.timer.cancel()
         self._count -= 1
-        line = self._queues[waiter.queue]
-        line.leave()
-        if not line.number:
-            del self._queues[waiter.queue]
+        for queue in waiter.queues:
+            line = self._queues[queue]
+            line.leave()
+            if not line.number:
+                del self._queues[queue]
+        if waiter.fits is not None:
+            del self._for_new[waiter]
 
     async def wait(
         self,
@@ -150,11 +173,11 @@ class Waiters:
         """`enter`, and wait for its end; whether something may have arrived. Raises Unavailable."""
         ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def done(woken: bool) -> None:
+        def done(woken_by: str | None) -> None:
             if not ended.done():
-                ended.set_result(woken)
+                ended.set_result(woken_by is not None)
 
-        waiter = self.enter(queue, seconds, done, place=place, again=again)
+        waiter = self.enter((queue,), seconds, done, place=place, again=again)
         on_hang_up(waiter.end)
         try:
             return await ended
@@ -166,9 +189,20 @@ class Waiters:
         """Wake the first ``number`` requests that wait for a queue."""
         line = self._queues.get(queue)
         for waiter in line.first(number) if line else ():
-            waiter.end(woken=True)
+            waiter.end(queue)
+
+    def wake_for_new(self, queues: Collection[str]) -> None:
+        """Wake those that wait for queues that come, if some of these are such, and new to them."""
+        for waiter in list(self._for_new):
+            if waiter.fits is not None and (
+                len(queues) > _MANY
+                or any(queue not in waiter.queues and waiter.fits(queue) for queue in queues)
+            ):
+                waiter.end("")
 
     def wake_all(self) -> None:
         """Wake everyone: the server stops."""
         for queue in self.queues():
             self.wake(queue, self._count)
+        for waiter in list(self._for_new):
+            waiter.end("")  # those of whose queues none is there

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from fsmq.spool.context import Prepared
 from fsmq.spool.layout.message import Message
@@ -22,13 +22,26 @@ from .deliveries import Delivery
 Begin: TypeAlias = Callable[[Room], Steps[Prepared[list[Message]]]]
 
 
+class Several(Protocol):
+    """Which queues a claim is from, where they are not the same for each try."""
+
+    async def find(self) -> Sequence[str]:
+        """The queues as they are now. Raises NoSuchQueue, InvalidValue, Unavailable."""
+
+    def fits(self, queue: str) -> bool:
+        """Whether a queue that has just come is one of them."""
+
+    def has_more(self) -> bool:
+        """Whether there may be more to claim than the last try has found."""
+
+
 class Wanted(NamedTuple):
     """What a claim is for.
 
-    queues: of which it takes; it waits for the first. most: so many messages. visibility: in
+    queues: of which it takes, and for all of which it waits. most: so many messages. visibility: in
     seconds; None: as the queue has it. wait: so many seconds for the first message. in_json:
     whether they are answered in JSON. whole_groups: see `claims_of`. begin: claims in another way,
-    and for nobody else.
+    and for nobody else. several: tells the queues anew before each try.
     """
 
     queues: tuple[str, ...]
@@ -38,14 +51,16 @@ class Wanted(NamedTuple):
     in_json: bool = True
     whole_groups: bool = False
     begin: Begin | None = None
+    several: Several | None = None
 
 
 class Asked:
     """A claim of one request.
 
     until: how long it waits, in monotonic seconds. waits: it counts among those of its key that do.
-    place: in the line. woken: by an arrival, which may be for it. deliveries: what it expects, by
-    queue, where it has come up short. through: what the journal says that it came through.
+    place: in the lines of its queues. woken_by: the queue in which there was an arrival, which may
+    be for it. deliveries: what it expects, by queue, where it has come up short. through: what the
+    journal says that it came through.
     """
 
     __slots__ = (
@@ -57,7 +72,7 @@ class Asked:
         "until",
         "waits",
         "wanted",
-        "woken",
+        "woken_by",
     )
 
     def __init__(self, party: Party, wanted: Wanted, answered: Answered[list[Message]]) -> None:
@@ -70,8 +85,8 @@ class Asked:
             self.until = time.monotonic() + min(wanted.wait, party.sender.seconds_left)
         self.waits: AbstractContextManager[None] | None = None
         self.place = 0
-        self.woken = False
-        self.deliveries: dict[str, Delivery] | None = None
+        self.woken_by: str | None = None
+        self.deliveries: Mapping[str, Delivery] | None = None
 
 
 class ClaimRoom:

@@ -36,7 +36,7 @@ from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, OffsetGone, Spool, Unavailable
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.log.log import From, Log
-from fsmq.spool.log.record import Piece
+from fsmq.spool.log.segment.record import Piece
 
 NAME = "fsmq_log"
 _BOTH = ("root", "log", "columns", "startingOffsets", "minPartitions", "failOnDataLoss")

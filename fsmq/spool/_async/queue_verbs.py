@@ -13,15 +13,21 @@ from ..verbs.remove_if import Acked
 from .claimed_message import AsyncClaimed
 
 
-class AsyncQueueProtocol(Protocol):
-    """What the verbs here need of a queue, for coroutines."""
+class AsyncClaims(Protocol):
+    """What one claims from, for coroutines."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
-    async def _put(self, message: NewMessage) -> str: ...
     async def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
     ) -> list[AsyncClaimed]: ...
+
+
+class AsyncQueueProtocol(AsyncClaims, Protocol):
+    """What the verbs here need of a queue, for coroutines."""
+
+    async def _put(self, message: NewMessage) -> str: ...
     async def remove(self, *messages: Message | str) -> int: ...
     async def remove_each(self, messages: Iterable[Message | str]) -> list[bool]: ...
     async def ack_each(
@@ -101,13 +107,14 @@ class AsyncQueueVerbs:
 
         The message is acknowledged at the end, and released when the end is an exception.
         """
-        return _one(self, visibility, wait)
+        return one_of(self, visibility, wait)
 
 
 @asynccontextmanager
-async def _one(
-    queue: AsyncQueueProtocol, visibility: float | None, wait: float
+async def one_of(
+    queue: AsyncClaims, visibility: float | None, wait: float
 ) -> AsyncIterator[AsyncClaimed | None]:
+    """One message that is claimed for the length of a ``with``, or None."""
     messages = await queue.claim(1, visibility, wait)
     if not messages:
         yield None

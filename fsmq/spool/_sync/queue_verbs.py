@@ -14,15 +14,21 @@ from ..verbs.remove_if import Acked
 from .claimed_message import Claimed
 
 
-class QueueProtocol(Protocol):
-    """What the verbs here need of a queue."""
+class Claims(Protocol):
+    """What one claims from."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
-    def _put(self, message: NewMessage) -> str: ...
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
     ) -> list[Claimed]: ...
+
+
+class QueueProtocol(Claims, Protocol):
+    """What the verbs here need of a queue."""
+
+    def _put(self, message: NewMessage) -> str: ...
     def remove(self, *messages: Message | str) -> int: ...
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]: ...
     def ack_each(
@@ -100,11 +106,12 @@ class QueueVerbs:
 
         The message is acknowledged at the end, and released when the end is an exception.
         """
-        return _one(self, visibility, wait)
+        return one_of(self, visibility, wait)
 
 
 @contextmanager
-def _one(queue: QueueProtocol, visibility: float | None, wait: float) -> Iterator[Claimed | None]:
+def one_of(queue: Claims, visibility: float | None, wait: float) -> Iterator[Claimed | None]:
+    """One message that is claimed for the length of a ``with``, or None."""
     messages = queue.claim(1, visibility, wait)
     if not messages:
         yield None

@@ -14,19 +14,19 @@ from ..layout import documents
 from ..layout.names import UUID7, is_queue
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
-from ..log.blocks import Blocks
-from ..log.chain import open_piece
-from ..log.disk import CHANNELS, FOLDERS, LOG_FILE, SEGMENTS, Disk
-from ..log.lines import MAX_HEAD_BYTES, parse_head
+from ..log.consuming.lines import MAX_HEAD_BYTES, parse_head
+from ..log.consuming.progress_file import PROGRESS, newest, progress_name
 from ..log.log_document import Document
 from ..log.log_settings import ChannelSettings
-from ..log.progress_file import PROGRESS, newest, progress_name
 from ..log.reader import as_it_is
-from ..log.record import FIRST, LINE_BYTES, Piece, parse_line
-from ..log.record_scan import is_sound
-from ..log.segments import name_of, numbers_in
+from ..log.segment.blocks import Blocks
+from ..log.segment.chain import open_piece
+from ..log.segment.disk import CHANNELS, FOLDERS, LOG_FILE, SEGMENTS, Disk
+from ..log.segment.record import FIRST, LINE_BYTES, Piece, parse_line
+from ..log.segment.record_scan import is_sound
+from ..log.segment.segments import name_of, numbers_in
+from ..log.segment.turns import turn_of
 from ..log.store import Store
-from ..log.turns import turn_of
 from .messages import SpoolView, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 

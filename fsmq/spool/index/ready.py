@@ -205,6 +205,10 @@ class Ready:
         entry = self._entries.get(queue)
         return 0 if entry is None else len(entry.index)
 
+    def counts(self, queues: Iterable[str]) -> dict[str, int]:
+        """The same of those of several queues that have any."""
+        return {queue: number for queue in queues if (number := self.count(queue))}
+
     def listen(
         self,
         folder: str,

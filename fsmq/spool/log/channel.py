@@ -21,18 +21,18 @@ from ..errors import (
 from ..layout.dead_letter import check_reason
 from ..layout.names import check_queue
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
-from . import channel_files
 from ._sync.channel_message import ChannelMessage
-from .burial import bury, choose_queue
-from .channel_files import CHANNEL_FILE
-from .channels import ChannelStore
-from .delivered import Delivered, Given, claims_of, generation_of, offset_of
-from .dispatch import Asked
+from .consuming import channel_files
+from .consuming.burial import bury, choose_queue
+from .consuming.channel_files import CHANNEL_FILE
+from .consuming.channels import ChannelStore
+from .consuming.delivered import Delivered, Given, claims_of, generation_of, offset_of
+from .consuming.dispatch import Asked
+from .consuming.open_channel import TENDING_S
+from .consuming.progress import Lease
 from .log_settings import ChannelSettings
-from .open_channel import TENDING_S
-from .progress import Lease
 from .ranges import Range, ranges_of
-from .record import LogMessage
+from .segment.record import LogMessage
 
 if TYPE_CHECKING:
     from .log import From, Log

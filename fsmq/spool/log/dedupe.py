@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from ..errors import InvalidValue
-from .record import Entry, LogMessage
+from .segment.record import Entry, LogMessage
 
 _Given = tuple[int, int, str]
 """The time of a message, its offset, and its id."""

@@ -16,8 +16,8 @@ from dataclasses import replace
 from ..errors import InvalidValue, as_unavailable
 from ..layout import documents
 from ..layout.names import check_queue
-from .disk import WRITERS
 from .log import Log, LogEntry
+from .segment.disk import WRITERS
 from .store import Store
 
 _MAX_FILE_BYTES = 4096

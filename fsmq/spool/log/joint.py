@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import Unavailable
-from .record import Entry
+from .segment.record import Entry
 
 # Those of a group that has ended mostly come again, one after the other: without a moment of
 # patience the first would be a group of its own, and have a sync of its own.

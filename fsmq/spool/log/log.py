@@ -23,7 +23,7 @@ from .channel import Channel
 from .log_settings import LogSettings
 from .logs import Logs
 from .reader import Page
-from .record import Entry, LogMessage, entry
+from .segment.record import Entry, LogMessage, entry
 from .store import Store
 
 MAX_BATCH_BYTES = 1 << 30

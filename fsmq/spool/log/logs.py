@@ -19,11 +19,11 @@ from ..layout.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from ..records.peers import host_name
-from .blocks import Blocks
-from .channels import ChannelStore
-from .disk import FOLDERS, LOG_FILE, Disk
+from .consuming.channels import ChannelStore
 from .log_document import Document
 from .log_settings import LogSettings
+from .segment.blocks import Blocks
+from .segment.disk import FOLDERS, LOG_FILE, Disk
 from .store import Store
 
 # So many logs are kept open at most; one that nobody has used for a while is closed. All together

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from ..errors import OffsetGone, Unavailable
-from .blocks import Block, Blocks, block_end, read_block
-from .chain import chain, find, newest, open_piece
-from .disk import Disk
-from .hints import End, read_hint
 from .ranges import Range
-from .record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, Piece, find_mark
-from .record_scan import scan_records, walk
-from .segments import File
+from .segment.blocks import Block, Blocks, block_end, read_block
+from .segment.chain import chain, find, newest, open_piece
+from .segment.disk import Disk
+from .segment.hints import End, read_hint
+from .segment.record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, Piece, find_mark
+from .segment.record_scan import scan_records, walk
+from .segment.segments import File
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
 PAGE_BYTES = 64 * 1024 * 1024

@@ -15,11 +15,11 @@ from functools import partial
 from itertools import zip_longest
 
 from ..errors import FsmqError, NoSuchChannel
-from .channels import ChannelStore
+from .consuming.channels import ChannelStore
+from .consuming.open_channel import TENDING_S
 from .logs import Logs
-from .open_channel import TENDING_S
 from .reader import Known
-from .record import FIRST, Piece
+from .segment.record import FIRST, Piece
 from .store import Store
 
 

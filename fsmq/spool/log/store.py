@@ -18,19 +18,19 @@ from ..errors import (
 )
 from ..layout import documents
 from ..records.peers import host_name
-from .blocks import Blocks
-from .chain import chain, without_gone
 from .dedupe import Ids
-from .disk import LOG_FILE, Disk
-from .hints import PATIENCE_S, End
 from .joint import Batch, Joint
 from .log_document import Document
 from .log_settings import LogSettings
 from .reader import PAGE_BYTES, Known, Page, Reader, piece_of
-from .record import Entry, Piece
-from .record_scan import scan_records
-from .segments import open_file
-from .tail import LogTail
+from .segment.blocks import Blocks
+from .segment.chain import chain, without_gone
+from .segment.disk import LOG_FILE, Disk
+from .segment.hints import PATIENCE_S, End
+from .segment.record import Entry, Piece
+from .segment.record_scan import scan_records
+from .segment.segments import open_file
+from .segment.tail import LogTail
 
 _MAX_FILE_BYTES = 64 * 1024
 _SHORT_S = 1.0

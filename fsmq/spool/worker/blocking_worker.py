@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..layout.message import Message
 from .async_worker import AsyncWorker
 from .handlers import Claim, WorkerOptions, in_thread
-from .source import Source
+from .source import QueueSource, Source
+
+if TYPE_CHECKING:
+    from .._sync.queue_verbs import Claims
+    from ..spool import Spool
 
 
 class Worker:
@@ -39,3 +44,11 @@ class Worker:
     def stop(self) -> None:
         """Let it end; returns at once. Safe in threads, in handlers, and before :meth:`run`."""
         self._worker.stop()
+
+
+def queue_worker(
+    spool: Spool, queue: Claims, handler: Callable[[Message, Claim], object], *pace: Any
+) -> Worker:
+    """A worker on a queue of the library. pace: as of `WorkerOptions`."""
+    options = WorkerOptions(*pace)
+    return Worker(QueueSource(spool, queue, options.concurrency), handler, options)

@@ -17,11 +17,16 @@ class Removals(Generic[M]):
     A lone removal goes at once. Others that come before its answer wait for it, and go together.
 
     remove: removes a group; what it returns, if anything, tells of each, and what it raises of all.
-    Tries until it is answered.
+    Tries until it is answered. of: a group is of messages for which it gives the same.
     """
 
-    def __init__(self, remove: Callable[[list[M]], Awaitable[Sequence[object] | None]]) -> None:
+    def __init__(
+        self,
+        remove: Callable[[list[M]], Awaitable[Sequence[object] | None]],
+        of: Callable[[M], object] = lambda message: None,
+    ) -> None:
         self._remove = remove
+        self._of = of
         self._asked: list[tuple[M, asyncio.Future[object]]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -43,7 +48,10 @@ class Removals(Generic[M]):
         group: list[tuple[M, asyncio.Future[object]]] = []
         try:
             while self._asked:
-                group, self._asked = self._asked[:_MOST], self._asked[_MOST:]
+                of = self._of(self._asked[0][0])
+                group = [one for one in self._asked if self._of(one[0]) == of][:_MOST]
+                taken = set(map(id, group))
+                self._asked = [one for one in self._asked if id(one) not in taken]
                 told: Sequence[object] = [None] * len(group)
                 error: Exception | None = None
                 try:

@@ -19,7 +19,9 @@ from .patience import backoff
 from .removals import Removals
 
 if TYPE_CHECKING:
+    from .._sync.queue_verbs import Claims
     from ..queue import Queue
+    from ..spool import Spool
 
 T = TypeVar("T")
 # How long a claim waits in its thread: a worker ends so late at most where nothing comes.
@@ -67,7 +69,7 @@ class ThreadedSource(ABC):
 
     def __init__(self, concurrency: int) -> None:
         self._threads = ThreadPoolExecutor(min(concurrency, _THREADS) + 1, "fsmq-verbs")
-        self._removals: Removals[Any] = Removals(self._remove)
+        self._removals: Removals[Any] = Removals(self._remove, queue_of)
 
     async def remove(self, message: Any) -> object:
         """See :meth:`Source.remove`."""
@@ -96,12 +98,21 @@ class ThreadedSource(ABC):
             tries += 1
 
 
-class QueueSource(ThreadedSource):
-    """A queue of a spool."""
+def queue_of(message: Work) -> str | None:
+    """The queue in which a message is removed, renewed and released."""
+    return message.queue if isinstance(message, Message) else None
 
-    def __init__(self, queue: Queue, concurrency: int) -> None:
+
+class QueueSource(ThreadedSource):
+    """A queue of a spool, or what else messages are claimed from that name their queues.
+
+    queue: from which it claims.
+    """
+
+    def __init__(self, spool: Spool, queue: Claims, concurrency: int) -> None:
         super().__init__(concurrency)
         self.name = queue.name
+        self._spool = spool
         self._queue = queue
 
     async def claim(self, count: int, visibility: float) -> list[Message]:
@@ -115,27 +126,30 @@ class QueueSource(ThreadedSource):
 
     async def renew(self, message: Message, visibility: float, patience: float) -> object:
         """See :meth:`Source.renew`."""
-        verb = partial(self._queue.renew, message, visibility, claim=message.claim)
+        verb = partial(self._of(message).renew, message, visibility, claim=message.claim)
         return await self._persist(patience, verb)
 
     async def release(self, message: Message, delay: float, patience: float) -> object:
         """See :meth:`Source.release`."""
-        verb = partial(self._queue.release, message, delay, claim=message.claim)
+        verb = partial(self._of(message).release, message, delay, claim=message.claim)
         return await self._persist(patience, verb)
 
     async def bury(self, message: Message, reason: str | None, patience: float) -> object:
         """See :meth:`Source.bury`."""
-        verb = partial(self._queue.bury, message, reason, claim=message.claim)
+        verb = partial(self._of(message).bury, message, reason, claim=message.claim)
         return await self._persist(patience, verb)
 
     async def remove(self, message: Message) -> object:
         """See :meth:`Source.remove`."""
         if await super().remove(message) == "ended":
-            raise ClaimEnded(self.name, message.id)
+            raise ClaimEnded(message.queue, message.id)
         return None
 
     async def _remove(self, messages: list[Message]) -> Sequence[object]:
-        return await self._persist(_FOR_EVER_S, self._queue.ack_each, messages)
+        return await self._persist(_FOR_EVER_S, self._of(messages[0]).ack_each, messages)
+
+    def _of(self, message: Message) -> Queue:
+        return self._spool.queue(message.queue)
 
     def _claim(self, count: int, visibility: float) -> list[Message]:
         return list(self._queue.claim(count, visibility, _WAIT_S))
@@ -143,7 +157,7 @@ class QueueSource(ThreadedSource):
     def _release_claimed(self, claimed: Future[list[Message]]) -> None:
         if claimed.cancelled() or claimed.exception() is not None:
             return
-        spool = self._queue.spool
+        spool = self._spool
         for message in claimed.result():
             with suppress(FsmqError):  # it comes back when its claim ends
                 spool.complete(prepare.release_unseen(spool.context, message))

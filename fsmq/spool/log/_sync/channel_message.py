@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from ...errors import FsmqError
-from ..delivered import Delivered, Given
+from ..consuming.delivered import Delivered, Given
 
 
 class Delivering(Protocol):

@@ -9,10 +9,10 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 
-from ..errors import Unavailable
-from ..layout.transitions import LOGS, REMOVE
-from ..layout.tree import STRAY, Tree
-from ..layout.uuids import uuid7
+from ...errors import Unavailable
+from ...layout.transitions import LOGS, REMOVE
+from ...layout.tree import STRAY, Tree
+from ...layout.uuids import uuid7
 
 LOG_FILE = "log.json"
 FOLDERS = SEGMENTS, CHANNELS, WRITERS = "log", "channels", "writers"

@@ -6,11 +6,11 @@ import json
 import os
 from typing import Any
 
-from ..layout.files import write_all
-from ..layout.uuids import uuid7
-from .disk import Disk
+from ...layout.files import write_all
+from ...layout.uuids import uuid7
+from ..log_settings import ChannelSettings
+from ..segment.disk import Disk
 from .lines import DONE, Line, Tally
-from .log_settings import ChannelSettings
 from .progress import Progress
 from .progress_file import progress_name
 

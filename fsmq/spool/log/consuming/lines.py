@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .ranges import Range
+from ..ranges import Range
 
 DONE, LOST, SKIPPED, BURIED = "done", "lost", "skipped", "buried"
 CLAIMED, RELEASED, UNBURIED = "claimed", "released", "unburied"

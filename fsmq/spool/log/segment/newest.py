@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 
-from ..errors import Unavailable
+from ...errors import Unavailable
 from .chain import newest
 from .disk import Disk
 from .hints import FAILED, UNDER_WAY, End, Hint, LockFile

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from ..errors import InvalidValue
-from ..layout.message import header as parse_header
-from ..layout.message import pack_header
+from ...errors import InvalidValue
+from ...layout.message import header as parse_header
+from ...layout.message import pack_header
 
 HEAD = struct.Struct("<IIQHH")  # CRC-32 of all that follows, body, time in µs, header, flags
 HEAD_BYTES = HEAD.size

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import Unavailable
+from ...errors import Unavailable
 from . import turns
 from .chain import newest
 from .disk import Disk

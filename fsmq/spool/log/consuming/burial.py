@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 
-from ..context import Context, OpenSpool
-from ..errors import DuplicateMessage, InvalidValue
-from ..layout import dead_letter
-from ..layout.names import check_queue
-from ..layout.uuids import derived_uuid7
-from ..verbs.creation import create
-from ..verbs.put import put
+from ...context import Context, OpenSpool
+from ...errors import DuplicateMessage, InvalidValue
+from ...layout import dead_letter
+from ...layout.names import check_queue
+from ...layout.uuids import derived_uuid7
+from ...verbs.creation import create
+from ...verbs.put import put
+from ..segment.record import LogMessage
 from .channels import ChannelStore
 from .forwarding import copy_of
-from .record import LogMessage
 
 log = logging.getLogger(__name__)
 _PATIENCE_S = 0.1

@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..durability.sync import Work
-from ..errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
-from ..layout import documents
-from ..layout.uuids import uuid7
+from ...durability.sync import Work
+from ...errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
+from ...layout import documents
+from ...layout.uuids import uuid7
+from ..log_settings import ChannelSettings
+from ..ranges import Range
+from ..reader import PAGE_BYTES, Page
+from ..segment.hints import PATIENCE_S
+from ..store import Store
 from .channel_files import CHANNEL_FILE, MAX_FILE_BYTES, encode
-from .hints import PATIENCE_S
 from .lines import MAX_HEAD_BYTES, NEXT, Line, parse, parse_head
 from .lines import encode as encode_lines
-from .log_settings import ChannelSettings
 from .progress import Progress
 from .progress_file import PROGRESS, ProgressFile, newest, progress_name
-from .ranges import Range
-from .reader import PAGE_BYTES, Page
-from .store import Store
 
 # A file is replaced when it is so much larger than what it says, and than this.
 _TIMES, _LEAST_BYTES = 4, 128 * 1024

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Mapping
 from itertools import count
 from typing import TypeAlias
 
+from ..ranges import Range, Ranges
 from .keys import Keys
 from .lines import (
     BURIED,
@@ -25,7 +26,6 @@ from .lines import (
     encode,
     encode_head,
 )
-from .ranges import Range, Ranges
 
 # About so many bytes does a file have for a range, and for a hold.
 _RANGE_BYTES, _HOLD_BYTES = 16, 64

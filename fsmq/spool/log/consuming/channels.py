@@ -14,15 +14,15 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from ..durability.sync import Work
-from ..errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
-from ..layout.dead_letter import USED_UP
+from ...durability.sync import Work
+from ...errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
+from ...layout.dead_letter import USED_UP
+from ..ranges import Range, Ranges, ranges_of, size_of
+from ..segment.record import LogMessage
 from .dispatch import Asked, Chosen, Dispatcher, together
 from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, SOUGHT, UNBURIED, Line
 from .open_channel import OpenChannel
 from .progress import Progress
-from .ranges import Range, Ranges, ranges_of, size_of
-from .record import LogMessage
 
 log = logging.getLogger(__name__)
 # What the dead-letter queue does not take is tried again after this time.

@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 
-from .ranges import Range, Ranges
+from ..ranges import Range, Ranges
 
 KeysOf = Callable[[Iterable[Range]], Mapping[int, str]]
 

@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..layout.files import write_all
-from ..layout.transitions import FILE_MODE
-from ..layout.tree import Tree
-from ..layout.uuids import uuid7
-from .disk import Disk
-from .hints import LockFile
+from ...layout.files import write_all
+from ...layout.transitions import FILE_MODE
+from ...layout.tree import Tree
+from ...layout.uuids import uuid7
+from ..segment.disk import Disk
+from ..segment.hints import LockFile
 
 PROGRESS = "progress"
 _name = re.compile(rf"{PROGRESS}\.([1-9][0-9]{{0,17}})")

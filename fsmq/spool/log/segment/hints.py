@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import ClassVar, NamedTuple
 
-from ..errors import Unavailable
-from ..layout.tree import Tree
+from ...errors import Unavailable
+from ...layout.tree import Tree
 
 _HINT_BYTES = 256
 PATIENCE_S = 20.0

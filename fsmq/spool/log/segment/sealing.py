@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from ..errors import Unavailable
-from ..layout.files import write_at
-from ..layout.uuids import uuid7
+from ...errors import Unavailable
+from ...layout.files import write_at
+from ...layout.uuids import uuid7
 from .chain import lines_before
 from .disk import Disk
 from .hints import End

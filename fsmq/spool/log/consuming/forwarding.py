@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, Self
 
-from ..errors import (
+from ...errors import (
     ClaimVoid,
     DuplicateMessage,
     FsmqError,
@@ -18,10 +18,10 @@ from ..errors import (
     MessageTooLarge,
     NotInFlight,
 )
-from ..layout.message import NewMessage
-from ..layout.uuids import derived_uuid7
-from ._sync.channel_message import Delivering
-from .record import LogMessage
+from ...layout.message import NewMessage
+from ...layout.uuids import derived_uuid7
+from .._sync.channel_message import Delivering
+from ..segment.record import LogMessage
 
 # So many messages are claimed at a time at most, and put together: all or none of these.
 _AT_A_TIME, _PART = 1000, 250

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Self
 from uuid import UUID
 
-from ..layout.files import write_at
+from ...layout.files import write_at
 from .disk import GONE, Disk
 from .hints import End, LockFile
 from .record import FIRST, HEAD_BYTES, Line, any_mark, parse_line

@@ -10,7 +10,7 @@ import threading
 from bisect import bisect_left
 from collections import OrderedDict
 
-from .ranges import Range
+from ..ranges import Range
 from .record import LogMessage
 from .record_scan import Scanned, scan_records
 from .segments import File

@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
+from ..ranges import Range, ranges_of
 from .hints import End
-from .ranges import Range, ranges_of
 from .record import (
     HEAD,
     HEAD_BYTES,

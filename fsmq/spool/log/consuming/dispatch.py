@@ -13,11 +13,11 @@ from contextlib import closing
 from itertools import takewhile
 from typing import NamedTuple
 
-from .log_settings import Order
+from ..log_settings import Order
+from ..ranges import Range
+from ..reader import PAGE_BYTES, Page
+from ..segment.record import LogMessage
 from .progress import Progress
-from .ranges import Range
-from .reader import PAGE_BYTES, Page
-from .record import LogMessage
 
 # So many messages are looked at for one claim at most, where keys hold them back.
 _MOST_LOOKED_AT = 100_000

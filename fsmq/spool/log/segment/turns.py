@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 
-from ..errors import Unavailable
+from ...errors import Unavailable
 from .disk import Disk
 from .hints import UNDER_WAY, End, Hint, read_hint
 from .record import FIRST

@@ -1,0 +1,398 @@
+"""Claim messages from several queues at once: by order, by weight, and by patterns of names.
+
+A queue that has nothing to give (it is empty, paused, at a limit, or its groups are in work) leaves
+its share to the others. See docs/decisions/0027-one-claim-from-several-queues.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple, TypeAlias
+
+from ..context import Context, Prepared
+from ..durability.sync import Work
+from ..errors import FsmqError, InvalidValue, NoRoom, NoSuchQueue, as_unavailable
+from ..index import listings
+from ..layout.message import Message
+from ..layout.names import check_queue, is_queue
+from ..layout.patterns import compiled, is_pattern
+from ..layout.settings import MAX_VISIBILITY_S, check_number, check_seconds
+from ..layout.steps import FEW, Steps, giving_way
+from ..limits.in_flight import Unlisted
+from ..views.reading import MAX_ANSWER_BYTES, Room
+from .receive import MAX_CLAIMS, Claims, claims_in
+
+MAX_PARTS = 100
+MAX_QUEUES = 1000
+MAX_WEIGHT = 1000
+_WEIGHTED = re.compile(r"(.*):([0-9]*)", re.S)
+# The step of a part of weight 1 in virtual time; a whole number for each weight, or nearly so.
+_STEP = 1 << 40
+
+# The queues of each part of a choice, as they are at one time.
+Found: TypeAlias = Sequence[Sequence[str]]
+
+
+class Part(NamedTuple):
+    """One part of a choice: a queue, or those that a pattern stands for."""
+
+    name: str
+    weight: int
+    pattern: re.Pattern[str] | None
+
+
+class Choice:
+    """Which queues a claim is from, and which of them gives how much.
+
+    queues: names and patterns, each perhaps with ``:`` and a weight, such as ``"high:3"``; or all
+        of them in one text, with commas between them.
+
+    Without any weight the first that has messages is served first. Else all share what is claimed
+    in proportion to their weights, which are 1 where none is given.
+
+    Raises:
+        InvalidValue
+    """
+
+    def __init__(self, queues: str | Iterable[str]) -> None:
+        given = queues.split(",") if isinstance(queues, str) else list(queues)
+        if not 1 <= len(given) <= MAX_PARTS:
+            raise InvalidValue("queues", f"has {len(given)} parts; expected 1 to {MAX_PARTS}")
+        self.parts: list[Part] = []
+        self.is_weighted = False
+        for text in given:
+            self.parts.append(self._part(text))
+        self.names = tuple(part.name for part in self.parts if part.pattern is None)
+        self.has_patterns = len(self.names) < len(self.parts)
+        self._own = frozenset(self.names)
+
+    def __str__(self) -> str:
+        """The text from which it can be made again."""
+        return ",".join(map(self._text, self.parts))
+
+    def _text(self, part: Part) -> str:
+        if self.is_weighted:
+            return f"{part.name}:{part.weight}"
+        return f"{part.name}:" if _WEIGHTED.fullmatch(part.name) else part.name
+
+    def _part(self, text: object) -> Part:
+        if not isinstance(text, str):
+            raise InvalidValue("queues", f"{text!r} is no text: a name, a pattern, or NAME:WEIGHT")
+        name, weight = text, 1
+        if (match := _WEIGHTED.fullmatch(text)) is not None:
+            name = match[1]
+            if match[2]:
+                weight = int(match[2][:9])  # a number has not more digits than it may have
+                self.is_weighted = True
+        if not 1 <= weight <= MAX_WEIGHT:
+            raise InvalidValue(
+                "queues", f"{text[-50:]!r}: a weight is a whole number from 1 to {MAX_WEIGHT}"
+            )
+        if any(part.name == name for part in self.parts):
+            raise InvalidValue("queues", f"names {name[:200]!r} twice")
+        if not set(name) & set("*?"):
+            return Part(check_queue(name, "queues"), weight, None)
+        if not is_pattern(name) or "/" in name:
+            raise InvalidValue("queues", f"{name[:200]!r} is no pattern of names of queues")
+        return Part(name, weight, compiled([name]))
+
+    def part_of(self, queue: str) -> int | None:
+        """Which part a queue belongs to: that of its name, else the first pattern that it fits."""
+        for at, part in enumerate(self.parts):
+            if part.pattern is None:
+                if part.name == queue:
+                    return at
+            elif queue not in self._own and part.pattern.fullmatch(queue):
+                return at
+        return None
+
+    def find(
+        self,
+        context: Context,
+        may: Callable[[str], bool] = lambda queue: True,
+        there: Iterable[str] | None = None,
+    ) -> Found:
+        """The queues of each part, as they are now.
+
+        may: whether a pattern may stand for a queue. there: the names of all queues; else they are
+        listed, where there are patterns.
+
+        Raises:
+            NoSuchQueue: there is none of a name. InvalidValue: there are too many. Unavailable.
+        """
+        tree = context.tree
+        found: list[list[str]] = [[] if part.pattern else [part.name] for part in self.parts]
+        with as_unavailable("cannot look for the queues"):
+            for name in self.names:
+                if not tree.has_queue(name):
+                    raise NoSuchQueue(name)
+            if there is None:
+                there = tree.queues() if self.has_patterns else ()
+        for queue in giving_way(there):
+            if queue not in self._own and (at := self.part_of(queue)) is not None and may(queue):
+                found[at].append(queue)
+        number = sum(map(len, found))
+        if number > MAX_QUEUES:
+            raise InvalidValue(
+                "queues", f"stands for {number} queues; at most {MAX_QUEUES} in one claim"
+            )
+        return found
+
+    def fits(self, queue: str) -> bool:
+        """Whether a queue that comes is one of them by a pattern."""
+        return self.has_patterns and is_queue(queue) and self.part_of(queue) is not None
+
+
+class Turns:
+    """Whose turn it is: among the parts of one choice, and among the queues of a part.
+
+    Each part has a time of its own, which goes on by 1/weight with each message, and the part whose
+    time is the least is next. One that was empty goes on from the time of now: what it has not
+    claimed it does not get later. Safe in threads: a step that two make at once is made up for by
+    the next ones.
+
+    counted: queues whose claims have to be counted by a listing each time: see `Unlisted`.
+    """
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+        self._steps = [_STEP // part.weight if choice.is_weighted else 0 for part in choice.parts]
+        self._times = [0] * len(choice.parts)
+        self._now = 0
+        self._served: dict[str, int] = {}  # which message was the last of each queue
+        self._count = 0
+        self.counted: set[str] = set()
+
+    def begin(self, found: Found, ready: Mapping[str, int]) -> None:
+        """Begin a claim of what is ready."""
+        for at, queues in enumerate(found):
+            if self._times[at] < self._now and any(queue in ready for queue in queues):
+                self._times[at] = self._now
+        if len(self._served) > 2 * MAX_QUEUES:  # queues come and go
+            there = {queue for queues in found for queue in queues}
+            self._served = {q: last for q, last in self._served.items() if q in there}
+
+    def shares(self, found: Found, ready: Mapping[str, int], number: int) -> dict[str, int]:
+        """How many of ``number`` messages come from which queue, in the order of the claims.
+
+        ready: how many a queue has; those without are left out.
+        """
+        lines: dict[int, list[tuple[int, str]]] = {}
+        for at, queues in enumerate(found):
+            if line := [(self._served.get(q, 0), q) for q in queues if q in ready]:
+                heapify(line)
+                lines[at] = line
+        parts = [(self._times[at], at) for at in lines]
+        heapify(parts)
+        shares: dict[str, int] = {}
+        count = self._count
+        for _ in range(number):
+            if not parts:
+                break
+            time, at = parts[0]
+            line = lines[at]
+            queue = line[0][1]
+            shares[queue] = shares.get(queue, 0) + 1
+            count += 1
+            if shares[queue] < ready[queue]:
+                heapreplace(line, (count, queue))
+            else:
+                heappop(line)
+            if line:
+                heapreplace(parts, (time + self._steps[at], at))
+            else:
+                heappop(parts)
+        return shares
+
+    def claimed(self, part: int, queue: str, number: int) -> None:
+        """So many messages were claimed from a queue of a part."""
+        self._count += number
+        self._served[queue] = self._count
+        self._times[part] += number * self._steps[part]
+
+    def end(self, parts: Iterable[int]) -> None:
+        """End a claim that has got messages of these parts."""
+        lasts = [self._times[at] - self._steps[at] for at in parts]
+        self._now = max([self._now, *lasts])
+
+
+def claim_several_in(
+    context: Context,
+    turns: Turns,
+    found: Found,
+    count: int = 1,
+    visibility: float | None = None,
+    room: Room | None = None,
+    seen: dict[str, int] | None = None,
+) -> Steps[Prepared[list[Message]]]:
+    """Claim up to ``count`` ready messages from several queues.
+
+    found: as `Choice.find` gives it. A queue that has gone since is skipped, and so is what cannot
+    be claimed where others can. seen: is told how many messages each queue has that it did not
+    give. For the rest see `claims_in`.
+    """
+    check_number("count", count, 1, MAX_CLAIMS)
+    if visibility is not None:
+        check_seconds("visibility", visibility, MAX_VISIBILITY_S)
+    claim = _Claim(context, turns, found, visibility, room, {} if seen is None else seen)
+    try:
+        yield from claim.take_all(count)
+    except BaseException:
+        claim.work.close()
+        claim.release()
+        raise
+    return Prepared(claim.work, claim.give_out, claim.release)
+
+
+class _Claim:
+    """One claim from several queues."""
+
+    def __init__(
+        self,
+        context: Context,
+        turns: Turns,
+        found: Found,
+        visibility: float | None,
+        room: Room | None,
+        seen: dict[str, int],
+    ) -> None:
+        self.work = Work()
+        self._context = context
+        self._turns = turns
+        self._found = found
+        self._visibility = visibility
+        self._seen = seen
+        self._room = _Rest(room)
+        self._part_of = {queue: at for at, queues in enumerate(found) for queue in queues}
+        self._claims: list[Claims] = []
+        self._tries = 0
+        self._is_full = False  # there is no memory for another message
+        self._error: FsmqError | None = None  # the first, of a queue from which none was claimed
+
+    def take_all(self, count: int) -> Steps[None]:
+        """Claim. Raises what a claim from one queue raises, if none gives a message."""
+        turns, found = self._turns, self._found
+        ready = self._ready()
+        turns.begin(found, ready)
+        parts: set[int] = set()
+        left = planned = count
+        while ready and left and not self._is_full:
+            for queue, share in turns.shares(found, ready, planned).items():
+                wanted = min(share, left)
+                got = yield from self._take(queue, wanted)
+                if got:
+                    parts.add(self._part_of[queue])
+                    turns.claimed(self._part_of[queue], queue, got)
+                ready[queue] -= got
+                if got < wanted or ready[queue] <= 0:
+                    del ready[queue]
+                left -= got
+                if not left or self._is_full:
+                    break
+            # Of those that are left most may be kept back: not to plan anew for each of them.
+            planned = min(2 * planned, MAX_CLAIMS)
+        turns.end(parts)
+        if self._error is not None and not self._claims:
+            raise self._error
+
+    def _ready(self) -> dict[str, int]:
+        """How many messages each queue has by the index, of those that have any and are open.
+
+        Raises Unlisted.
+        """
+        index, limiter = self._context.ready, self._context.limiter
+        index.refresh()
+        if listings.are_allowed():
+            for queue in self._part_of:
+                self._load(queue)
+        counts = index.counts(self._part_of)
+        self._seen.clear()
+        self._seen.update(counts)
+        ready = {queue: n for queue, n in counts.items() if queue not in limiter.shut}
+        for queue in counts.keys() & limiter.shut.keys():
+            if not limiter.is_shut(queue):
+                ready[queue] = counts[queue]
+        if self._turns.counted and not listings.are_allowed():
+            for queue in self._turns.counted & ready.keys():
+                raise Unlisted(queue)
+        return ready
+
+    def _load(self, queue: str) -> None:
+        try:
+            with as_unavailable(f"cannot list queue {queue!r}"):
+                self._context.ready.load(queue)
+        except NoSuchQueue:
+            return
+        except FsmqError as error:
+            self._error = self._error or error
+
+    def _take(self, queue: str, number: int) -> Steps[int]:
+        """Claim from one queue; how many messages. Raises NoRoom, Unlisted."""
+        self._tries += 1
+        if self._tries % FEW == 0:
+            yield
+        try:
+            claims = yield from claims_in(
+                self._context, queue, number, self._visibility, self._room
+            )
+        except NoSuchQueue:
+            return 0
+        except Unlisted:
+            if not self._context.ready.hears_all:
+                self._turns.counted.add(queue)
+            raise  # what was claimed before goes back: else it would never be its turn
+        except NoRoom:
+            if not self._claims:
+                raise
+            self._is_full = True
+            return 0
+        except InvalidValue:
+            raise
+        except FsmqError as error:
+            self._error = self._error or error
+            return 0
+        finally:
+            self._seen[queue] = self._context.ready.count(queue)
+        if claims.messages:
+            self._claims.append(claims)
+        self.work.take(claims.work)
+        return len(claims.messages)
+
+    def give_out(self) -> list[Message]:
+        """Record the claims, once they are durable; the messages."""
+        return [message for claims in self._claims for message in claims.give_out()]
+
+    def release(self) -> None:
+        """Make the messages ready again, as if they had not been claimed."""
+        for claims in self._claims:
+            claims.release()
+
+
+class _Rest:
+    """The memory that is left for the messages of one answer, from whichever queues they come."""
+
+    def __init__(self, room: Room | None) -> None:
+        self._room = room
+        self._taken = 0
+
+    def take(self, size: int, *, is_first: bool) -> None:
+        """Take bytes for a message; is_first: of its queue. Raises NoRoom."""
+        if self._taken and self._taken + size > MAX_ANSWER_BYTES:
+            raise NoRoom("the messages of an answer have no more bytes")
+        if self._room is not None:
+            self._room.take(size, is_first=is_first and not self._taken)
+        self._taken += size
+
+    def free(self, size: int) -> None:
+        """Return bytes that were taken."""
+        if self._room is not None:
+            self._room.free(size)
+        self._taken -= size
+
+
+def flat(found: Found) -> Iterator[str]:
+    """All queues of a choice, in its order."""
+    for queues in found:
+        yield from queues
