@@ -1,6 +1,6 @@
 """How much is done of what has many rounds, or many kinds of each of many things.
 
-`make test-ci` does a part: it comes to each kind once, in the same order each time, and
+`CI=1 make test` does a part: it comes to each kind once, in the same order each time, and
 `make soak-models` does all, and sets TEST_ALL for that.
 """
 

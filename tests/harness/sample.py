@@ -1,4 +1,4 @@
-"""What `make test` leaves out of all the tests, which CI runs (`make test-ci`).
+"""What `make test` leaves out of all the tests, which CI runs (`CI=1 make test`).
 
 Two kinds: of provers, which try one statement in many cases, it does some of the cases; and what
 takes Spark, a booted machine or a browser it does if a file that they are about has changed.
