@@ -40,11 +40,11 @@ $(RUNS): pyproject.toml
 	    echo "$(PYTHON) cannot make environments: its modules venv and ensurepip are missing."; \
 	    echo "On Debian and Ubuntu: apt-get install python3-venv"; exit 1; } >&2
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install -e .
+	$(PIP) install -e '.[server,client]'
 	@touch $@
 
 $(READY): $(RUNS)
-	$(PIP) install -e '.[dev,spark]'
+	$(PIP) install -e '.[dev]'
 	@touch $@
 
 .PHONY: run

@@ -12,14 +12,12 @@ Or over HTTP, with the same words:
 >>> jobs = Client("http://127.0.0.1:8080").queue("jobs", create=True)
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import spool as _spool
 from ._version import __version__ as __version__
-from .spool import *  # noqa: F403
-from .spool import Queue as Queue
-from .spool import Topic as Topic
+from .later import importing
+from .parts import require
 
 if TYPE_CHECKING:
     from .client._async.client import AsyncClient as AsyncClient
@@ -29,6 +27,9 @@ if TYPE_CHECKING:
     from .client.errors import AccessDenied as AccessDenied
     from .client.errors import ConnectionFailed as ConnectionFailed
     from .client.errors import UnexpectedAnswer as UnexpectedAnswer
+    from .spool import *  # noqa: F403
+    from .spool import Queue as Queue
+    from .spool import Topic as Topic
     from .spool.worker.async_worker import AsyncWorker as AsyncWorker
     from .spool.worker.blocking_worker import Worker as Worker
     from .spool.worker.handlers import Claim as Claim
@@ -48,18 +49,21 @@ _LATER = {
 }
 # What programs are given, and name in annotations alone.
 _GIVEN = {"AsyncQueue", "AsyncWorker", "ClientQueue", "Worker"}
+_OF_SPOOL = {*_spool.__all__, "Queue", "Topic"}
 # What programs make or catch: `from fsmq import *` has no more than that.
 __all__ = [*_spool.__all__, *sorted(_LATER.keys() - _GIVEN)]
 
 
+_found = importing(__name__, _LATER)
+
+
 def __getattr__(name: str) -> Any:
-    module = _LATER.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f".{module}", __name__), name)
-    globals()[name] = found
-    return found
+    if name not in _LATER:
+        return getattr(_spool, name) if name in _OF_SPOOL else _found(name)
+    if _LATER[name].startswith("client."):
+        require(f"fsmq.{name}", "client")
+    return _found(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, *_OF_SPOOL})

@@ -1,4 +1,4 @@
-"""The kinds of value that a setting can have, of a program or of a queue.
+"""The kinds of value that a setting can have, of a program or of a queue; and settings of programs.
 
 Each kind takes the text of a command line or an environment variable, or the native value of a
 TOML or JSON file, and returns the value or raises ``ValueError``. It describes in words what it
@@ -7,6 +7,7 @@ expects, so that ``--help``, the documentation and every error use the same ones
 
 import math
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -232,3 +233,43 @@ class Text:
         if not self._pattern.fullmatch(text):
             raise ValueError(raw)
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of one or more programs.
+
+    Attributes:
+        name: as on the command line, without the dashes; words joined by ``-``.
+        kind: what values it takes.
+        default: the value when nothing gives one; a function is called for it. None: not set.
+        help: one sentence for ``--help``.
+        group: the heading under which ``--help`` lists it.
+        programs: the programs that take it.
+        default_text: what ``--help`` shows for the default where the value would say too little.
+        hidden: for the programs' own use: command line only, and absent from ``--help``.
+    """
+
+    name: str
+    kind: Kind
+    default: object
+    help: str
+    group: str
+    programs: tuple[str, ...]
+    default_text: str = ""
+    hidden: bool = False
+
+    @property
+    def field(self) -> str:
+        """Its name in Python."""
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return f"FSMQ_{self.field.upper()}"
+
+    @property
+    def in_file(self) -> bool:
+        """Whether a configuration file may have it."""
+        return not self.hidden and self.name != "config"

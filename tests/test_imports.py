@@ -33,8 +33,8 @@ _UNUSED = {
 }
 
 
-def needed(distribution: str, found: set[str] | None = None) -> set[str]:
-    """A distribution and all that it requires, without extras."""
+def needed(distribution: str, *extras: str, found: set[str] | None = None) -> set[str]:
+    """A distribution and all that it requires, with these extras of its own."""
     found = set() if found is None else found
     name = re.sub(r"[-_.]+", "-", distribution).lower()
     if name in found:
@@ -46,14 +46,15 @@ def needed(distribution: str, found: set[str] | None = None) -> set[str]:
         return found  # for another system, or another Python
     for requirement in requirements:
         match = re.match(r"[A-Za-z0-9._-]+", requirement)
-        if match and "extra ==" not in requirement:
-            needed(match[0], found)
+        extra = re.search(r"extra == ['\"](\w+)['\"]", requirement)
+        if match and (extra is None or extra[1] in extras):
+            needed(match[0], found=found)
     return found
 
 
-def others() -> list[str]:
-    """The packages of this environment that `make run` does not install."""
-    ours = needed("fsmq")
+def others(*extras: str) -> list[str]:
+    """The packages of this environment that fsmq with these extras does not install."""
+    ours = needed("fsmq", *extras)
     return [
         package
         for package, distributions in metadata.packages_distributions().items()
@@ -62,7 +63,7 @@ def others() -> list[str]:
 
 
 def test_no_module_needs_what_developers_install() -> None:
-    missing = others()
+    missing = others("server", "client")  # those that `make run` installs
     assert {"pytest", "hypothesis", "mypy", "pyspark", "numpy"} <= set(missing)
     assert not {"aiohttp", "click", "urllib3", "zstandard"} & set(missing)
     done = run_without(missing, "-c", _SCRIPT)
@@ -72,7 +73,8 @@ def test_no_module_needs_what_developers_install() -> None:
 
 @pytest.mark.parametrize("program", _UNUSED)
 def test_programs_load_no_large_library_in_advance(program: str) -> None:
-    script = f"import sys, fsmq.daemons.{program}; print(*sys.modules)"
+    module = "serving" if program == "mq" else program
+    script = f"import sys, fsmq.daemons.{module}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", script],
         env=environment(),

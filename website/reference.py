@@ -26,7 +26,9 @@ mean is told, with examples, by [the specification](http.md).
 
 async def _served() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, Spool(Path(folder) / "mq", sync="none") as spool:
-        return Server(Service(spool), DIALECTS).system.document()
+        service = Service(spool)
+        dialects = [one.load()(service) for one in DIALECTS.values()]
+        return Server(service, dialects).system.document()
 
 
 def served_document() -> dict[str, Any]:

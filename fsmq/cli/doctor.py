@@ -7,17 +7,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import click
 
 from fsmq.cli import output
 from fsmq.cli.output import json_option
 from fsmq.cli.place.place import Place, Root, at_option, is_default, open_place
-from fsmq.cli.place.server import Server
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.fsck import printable
 from fsmq.spool.probe import cleaned_at_boot
 from fsmq.spool.probe.health import Finding, Health, examine, of_queues
+
+if TYPE_CHECKING:
+    from fsmq.cli.place.server import Server
 
 _LOW_SHARE = 0.05
 _COLOURS = {

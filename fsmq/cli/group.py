@@ -12,6 +12,7 @@ import click
 
 from fsmq.cli.failures import GIVEN, Exit, Failure, failure, report
 from fsmq.daemons.process.standard_files import closed_file, hold_standard_files
+from fsmq.parts import MissingExtra
 from fsmq.spool import FsmqError
 
 
@@ -71,6 +72,8 @@ class Fsmq(click.Group):
             return super().invoke(ctx)
         except FsmqError as error:
             raise failure(error, ctx.meta.get(GIVEN)) from error
+        except MissingExtra as error:
+            raise Failure(error.problem, Exit.UNAVAILABLE, error.advice) from error
         except KeyboardInterrupt:
             ctx.exit(Exit.INTERRUPTED)
         except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):

@@ -11,9 +11,8 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.output import json_option
-from fsmq.daemons.settings.commandline import Setting
 from fsmq.daemons.settings.settings import COMMANDS, SETTINGS, TABLES
-from fsmq.kinds import Switch
+from fsmq.kinds import Setting, Switch
 
 _WIDTH = 96
 

@@ -12,6 +12,7 @@ from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.process.start import warn_of_root
 from fsmq.daemons.process.supervise import module_child, run
 from fsmq.daemons.settings.options import UpOptions, program
+from fsmq.parts import require
 
 log = logs.get_logger(__name__)
 _GRACE = 5.0  # seconds: what the programs need to stop after their last request has been answered
@@ -37,6 +38,7 @@ def up(options: UpOptions) -> int:
     A program that dies is started again. The other settings of the programs come from the
     environment and the configuration file; options given here override both.
     """
+    require("fsmq up", "server")
     leave_init()
     form = logs.chosen_format(options.log_format)
     logs.setup(options.log_level, form, "up")

@@ -25,12 +25,15 @@ def handed_down(options: MqOptions) -> list[socket.socket]:
     return [socket.socket(fileno=int(number)) for number in numbers]
 
 
-def listen_admin(options: MqOptions, listening: list[socket.socket]) -> socket.socket | None:
-    """The admin port's socket, if there is one. One that nobody asked for may be taken.
+def listen_admin(
+    options: MqOptions, asked: int | None, listening: list[socket.socket]
+) -> socket.socket | None:
+    """The socket of a dialect's admin port. One that nobody asked for may be taken.
+
+    asked: the port that the operator named; 0: there is to be none.
 
     Raises OSError.
     """
-    asked = options.admin_port
     port = _next_port(options, listening) if asked is None else asked
     if not port:
         return None
@@ -44,8 +47,8 @@ def listen_admin(options: MqOptions, listening: list[socket.socket]) -> socket.s
 
 
 def _next_port(options: MqOptions, listening: list[socket.socket]) -> int:
-    """The port behind the one that EmoDB's clients use; 0 where there is none."""
-    if "emodb" not in options.dialects or not options.port:
+    """The port after that of requests; 0 where there is none."""
+    if not options.port:
         return 0
     ports = [s.getsockname()[1] for s in listening if s.family != socket.AF_UNIX]
     return ports[0] + 1 if ports and ports[0] < _LAST_PORT else 0

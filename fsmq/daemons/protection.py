@@ -38,8 +38,6 @@ class Protection:
         self._unusable: set[str] = set()
         if options.keys is None and options.let_anyone_in == "no":
             _refuse_strangers(listening)
-        if options.keys is None and options.sqs_auth == "signature":
-            raise KeysError("--sqs-auth=signature needs --keys FILE, with the secrets of keys")
         self.access = Access(None if options.keys is None else load(options.keys))
         self.host_names = _host_names(options, listening)
         self.certificate: Certificate | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from aiohttp.web import BaseRequest, Response
 
@@ -22,21 +22,52 @@ from .routing.call import Call
 from .routing.router import Endpoint, Router
 from .service.service import Service
 
+if TYPE_CHECKING:
+    import socket
+
+
+class AdminServer(Protocol):
+    """What a dialect serves on a socket beside those of requests."""
+
+    async def start(self, listening: socket.socket) -> None: ...
+
+    async def stop(self) -> None: ...
+
 
 class Dialect(ABC):
-    """One dialect; ``__init__`` adds its routes.
+    """One dialect; ``__init__`` adds its routes. `fsmq.http.dialects` has the list of them.
 
     name: as ``--dialects`` takes it.
     prefixes: the first segments of paths that are its own.
     in_document: whether the OpenAPI document tells of it.
+    admin_port: the field of the setting that names the port of `admin`, by default the one after
+        that of requests; empty: it has none.
     """
 
     name: ClassVar[str]
     prefixes: ClassVar[frozenset[str]] = frozenset()
     in_document: ClassVar[bool] = True
+    admin_port: ClassVar[str] = ""
 
     def __init__(self, service: Service) -> None:
         self.router = Router()
+
+    @classmethod
+    def problem_of(cls, settings: Mapping[str, Any], *, has_keys: bool) -> str | None:
+        """Why it cannot be served with these settings, for the operator; None where it can.
+
+        settings: the values of the settings of all dialects, by field.
+        """
+        return None
+
+    @classmethod
+    def make(cls, service: Service, settings: Mapping[str, Any]) -> Self:
+        """The dialect as an operator has set it up."""
+        return cls(service)
+
+    def admin(self) -> AdminServer:
+        """What serves its admin port, where it has one."""
+        raise NotImplementedError
 
     def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
         """Whether it has this request although another dialect, or none, has the first segment."""

@@ -23,7 +23,6 @@ from .connection.listener import Listener
 from .connection.pieces import Pieces
 from .connection.serving import ProblemServer
 from .dialect import Dialect
-from .dialects import DIALECTS
 from .guard.origin import Origins
 from .lane.lane import Lane
 from .monitor import Monitor
@@ -44,9 +43,6 @@ from .routing.call import Call, split_target
 from .routing.system import System
 from .running.open_requests import OpenRequests
 from .service.service import Service
-from .sqs.dialect import Sqs
-from .sqs.names import SqsOptions
-from .ui.dialect import Ui, UiOptions
 
 log = logging.getLogger(__name__)
 # How long a silent connection may still send a request after the stop has begun.
@@ -60,27 +56,20 @@ _BODY_LEFT = (MessageTooLarge, Overloaded, SlowBody, UnreadableBody, Unsupported
 class Server:
     """Serves one :class:`Service` on listening sockets, in the native dialect and others.
 
+    dialects: the others, of this service.
     host_names: names of this server besides its own and its addresses; None: any will do.
-    ui: what the pages at ``/_ui`` may show and do; None: there are none.
-    sqs: what the operator says about the dialect of Amazon SQS, where it is spoken.
     """
 
     def __init__(
         self,
         service: Service,
-        dialects: Iterable[str] = (),
+        dialects: Iterable[Dialect] = (),
         *,
         host_names: Iterable[str] | None = None,
-        ui: UiOptions | None = None,
-        sqs: SqsOptions | None = None,
     ) -> None:
         self.service = service
         self._native = NativeDialect(service)
-        self._others: list[Dialect] = [
-            Sqs(service, sqs) if name == Sqs.name else DIALECTS[name](service) for name in dialects
-        ]
-        if ui is not None:
-            self._others.append(Ui(service, ui))
+        self._others = list(dialects)
         self._by_prefix = {prefix: one for one in self._others for prefix in one.prefixes}
         told = [self._native, *(one for one in self._others if one.in_document)]
         routers = [one.router for one in told]

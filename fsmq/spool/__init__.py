@@ -1,7 +1,9 @@
 """The spool: the on-disk format and every verb on it. Knows the disk and nothing else."""
 
-from ._sync.claimed_message import Claimed as Claimed
-from .claimed import Bury, Retry
+from typing import TYPE_CHECKING
+
+from fsmq.later import importing
+
 from .errors import (
     ClaimEnded,
     ClaimVoid,
@@ -25,23 +27,51 @@ from .errors import (
     Unavailable,
     UnusableSpool,
 )
-from .index.counting import Counts
-from .layout.message import Message, NewMessage
-from .layout.settings import QueueSettings
-from .layout.transitions import State as State
-from .log._sync.channel_message import ChannelMessage as ChannelMessage
-from .log.channel import Channel as Channel
-from .log.log import Log as Log
-from .log.log import LogEntry
-from .log.segment.record import LogMessage as LogMessage
-from .queue import Queue as Queue
-from .schedules.schedule import Schedule as Schedule
-from .schedules.schedule_settings import ScheduleSettings as ScheduleSettings
-from .schedules.schedule_settings import ScheduleState as ScheduleState
-from .spool import Spool
-from .topic import Topic as Topic
-from .verbs.move import Moved as Moved
 
+if TYPE_CHECKING:
+    from ._sync.claimed_message import Claimed as Claimed
+    from .claimed import Bury as Bury
+    from .claimed import Retry as Retry
+    from .index.counting import Counts as Counts
+    from .layout.message import Message as Message
+    from .layout.message import NewMessage as NewMessage
+    from .layout.settings import QueueSettings as QueueSettings
+    from .layout.transitions import State as State
+    from .log._sync.channel_message import ChannelMessage as ChannelMessage
+    from .log.channel import Channel as Channel
+    from .log.log import Log as Log
+    from .log.log import LogEntry as LogEntry
+    from .log.segment.record import LogMessage as LogMessage
+    from .queue import Queue as Queue
+    from .schedules.schedule import Schedule as Schedule
+    from .schedules.schedule_settings import ScheduleSettings as ScheduleSettings
+    from .schedules.schedule_settings import ScheduleState as ScheduleState
+    from .spool import Spool as Spool
+    from .topic import Topic as Topic
+    from .verbs.move import Moved as Moved
+
+_LATER = {
+    "Bury": "claimed",
+    "Channel": "log.channel",
+    "ChannelMessage": "log._sync.channel_message",
+    "Claimed": "_sync.claimed_message",
+    "Counts": "index.counting",
+    "Log": "log.log",
+    "LogEntry": "log.log",
+    "LogMessage": "log.segment.record",
+    "Message": "layout.message",
+    "Moved": "verbs.move",
+    "NewMessage": "layout.message",
+    "Queue": "queue",
+    "QueueSettings": "layout.settings",
+    "Retry": "claimed",
+    "Schedule": "schedules.schedule",
+    "ScheduleSettings": "schedules.schedule_settings",
+    "ScheduleState": "schedules.schedule_settings",
+    "Spool": "spool",
+    "State": "layout.transitions",
+    "Topic": "topic",
+}
 # What programs make or catch; what they are given (Queue, Topic) can be imported, too.
 __all__ = [
     "Bury",
@@ -74,3 +104,9 @@ __all__ = [
     "Unavailable",
     "UnusableSpool",
 ]
+
+__getattr__ = importing(__name__, _LATER)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -36,7 +36,11 @@ _PATIENCE_S = 60
 _LONGEST = 1 << 17  # bytes of a command
 _MOST_FILES = 4  # the usual three, and a socket that a service manager would hand down
 _PROGRAMS = (*(f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")), "fsmq.cli")
-_LIBRARIES = ("fsmq.client._sync.client",)
+_LIBRARIES = (
+    "fsmq.client._sync.client",
+    "fsmq.daemons.serving",
+    *(f"fsmq.http.{name}.dialect" for name in ("emodb", "dynamiq", "sqs", "ui")),
+)
 # What no interpreter and no import of these programs asks for: it may differ from the server's.
 _READ_LATER = (
     "FSMQ_",

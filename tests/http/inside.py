@@ -17,14 +17,16 @@ from typing import Any, TypeVar
 
 from uvloop import new_event_loop
 
+from fsmq.http.dialect import Dialect
+from fsmq.http.dialects import DIALECTS
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.admission import Admission
 from fsmq.http.guard.limits import Limits
 from fsmq.http.lane.lane import Lane
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
+from fsmq.http.sqs.dialect import Sqs
 from fsmq.http.sqs.names import SqsOptions
-from fsmq.http.ui.dialect import UiOptions
 from fsmq.spool.durability.sync import Group, SyncMode
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.spool import Spool
@@ -74,10 +76,10 @@ class Inside:
             "admission": Admission(limits),
             "read_timeout": read_timeout,
         }
-        self._of_server = dialects, host_names
+        self._spoken = (*dialects, *(["ui"] if ui else []))
+        self._host_names = host_names
         self._lane = lane
         self._sqs = sqs
-        self._ui = UiOptions() if ui else None
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run)
 
@@ -118,6 +120,11 @@ class Inside:
             return function(*arguments)
 
         return asyncio.run_coroutine_threadsafe(do(), self.loop).result(PATIENCE_S)
+
+    def _dialect(self, name: str) -> Dialect:
+        if name == Sqs.name:
+            return Sqs(self.service, self._sqs)
+        return DIALECTS[name].load()(self.service)
 
     def queue(self, name: str, *, ready: Sequence[bytes] = (), are_kept: bool = True) -> list[str]:
         """Make a queue with messages that are ready; their ids.
@@ -269,11 +276,9 @@ class Inside:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
             of_service: Any = self._of_service
             self.service = Service(self.spool, **of_service)
-            dialects, host_names = self._of_server
             self.service._commits.at_once = 1  # what comes during a sync is one group
-            self.server = Server(
-                self.service, dialects, host_names=host_names, ui=self._ui, sqs=self._sqs
-            )
+            dialects = map(self._dialect, self._spoken)
+            self.server = Server(self.service, dialects, host_names=self._host_names)
             self.lane = self.server._lane
             lane: Lane | None = self.lane
             while lane is not None:

@@ -18,7 +18,6 @@ from fsmq.http.routing.router import Router
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
 from fsmq.http.sqs.dialect import Sqs
-from fsmq.http.ui.dialect import UiOptions
 from fsmq.spool import Spool
 
 # How a request of each action of Amazon's is known, beside its members.
@@ -59,7 +58,8 @@ class Served:
 
     def __init__(self, spool: Spool, keys: Path) -> None:
         service = Service(spool, access=Access(load(keys)), read_timeout=300.0)
-        self.server = Server(service, DIALECTS, ui=UiOptions())
+        dialects = [one.load()(service) for one in DIALECTS.values()]
+        self.server = Server(service, dialects)
         self._partials = 0
         lane: Lane | None = self.server._lane
         while lane is not None:

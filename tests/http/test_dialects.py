@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import aiohttp
 
-from fsmq.daemons.settings.settings import DIALECTS as NAMES
 from fsmq.http.dialects import DIALECTS
 from tests.harness.suite import Suite
 from tests.http.helpers import PROBLEM, Wire, ask
 
 
-def test_every_dialect_can_be_chosen() -> None:
-    assert tuple(DIALECTS) == NAMES
+def test_each_is_what_its_row_says() -> None:
+    fields = {setting.field for one in DIALECTS.values() for setting in one.settings()}
+    for name, one in DIALECTS.items():
+        dialect = one.load()
+        assert dialect.name == name
+        assert {one.switch, dialect.admin_port} - {""} <= fields
+
+
+def test_those_are_imported_that_are_switched_on() -> None:
+    script = """
+import sys
+from fsmq.http.dialects import DIALECTS, switched_on
+[one] = switched_on(("dynamiq",), {"ui": "off"})
+print(one.name, *(name for name in DIALECTS if f"fsmq.http.{name}.dialect" in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["dynamiq", "dynamiq"], done.stderr
 
 
 def test_dialects_share_no_prefix() -> None:
-    prefixes = [prefix for dialect in DIALECTS.values() for prefix in dialect.prefixes]
+    prefixes = [prefix for one in DIALECTS.values() for prefix in one.load().prefixes]
     assert len(prefixes) == len(set(prefixes))
 
 

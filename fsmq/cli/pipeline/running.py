@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-import fsmq
 from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import bar, document, facts, json_option
 from fsmq.cli.pipeline.spark_errors import AGAIN, failure_of
 from fsmq.cli.pipeline.stopping import handled, interrupt, stoppable
+from fsmq.parts import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,10 +89,9 @@ def absolute(place: str) -> str:
 def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
     """A session for one job, stopped at its end; SIGINT and SIGTERM end both.
 
-    Raises NoJava, Failure.
+    Raises NoJava, MissingExtra, Failure.
     """
-    if find_spec("pyspark") is None:
-        raise Failure("PySpark is not installed", Exit.UNAVAILABLE, _install())
+    require(f"fsmq pipeline {job}", "spark", "pyspark")
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -127,13 +124,6 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
         # Who stops a whole group of processes has ended Spark's JVM, too.
         with suppress(Py4JError, OSError):
             spark.stop()
-
-
-def _install() -> str:
-    """The command that installs what Spark needs beside this fsmq."""
-    clone = Path(fsmq.__file__).parents[1]
-    source = f"{clone}[spark]" if (clone / "pyproject.toml").exists() else "fsmq[spark]"
-    return f"pip install {shlex.quote(source)}"
 
 
 def _is_undoing(error: BaseException) -> bool:

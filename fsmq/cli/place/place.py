@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from fsmq.cli.failures import GIVEN, Exit, Failure, report
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
+from fsmq.parts import require
 from fsmq.spool import Claimed, NoSuchQueue, Spool, prepare
 from fsmq.spool.index.events import unwatched
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
@@ -129,6 +130,7 @@ def open_place(at: str | None, *, create: bool = False, patience: float | None =
     """
     said = at or _variable(VARIABLE)
     if said is not None and is_url(said):
+        require("work on a server", "client")
         # Only here: it brings an HTTP library along, which takes its time to load.
         from fsmq.cli.place.server import Server
 

@@ -15,7 +15,6 @@ import difflib
 import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -26,54 +25,7 @@ from click.shell_completion import CompletionItem
 
 from fsmq._version import __version__
 from fsmq.daemons.process.standard_files import hold_standard_files
-from fsmq.kinds import Choice, Kind, Location
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting of one or more programs.
-
-    Attributes:
-        name: as on the command line, without the dashes; words joined by ``-``.
-        kind: what values it takes.
-        default: the value when nothing gives one; a function is called for it. None: not set.
-        help: one sentence for ``--help``.
-        group: the heading under which ``--help`` lists it.
-        programs: the programs that take it.
-        default_text: what ``--help`` shows for the default where the value would say too little.
-        hidden: for the programs' own use: command line only, and absent from ``--help``.
-    """
-
-    name: str
-    kind: Kind
-    default: object
-    help: str
-    group: str
-    programs: tuple[str, ...]
-    default_text: str = ""
-    hidden: bool = False
-
-    @property
-    def field(self) -> str:
-        """Its name in Python."""
-        return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """Its environment variable."""
-        return f"FSMQ_{self.field.upper()}"
-
-    @property
-    def in_file(self) -> bool:
-        """Whether a configuration file may have it."""
-        return not self.hidden and self.name != "config"
-
-    def value(self, raw: Any) -> object:
-        """Return the value for what a source gave; raise ``click.BadParameter`` if it is wrong."""
-        try:
-            return self.kind.parse(raw)
-        except (ValueError, OverflowError):
-            raise click.BadParameter(f"expected {self.kind.expected}, not {str(raw)!r}") from None
+from fsmq.kinds import Choice, Kind, Location, Setting
 
 
 class Origin(IntEnum):
@@ -153,7 +105,7 @@ class ConfigFile:
         if type(raw) not in setting.kind.native:
             raise self._error(where, f"expected {setting.kind.expected}, not {raw!r}")
         try:
-            setting.value(raw)
+            value_of(setting, raw)
         except click.BadParameter as error:
             raise self._error(where, error.message) from None
         return raw
@@ -247,7 +199,7 @@ def _parameter(
 ) -> click.Parameter:
     def convert(ctx: click.Context, _: click.Parameter, raw: Any) -> object:
         try:
-            value = None if raw is None else setting.value(raw)
+            value = None if raw is None else value_of(setting, raw)
         except click.BadParameter as error:
             if ctx.get_parameter_source(setting.field) is ParameterSource.ENVIRONMENT:
                 error.param_hint = setting.variable
@@ -268,6 +220,14 @@ def _parameter(
         metavar=setting.kind.metavar,
         shell_complete=lambda ctx, param, begun: _completions(setting.kind, begun),
     )
+
+
+def value_of(setting: Setting, raw: Any) -> object:
+    """Return the value for what a source gave; raise ``click.BadParameter`` if it is wrong."""
+    try:
+        return setting.kind.parse(raw)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"expected {setting.kind.expected}, not {str(raw)!r}") from None
 
 
 def _completions(kind: Kind, begun: str) -> list[CompletionItem]:

@@ -1,8 +1,7 @@
 """The settings that limit what clients can ask of mq."""
 
-from fsmq.daemons.settings.commandline import Setting
 from fsmq.http.guard.limits import Limits
-from fsmq.kinds import Number, Whole
+from fsmq.kinds import Number, Setting, Whole
 
 _LIMITS = "Limits"
 _DEFAULTS = Limits()

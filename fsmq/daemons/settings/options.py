@@ -3,10 +3,10 @@
 The settings themselves stand in `fsmq.daemons.settings.settings`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import click
 
@@ -14,6 +14,7 @@ from fsmq.daemons.settings.commandline import O, Origin, Origins, Values, comman
 from fsmq.daemons.settings.settings import (
     COMMANDS,
     DEFAULT_ROOT,
+    OF_DIALECTS,
     SETTINGS,
     TABLES,
     LogFormat,
@@ -54,13 +55,8 @@ class MqOptions(OfDaemon):
     address: str
     port: int
     dialects: tuple[str, ...]
-    sqs_auth: Literal["auto", "none", "key", "signature"]
-    sqs_account: str
-    sqs_region: str
-    sqs_url: str | None
-    ui: Literal["on", "read-only", "off"]
-    ui_bodies: OnOff
-    admin_port: int | None
+    of_dialects: Mapping[str, Any]
+    """The values of the settings that the dialects bring along, by field."""
     processes: int
     process_index: int | None
     listening: str | None
@@ -92,10 +88,20 @@ class MqOptions(OfDaemon):
     root_is_given: bool
     """Whether somebody has chosen the root."""
 
+    @property
+    def process_name(self) -> str:
+        """What this process is called among those of one mq."""
+        return "mq" if self.process_index is None else f"mq-{self.process_index}"
+
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
         """Make the options; raise ``click.UsageError`` where values contradict each other."""
-        options = cls(**values, root_is_given=origins["root"] is not Origin.DEFAULT)
+        fields = {setting.field for setting in OF_DIALECTS}
+        options = cls(
+            **{field: value for field, value in values.items() if field not in fields},
+            of_dialects={field: values[field] for field in fields},
+            root_is_given=origins["root"] is not Origin.DEFAULT,
+        )
         if options.process_index is not None and options.process_index >= options.processes:
             raise click.UsageError("--process-index must be below --processes")
         if (options.tls_cert is None) != (options.tls_key is None):

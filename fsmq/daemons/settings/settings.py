@@ -8,10 +8,9 @@ dataclasses of `fsmq.daemons.settings.options` give a program its values with th
 from pathlib import Path
 from typing import Literal, get_args
 
-from fsmq.daemons.settings.commandline import Setting
 from fsmq.daemons.settings.limits import LIMITS
-from fsmq.daemons.settings.sqs import OF_SQS
-from fsmq.kinds import Choice, Location, Number, Several, Switch, Text, Whole, WholeOr
+from fsmq.http.dialects import CHOICES, DIALECTS
+from fsmq.kinds import Choice, Location, Number, Setting, Several, Switch, Text, Whole, WholeOr
 from fsmq.spool.records.peers import host_name
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
@@ -28,8 +27,8 @@ COMMANDS = {"mq": "mq", "mover": "mq-mover", "reaper": "mq-reaper", "up": "fsmq 
 TABLES = {"mq": "mq", "mover": "mover", "reaper": "reaper", "up": "mq"}
 """The table of the configuration file that each program reads over the top level."""
 
-DIALECTS = ("emodb", "dynamiq", "sqs")
-"""What mq can speak beside its native dialect; `fsmq.http.dialects` has them."""
+OF_DIALECTS = tuple(setting for one in DIALECTS.values() for setting in one.settings())
+"""What the dialects let an operator set, each in its own package."""
 
 _EVERY = tuple(COMMANDS)
 _LOOPS = ("mover", "reaper")
@@ -153,38 +152,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "dialects",
-        Several(*DIALECTS),
+        Several(*CHOICES),
         "all",
         "Dialects of HTTP to serve beside the native one, joined by commas; or all, or none.",
         _NETWORK,
         ("mq",),
     ),
-    *OF_SQS,
-    Setting(
-        "ui",
-        Choice("on", "read-only", "off"),
-        "on",
-        "The pages at /_ui: with buttons, without, or none.",
-        _NETWORK,
-        ("mq",),
-    ),
-    Setting(
-        "ui-bodies",
-        Choice("on", "off"),
-        "on",
-        "Whether the pages show what is in messages.",
-        _NETWORK,
-        ("mq",),
-    ),
-    Setting(
-        "admin-port",
-        Whole(0, 65_535, "port"),
-        None,
-        "The port where EmoDB's clients check the server's health; 0 for none.",
-        _NETWORK,
-        ("mq",),
-        default_text="port + 1, while emodb is spoken and port is not 0",
-    ),
+    *OF_DIALECTS,
     Setting(
         "processes",
         Whole(1, 256, "count"),

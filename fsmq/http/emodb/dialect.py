@@ -26,6 +26,7 @@ from ..routing.router import Endpoint, Handler, Router
 from ..service.service import Service
 from . import api, ids, references
 from .access import identify, may_move, may_receive, may_see, may_send, require_send
+from .admin import Admin
 from .answers import SUCCESS, answered, in_json
 from .batches import elements, parse_any, store_any, stored_batch, stored_batches
 from .dedup import DedupQueues
@@ -67,6 +68,7 @@ class EmoDb(Dialect):
 
     name = "emodb"
     prefixes = frozenset(("queue", "dedupq", "ping"))
+    admin_port = "admin_port"
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
@@ -87,6 +89,9 @@ class EmoDb(Dialect):
             if method != "OPTIONS":
                 raise
             return Endpoint(_options(error.allowed), UNKNOWN), {}
+
+    def admin(self) -> Admin:
+        return Admin(self._service)
 
     def reader(self, origins: Origins) -> Reader:
         return EmoHeads(Quick(self._service).verbs, origins)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, Self
 
 from aiohttp import hdrs
 from aiohttp.web import BaseRequest, Response, StreamResponse
@@ -100,6 +101,16 @@ class Sqs(Dialect):
         }
         # Which queue it is about stands in the body.
         self._endpoint = Endpoint(self._handle, Operation("sqs", "SQS", "", {}), needs.anybody)
+
+    @classmethod
+    def problem_of(cls, settings: Mapping[str, Any], *, has_keys: bool) -> str | None:
+        if settings["sqs_auth"] == "signature" and not has_keys:
+            return "--sqs-auth=signature needs --keys FILE, with the secrets of keys"
+        return None
+
+    @classmethod
+    def make(cls, service: Service, settings: Mapping[str, Any]) -> Self:
+        return cls(service, SqsOptions.of(settings))
 
     def reader(self, origins: Origins) -> Reader:
         operations = {name: of for (is_sns, name), of in self._operations.items() if not is_sns}

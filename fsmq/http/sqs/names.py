@@ -6,8 +6,9 @@ import base64
 import binascii
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from fsmq.spool.layout.claim_names import PATTERN
 from fsmq.spool.layout.names import is_queue
@@ -40,6 +41,17 @@ class SqsOptions:
     region: str = "us-east-1"
     url: str | None = None
     auth: str | None = None
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """What the settings of a program say, by field."""
+        auth = settings["sqs_auth"]
+        return cls(
+            settings["sqs_account"],
+            settings["sqs_region"],
+            settings["sqs_url"],
+            None if auth == "auto" else auth,
+        )
 
     def arn(self, queue: str) -> str:
         """The ARN of a queue."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 from urllib.parse import quote, unquote
 
 from aiohttp import hdrs
@@ -38,7 +38,6 @@ from .topic_pages import TopicPages
 from .visit import Visit
 from .work_pages import WorkPages
 
-UiMode: TypeAlias = Literal["on", "read-only", "off"]
 Handler: TypeAlias = Callable[[Visit], Awaitable[StreamResponse]]
 # Long enough that a log is not filled by someone who tries, and nobody waits for who mistyped.
 _REFUSED_S = 0.5
@@ -70,8 +69,9 @@ class Ui(Dialect):
     prefixes: ClassVar[frozenset[str]] = frozenset({"_ui"})
     in_document = False  # the pages are no API
 
-    def __init__(self, service: Service, options: UiOptions) -> None:
+    def __init__(self, service: Service, options: UiOptions | None = None) -> None:
         super().__init__(service)
+        options = options or UiOptions()
         self._service = service
         self._options = options
         self._sessions = Sessions(service.spool.tree, service.access)
@@ -98,6 +98,11 @@ class Ui(Dialect):
         SchedulePages(streams, acts, may_act=options.may_act).add_pages(self.page)
         if options.may_act:
             QueueActs(acts).add_pages(self.page)
+
+    @classmethod
+    def make(cls, service: Service, settings: Mapping[str, Any]) -> Self:
+        may_act, bodies = settings["ui"] == "on", settings["ui_bodies"] == "on"
+        return cls(service, UiOptions(may_act=may_act, bodies=bodies))
 
     def page(
         self,

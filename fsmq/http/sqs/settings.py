@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fsmq.daemons.settings.commandline import Setting
-from fsmq.kinds import Choice, Text
+from fsmq.kinds import Choice, Setting, Text
 
 _NETWORK = "The network"
 
