@@ -33,7 +33,6 @@ from .layout.transitions import REAPED
 from .layout.tree import Tree
 from .log.logs import Logs
 from .looks import LooksOfSpool
-from .mover.delivery import Delivery
 from .moves.moves_of_spool import MovesOfSpool
 from .queue import Queue
 from .records import peers
@@ -46,6 +45,7 @@ from .views.census import Census
 from .views.counts import Overview, survey
 
 if TYPE_CHECKING:
+    from .mover.delivery import Delivery
     from .worker.blocking_worker import Worker
 
 T = TypeVar("T")
@@ -143,6 +143,9 @@ class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
         if delivers:
+            # Only here: the server, which has a mover beside it, does without.
+            from .mover.delivery import Delivery
+
             self._delivery = Delivery(
                 self.context, events=self._events is not None, poll_interval=poll_interval
             )

@@ -1,0 +1,214 @@
+"""What every dialect promises: the same messages, claims, rights and limits, at the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from fsmq.http.dialects import CHOICES
+from fsmq.spool import Spool
+from tests.harness.suite import Suite, eventually
+from tests.http.conformance.speakers import SPEAKERS, Claimed, Native, Speaker
+from tests.http.helpers import Wire, moment
+from tests.http.keyfile import add_key, bearer
+
+BODY = 'text with "quotes", <tags> & ünïcödé'
+SHORT_S = 1
+
+
+class Guarded(NamedTuple):
+    """A suite with two keys: one for everything, one for another queue. spool: its folders."""
+
+    suite: Suite
+    spool: Spool
+    key: str
+    other: str
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("conformance")
+    file = folder / "keys.toml"
+    key = add_key(file, "all", "--send=*", "--receive=*", "--admin=*")
+    other = add_key(file, "other", "--send=elsewhere", "--receive=elsewhere")
+    options = [f"--keys={file}"]
+    with (
+        Suite(folder / "mq", mq_options=options, reaper=False) as suite,
+        Spool(folder / "mq", delivers=False) as spool,
+    ):
+        yield Guarded(suite, spool, key, other)
+
+
+class Queue:
+    """A queue, and a client of one dialect."""
+
+    def __init__(self, guarded: Guarded, speaker: Speaker, name: str) -> None:
+        self.speaker = speaker
+        self.name = name
+        self._guarded = guarded
+        assert self.native("PUT", "")[0] == 201
+
+    def native(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Ask about it in the native dialect, with every right."""
+        data = b"" if body is None else json.dumps(body).encode()
+        with Wire(self._guarded.suite.url) as wire:
+            answer = wire.ask(method, f"/{self.name}{path}", bearer(self._guarded.key), data)
+        return answer.status, answer.json if answer.body else None
+
+    def set(self, **settings: Any) -> None:
+        assert self.native("PATCH", "", settings)[0] == 200
+
+    def counts(self) -> tuple[int, int]:
+        """How many messages are ready, and how many are in flight."""
+        counts = self._guarded.spool.counts(self.name)
+        return counts.ready, counts.in_flight
+
+    def put(self, body: str = BODY) -> None:
+        before, _ = self.counts()
+        assert self.speaker.ask(self.speaker.put(self.name, body)).status < 300
+        eventually(lambda: self.counts()[0] > before)
+
+    def claim(self, visibility: int = 60) -> Claimed:
+        if not self.speaker.chooses:
+            self.set(visibility_timeout=visibility)
+        [found] = self.speaker.take(self.name, visibility)
+        return found
+
+    def ack(self, claimed: Claimed) -> None:
+        assert self.speaker.ask(self.speaker.ack(self.name, claimed.handle)).status < 300
+
+    def deadline(self) -> datetime:
+        [message] = self.native("GET", "/peek?state=in_flight")[1]["messages"]
+        return moment(message["deadline"])
+
+
+@pytest.fixture(params=SPEAKERS, ids=[one.name for one in SPEAKERS])
+def queue(guarded: Guarded, request: pytest.FixtureRequest) -> Queue:
+    speaker: Speaker = request.param(guarded.suite.url, guarded.key)
+    name = "".join(c if c.isalnum() else "-" for c in request.node.originalname.lower())
+    return Queue(guarded, speaker, f"{speaker.name}-{name}")
+
+
+def able(queue: Queue, verb: str) -> None:
+    """Leave the test where a dialect has no such verb."""
+    if not getattr(queue.speaker, verb):
+        pytest.skip(f"{queue.speaker.name} has nothing that {verb}")
+
+
+def test_every_dialect_has_a_speaker() -> None:
+    assert {one.name for one in SPEAKERS} == {"native", *CHOICES}
+
+
+def test_a_message_comes_back_as_it_was_put(queue: Queue) -> None:
+    queue.put()
+    claimed = queue.claim()
+    assert claimed.body == BODY
+    assert queue.counts() == (0, 1)
+    assert queue.speaker.take(queue.name) == []
+    queue.ack(claimed)
+    assert queue.counts() == (0, 0)
+
+
+def test_all_dialects_see_the_same_messages(queue: Queue, guarded: Guarded) -> None:
+    for kind in SPEAKERS:
+        speaker = kind(guarded.suite.url, guarded.key)
+        queue.put(BODY if kind is not Native else json.dumps(BODY))
+        found = speaker.take(queue.name)
+        assert len(found) == 1
+        assert speaker.ask(speaker.ack(queue.name, found[0].handle)).status < 300
+    assert queue.counts() == (0, 0)
+
+
+def test_what_is_not_acknowledged_is_delivered_again(queue: Queue) -> None:
+    queue.put()
+    first = queue.claim(SHORT_S)
+    again = eventually(lambda: queue.speaker.take(queue.name))
+    assert [one.body for one in again] == [first.body]
+    queue.ack(again[0])
+    assert queue.counts() == (0, 0)
+
+
+def test_a_claim_that_is_renewed_ends_later(queue: Queue) -> None:
+    able(queue, "renews")
+    queue.put()
+    claimed = queue.claim(30)
+    before = queue.deadline()
+    renew = queue.speaker.renew(queue.name, claimed.handle, 3600)
+    assert queue.speaker.ask(renew).status < 300
+    assert queue.deadline() > before + timedelta(minutes=30)
+    assert queue.deadline() <= datetime.now(UTC) + timedelta(seconds=3601)
+    queue.ack(claimed)
+
+
+def test_a_key_without_the_right_does_nothing(queue: Queue, guarded: Guarded) -> None:
+    queue.put()
+    claimed = queue.claim()
+    speaker, before = queue.speaker, queue.counts()
+    asked = [speaker.put(queue.name, BODY), speaker.claim(queue.name, 60, 0)]
+    asked.append(speaker.ack(queue.name, claimed.handle))
+    if speaker.renews:
+        asked.append(speaker.renew(queue.name, claimed.handle, 1))
+    for key in (guarded.other, "no-such-key"):
+        stranger = type(speaker)(speaker.url, key)
+        assert {stranger.ask(one).status // 100 for one in asked} == {4}
+        assert queue.counts() == before
+    queue.ack(claimed)
+
+
+def test_a_body_that_is_too_large_is_refused(queue: Queue) -> None:
+    queue.set(max_message_bytes=100)
+    asked = queue.speaker.put(queue.name, "x" * 200)
+    assert queue.speaker.ask(asked).status // 100 == 4
+    queue.put("x" * 50)
+    assert queue.counts() == (1, 0)
+
+
+def test_a_paused_queue_gives_nothing(queue: Queue) -> None:
+    queue.put()
+    queue.set(paused=True)
+    assert queue.speaker.take(queue.name) == []
+    queue.set(paused=False)
+    assert eventually(lambda: queue.speaker.take(queue.name))
+
+
+def test_a_limit_of_claims_holds(queue: Queue) -> None:
+    queue.set(max_in_flight=1)
+    queue.put("1")
+    queue.put("2")
+    claimed = queue.claim()
+    assert queue.speaker.take(queue.name) == []
+    queue.ack(claimed)
+    assert eventually(lambda: queue.speaker.take(queue.name))
+
+
+def test_a_claim_waits_for_a_message(queue: Queue) -> None:
+    able(queue, "waits")
+    with Wire(queue.speaker.url) as wire:
+        queue.speaker.send(wire, queue.speaker.claim(queue.name, 60, 20))
+        eventually(wire.is_read)
+        assert queue.speaker.ask(queue.speaker.put(queue.name, BODY)).status < 300
+        [claimed] = queue.speaker.claimed(wire.answer())
+    assert claimed.body == BODY
+
+
+def test_who_hangs_up_gets_nothing(queue: Queue) -> None:
+    able(queue, "waits")
+    with Wire(queue.speaker.url) as wire:
+        queue.speaker.send(wire, queue.speaker.claim(queue.name, 3600, 20))
+        eventually(wire.is_read)
+    queue.put()
+    [claimed] = eventually(lambda: queue.speaker.take(queue.name))
+    assert claimed.body == BODY
+
+
+def test_many_requests_on_one_connection(queue: Queue) -> None:
+    with Wire(queue.speaker.url) as wire:
+        for number in range(5):
+            queue.speaker.send(wire, queue.speaker.put(queue.name, str(number)))
+        assert all(wire.answer().status < 300 for _ in range(5))
+    eventually(lambda: queue.counts() == (5, 0))
+    assert {queue.claim().body for _ in range(5)} == set("01234")
