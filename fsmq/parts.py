@@ -14,7 +14,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "server": _OF_HTTP,
     "client": ("aiohttp", "prometheus_client", "urllib3"),
     "sqs": _OF_HTTP,
-    "spark": ("pyspark", "pyarrow", "numpy", "pandas", "matplotlib"),
+    "spark": ("pyspark", "pyarrow", "numpy", "pandas", "jinja2", "matplotlib"),
 }
 """The packages that each extra installs on any system, by the names that are imported."""
 

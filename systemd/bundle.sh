@@ -17,7 +17,7 @@ trap 'rm -rf "$staged"' EXIT
 mkdir -p dist "$staged/$name"
 # pip itself goes along: Debian's python3 comes without it.
 "$python" -m pip --quiet --disable-pip-version-check wheel \
-    --wheel-dir "$staged/$name/wheels" . pip
+    --wheel-dir "$staged/$name/wheels" ".[server,client]" pip
 cp -r systemd docs README.md CHANGELOG.md LICENSE "$staged/$name"
 tar --create --gzip --owner=0 --group=0 --file "$archive" --directory "$staged" "$name"
 echo "$archive"

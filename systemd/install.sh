@@ -53,13 +53,13 @@ install_program() {
         "$python" -m venv --without-pip "$staged"
         # pip runs from its wheel: not every Python comes with one.
         pip=("$staged/bin/python" "$(echo "$home"/wheels/pip-*.whl)/pip")
-        from=(--no-index --find-links "$home/wheels" fsmq)
+        from=(--no-index --find-links "$home/wheels" "fsmq[server,client]")
     else
         "$python" -c 'import ensurepip' 2>/dev/null ||
             fail "$python cannot install packages. On Debian and Ubuntu: apt-get install python3-venv"
         "$python" -m venv "$staged"
         pip=("$staged/bin/python" -m pip)
-        from=("$home")
+        from=("$home[server,client]")
     fi
     "${pip[@]}" --quiet --disable-pip-version-check install --no-compile \
         --root-user-action=ignore "${from[@]}"

@@ -2,7 +2,7 @@
 
 The rows have the shape of entry points, ``module:class``, and each is imported only where it is
 switched on. They stand here and not in the metadata of the distribution since reading that takes
-longer, and more memory, than all dialects: see docs/decisions/0027-what-belongs-in-the-core.md.
+longer, and more memory, than all dialects: see docs/decisions/0028-what-belongs-in-the-core.md.
 """
 
 from __future__ import annotations

@@ -97,16 +97,6 @@ def test_the_end_of_the_wait_comes_as_always(hosts: tuple[Suite, Suite]) -> None
             assert wire.ask("GET", "/ends/messages").status == 204
 
 
-def test_the_other_dialects_find_it_empty(hosts: tuple[Suite, Suite]) -> None:
-    one, _ = hosts
-    paused_queue(one, "others", 1)
-    assert ask(one, "GET", "/queues/others/messages/5").body.strip() == b"[]"
-    assert ask(one, "GET", "/queue/1/others/poll?ttl=30&limit=5").json == []
-    assert len(ask(one, "GET", "/queue/1/others/peek?limit=5").json) == 1
-    pause(one, "others", False)
-    assert len(ask(one, "GET", "/queue/1/others/poll?ttl=30&limit=5").json) == 1
-
-
 def test_a_deleted_queue_ends_the_wait(hosts: tuple[Suite, Suite]) -> None:
     one, two = hosts
     paused_queue(one, "deleted", 1)

@@ -130,7 +130,7 @@ def open_place(at: str | None, *, create: bool = False, patience: float | None =
     """
     said = at or _variable(VARIABLE)
     if said is not None and is_url(said):
-        require("work on a server", "client")
+        require("working on a server", "client")
         # Only here: it brings an HTTP library along, which takes its time to load.
         from fsmq.cli.place.server import Server
 
