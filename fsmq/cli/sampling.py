@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fsmq.cli.place.place import Place, Root
-from fsmq.cli.place.server import ServerTraffic
 from fsmq.spool.index.events import Events, Kind
 from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.layout.names import split_entry
 from fsmq.spool.layout.transitions import NEW, REMOVE
 from fsmq.spool.views.counts import Overview
+
+if TYPE_CHECKING:
+    from fsmq.cli.place.server import ServerTraffic
 
 # Counting millions of messages takes seconds.
 _SHARE = 0.2
@@ -75,7 +78,7 @@ class Sampler:
     def __init__(self, place: Place, interval: float) -> None:
         self._place = place
         self._interval = interval
-        self.traffic = TreeTraffic(place) if isinstance(place, Root) else ServerTraffic(place)
+        self.traffic = _traffic(place)
         self._last: float | None = None
 
     def sample(self) -> tuple[list[Row], float]:
@@ -92,3 +95,12 @@ class Sampler:
             rows.append(Row(name, overview, *rates))
         cost = time.monotonic() - started
         return rows, DutyCycle(_SHARE, self._interval).pause(cost) - cost
+
+
+def _traffic(place: Place) -> TreeTraffic | ServerTraffic:
+    if isinstance(place, Root):
+        return TreeTraffic(place)
+    # Only here: it brings an HTTP library along.
+    from fsmq.cli.place.server import ServerTraffic
+
+    return ServerTraffic(place)
