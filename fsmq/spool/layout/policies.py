@@ -110,13 +110,19 @@ def as_number(text: str) -> Decimal | None:
 
 def _parsed(text: str) -> Any:
     try:
-        return _decoded(text, Decimal)
+        return _decoded(text, _number)
     except InvalidOperation:
         return _decoded(text, _fraction)
 
 
 def _decoded(text: str, fraction: Callable[[str], Decimal]) -> Any:
-    return json.loads(text, parse_int=Decimal, parse_float=fraction, parse_constant=_no_constant)
+    return json.loads(text, parse_int=_number, parse_float=fraction, parse_constant=_no_constant)
+
+
+def _number(text: str) -> Decimal:
+    # Decimal itself, called from C, would keep the interpreter from all others until the end of a
+    # long text; what is written in Python gives it away in time.
+    return Decimal(text)
 
 
 def _fraction(text: str) -> Decimal:
