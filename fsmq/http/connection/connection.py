@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .serving import ProblemServer
 
 log = logging.getLogger(__name__)
+# On the clock of the loop.
+_NEVER = 1e12
 # What is not public in aiohttp and yet used here, by what it is used for; nothing else of that kind
 # is used in fsmq. A test tells when a later aiohttp lacks one of these.
 BORROWED: Mapping[str, str] = {
@@ -33,8 +35,6 @@ BORROWED: Mapping[str, str] = {
     "_next_keepalive_close_time": "to keep a connection whose requests the lane answers",
     "_waiter": "to know a connection that is idle, which may have to give its place up",
 }
-# On the clock of the loop.
-_NEVER = 1e12
 # Until all of a body is sent, it is there as it is, and as aiohttp writes it behind its head.
 WRITTEN_TIMES = 2
 # So long aiohttp may read before others have their turn.
@@ -55,6 +55,7 @@ class Connection(OnWire):
         "_head_since",
         "_parts",
         "_unanswered",
+        "_will_read_on",
         "beginning",
         "on_hang_up",
         "on_written",
@@ -72,6 +73,7 @@ class Connection(OnWire):
         self._head_since = 0.0
         self._parts = Parts()
         self._unanswered = 0  # requests that aiohttp has read
+        self._will_read_on = False  # in the next turn: what comes before that has to wait
 
     @property
     def is_idle(self) -> bool:
@@ -100,12 +102,6 @@ class Connection(OnWire):
         self.force_close()
         if nothing_unsent:
             wire.abort()  # over TLS, to close is to wait for the client's goodbye
-
-    def force_close(self) -> None:
-        """End at once; who reads a body is told, also where its request has not begun yet."""
-        super().force_close()
-        if not self._payload.is_eof():
-            self._payload.set_exception(ConnectionResetError("the connection is closed"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve, if it has got a place."""
@@ -222,9 +218,15 @@ class Connection(OnWire):
 
     def _read_on(self) -> None:
         """Let aiohttp read what it has kept of the last part, and then what is behind that."""
+        self._will_read_on = False
         if self.occupant is None and not self._force_close:
             self._feed(b"")
             self.read(b"")
+
+    def _plan_to_read_on(self) -> None:
+        if not self._will_read_on:  # once, however often more comes meanwhile
+            self._will_read_on = True
+            asyncio.get_running_loop().call_soon(self._read_on)
 
     def _take_up_behind(self) -> None:
         """Go on with what was sent behind a request that has been answered."""
@@ -239,7 +241,7 @@ class Connection(OnWire):
 
     def _read(self, data: bytes) -> None:
         at, until = 0, 0.0
-        while not (self._force_close or self._is_occupied):
+        while not (self._force_close or self._is_occupied or self._will_read_on):
             end = self._parts.end_of_next(data, at, in_body=not self._payload.is_eof())
             self._feed(data[at:end])
             at = end
@@ -248,8 +250,7 @@ class Connection(OnWire):
             now = self._now()
             until = until or now + _TURN_S
             if now >= until:
-                asyncio.get_running_loop().call_soon(self._read_on)
-                break
+                self._plan_to_read_on()
         if at < len(data) and not self._force_close:
             self._keep(data[at:])
 
@@ -297,18 +298,13 @@ class Connection(OnWire):
             self._is_last = True
             body.set_exception(RequestPayloadError(f"more than {limit} bytes of it say nothing"))
 
-    def pause_reading(self) -> None:
-        """Read no more of a body until its reader has caught up."""
-        self._is_full = True
-        super().pause_reading()
-
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Read more of a body; not at once, as its reader is at work now."""
         self._is_full = False
         super().resume_reading(resume_parser=False)
         self._let_come()
         if resume_parser:
-            asyncio.get_running_loop().call_soon(self._read_on)
+            self._plan_to_read_on()
 
     def look_after(self, now: float) -> None:
         """End it if the client takes too long: for a head, for an answer, or between the two."""

@@ -89,6 +89,17 @@ class OnWire(web.RequestHandler):
         if self._wire is not None:
             self._wire.abort()
 
+    def force_close(self) -> None:
+        """End at once; who reads a body is told, also where its request has not begun yet."""
+        super().force_close()
+        if not self._payload.is_eof():
+            self._payload.set_exception(ConnectionResetError("the connection is closed"))
+
+    def pause_reading(self) -> None:
+        """Read no more of a body until its reader has caught up."""
+        self._is_full = True
+        super().pause_reading()
+
     def pause_writing(self) -> None:
         """A part of an answer has to wait for the client."""
         super().pause_writing()
