@@ -33,7 +33,7 @@ from .asking import Answered, Party, Tasks, answer_of, report
 from .changes import Change
 from .claims import GLANCE_S, Claims
 from .receiver import Receiver
-from .wanted import Wanted
+from .wanted import Wanted, size_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -197,7 +197,7 @@ class Queues:
     ) -> None:
         size, is_alone = 0, False
         for message in messages:
-            size += len(message.body)
+            size += size_of(message)
             # An own id that is taken concerns one request alone.
             is_alone = is_alone or message.id is not None
         self._puts.ask(_Job(queue, messages, (), answered, size, is_alone))

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fsmq.spool.context import Prepared
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.message import Message, NewMessage
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps
 from fsmq.spool.records.journal import via
 from fsmq.spool.views.reading import Room
@@ -133,7 +133,7 @@ def portions(asked: list[Asked]) -> Iterator[list[Asked]]:
         yield part
 
 
-def size_of(message: Message) -> int:
+def size_of(message: Message | NewMessage) -> int:
     """The bytes of a message, with those of its attributes."""
     size = len(message.body)
     for name, value in message.attributes.items() if message.attributes else ():
