@@ -21,6 +21,21 @@ MAX_WAIT_S = 20.0
 MAX_BATCH_BYTES = 32 * 1024 * 1024
 # Of a request about messages by the ids that producers gave.
 MAX_BY_ID_BYTES = 64 * 1024
+# What the details of an error have beside its type and its text, if it is about them.
+ERROR_FIELDS = (
+    "index",
+    "queue",
+    "topic",
+    "message_id",
+    "log",
+    "channel",
+    "offset",
+    "first",
+    "host",
+    "schedule",
+    "field",
+    "limit",
+)
 _END_OF_TIME_S = 253_402_300_799
 _plain = re.compile(r"[A-Za-z0-9._-]+")
 

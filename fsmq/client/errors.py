@@ -26,6 +26,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
+from fsmq.wire import ERROR_FIELDS
 
 from .exchange import Answer
 
@@ -50,20 +51,6 @@ _KINDS: dict[str, type[FsmqError]] = {
     "queue-full": QueueFull,
     "unavailable": Unavailable,
 }
-_FIELDS = (
-    "index",
-    "queue",
-    "topic",
-    "message_id",
-    "field",
-    "limit",
-    "log",
-    "channel",
-    "offset",
-    "first",
-    "host",
-    "schedule",
-)
 
 
 class ConnectionFailed(FsmqError, ConnectionError):
@@ -114,7 +101,7 @@ def _rebuilt(
     index = problem.get("index")
     prefix = "" if index is None else f"message {index}: "
     error.args = (detail.removeprefix(prefix),)
-    for name in _FIELDS:
+    for name in ERROR_FIELDS:
         if name in problem:
             setattr(error, name, problem[name])
     if isinstance(error, Unavailable):

@@ -30,6 +30,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
+from fsmq.wire import ERROR_FIELDS
 
 # In what form a body may come.
 ENCODINGS = ("gzip", "deflate")
@@ -248,22 +249,7 @@ PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
         for error in HttpError.__subclasses__()
     },
 }
-_FIELDS = (
-    "index",
-    "queue",
-    "topic",
-    "message_id",
-    "log",
-    "channel",
-    "offset",
-    "first",
-    "host",
-    "schedule",
-    "field",
-    "limit",
-    "retry_after",
-    "allowed",
-)
+_FIELDS = (*ERROR_FIELDS, "retry_after", "allowed")
 
 
 def problem_type(error: FsmqError) -> ProblemType:
