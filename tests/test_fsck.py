@@ -22,7 +22,7 @@ from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
 from fsmq.spool.durability.settings_lock import settings_held
 from fsmq.spool.fsck import Kind, Progress, Report, Severity, check
 from fsmq.spool.fsck.check import MAX_LISTED
-from fsmq.spool.fsck.messages import MessageRules, SpoolView
+from fsmq.spool.fsck.messages import Inspection, MessageRules
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.layout.stamps import Stamps
 from tests.harness.busy import busy
@@ -623,7 +623,7 @@ def test_a_timer_is_not_ended_that_somebody_has_set_since(
         stamp = Stamps().encode(message.name.rpartition(":")[2], far, 1)
         os.utime(message, ns=(stamp, stamp))
         found = message.stat()
-        rules = MessageRules(SpoolView(spool.tree, Stamps(), time.time))
+        rules = MessageRules(Inspection(spool.tree, Stamps(), time.time))
         fault = rules.delay(message.name, found)
         assert fault is not None
         assert fault.mend is not None

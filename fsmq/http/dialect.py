@@ -66,8 +66,8 @@ class Dialect(ABC):
         return cls(service)
 
     def admin(self) -> AdminServer:
-        """What serves its admin port, where it has one."""
-        raise NotImplementedError
+        """What serves its admin port. Raises LookupError if it has none."""
+        raise LookupError(f"the dialect {self.name} has no admin port")
 
     def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
         """Whether it has this request although another dialect, or none, has the first segment."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.http.running.group_commit import Commits
-from fsmq.http.running.turns import Turns
+from fsmq.http.running.turns import LoopTurns
 from fsmq.spool import NewMessage, Spool, Unavailable, prepare
 from fsmq.spool.context import Prepared
 from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer
@@ -44,7 +44,7 @@ async def test_two_groups_are_synced_at_a_time_and_the_others_share_the_next(roo
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer, Turns())
+        commits = Commits(syncer, LoopTurns())
 
         def put() -> asyncio.Task[list[str]]:
             prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
@@ -70,7 +70,7 @@ async def test_a_large_group_is_synced_alone(root: Path) -> None:
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer, Turns())
+        commits = Commits(syncer, LoopTurns())
 
         def put(number: int) -> asyncio.Task[list[str]]:
             prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")] * number)
@@ -93,7 +93,7 @@ async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(roo
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer, Turns())
+        commits = Commits(syncer, LoopTurns())
         has_begun = []
 
         def finish() -> None:
@@ -121,7 +121,7 @@ async def test_a_group_that_fails_fails_alone(root: Path) -> None:
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer, Turns())
+        commits = Commits(syncer, LoopTurns())
         # Nothing that a sync raises may leave a request waiting for ever.
         syncer.errors[1] = RuntimeError("unheard of")
         tasks = []
@@ -142,7 +142,7 @@ async def test_a_sync_that_hangs_keeps_the_end_waiting_no_longer_than_it_lasts(r
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
-        commits = Commits(syncer, Turns())
+        commits = Commits(syncer, LoopTurns())
         prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
         task = asyncio.create_task(commits.complete(prepared))
         await until_begun(syncer)

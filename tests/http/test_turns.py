@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fsmq.http.running.turns import Turns
+from fsmq.http.running.turns import LoopTurns
 
 
 def _busy(seconds: float) -> None:
@@ -18,12 +18,12 @@ def _busy(seconds: float) -> None:
 
 async def test_short_work_is_done_at_once() -> None:
     done: list[int] = []
-    Turns().do(lambda: done.append(1))
+    LoopTurns().do(lambda: done.append(1))
     assert done == [1]
 
 
 async def test_others_have_their_turn_between_what_takes_long_and_the_order_stays() -> None:
-    turns, seen = Turns(), []
+    turns, seen = LoopTurns(), []
 
     def work(number: int) -> None:
         _busy(0.006)
@@ -38,7 +38,7 @@ async def test_others_have_their_turn_between_what_takes_long_and_the_order_stay
 
 
 async def test_what_is_asked_for_later_waits_behind_what_waits() -> None:
-    turns, seen = Turns(), []
+    turns, seen = LoopTurns(), []
     turns.do(lambda: _busy(0.006))
     turns.do(lambda: (seen.append("first"), turns.do(lambda: seen.append("third"))))
     turns.do(lambda: seen.append("second"))
@@ -48,7 +48,7 @@ async def test_what_is_asked_for_later_waits_behind_what_waits() -> None:
 
 
 async def test_what_fails_keeps_nobody_from_a_turn(caplog: pytest.LogCaptureFixture) -> None:
-    turns, seen = Turns(), []
+    turns, seen = LoopTurns(), []
     turns.do(lambda: _busy(0.006))
     turns.do(lambda: 1 / 0)
     turns.do(lambda: seen.append("next"))

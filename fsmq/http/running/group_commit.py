@@ -21,7 +21,7 @@ from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer, Work
 from fsmq.spool.errors import FsmqError, Unavailable
 
 from ..problems import InternalError
-from .turns import Turns
+from .turns import LoopTurns
 
 T = TypeVar("T")
 # Gives a thread its groups, each with what is to be called on the loop then; None ends the thread.
@@ -35,7 +35,7 @@ _LARGE = 9
 class Commits:
     """Completes verbs of the spool, many at a time. at_once: how many groups are synced."""
 
-    def __init__(self, syncer: Syncer, turns: Turns) -> None:
+    def __init__(self, syncer: Syncer, turns: LoopTurns) -> None:
         self.at_once = IN_FLIGHT
         self._syncer = syncer
         self._turns = turns

@@ -22,7 +22,7 @@ from .group_commit import Commits, end_of
 from .patience import Patience
 from .send_groups import SendGroups
 from .threads import Threads
-from .turns import Turns
+from .turns import LoopTurns
 
 T = TypeVar("T")
 # So many listings go on at a time. They take as long as there are messages, whatever a request
@@ -40,7 +40,7 @@ class Runner:
     def __init__(self, syncer: Syncer, sends: Sequencer, workers: int) -> None:
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
-        self.turns = Turns()
+        self.turns = LoopTurns()
         self._commits = Commits(syncer, self.turns)
         self.patience = Patience()
         self._groups = SendGroups(

@@ -24,7 +24,7 @@ from ..problems import InternalError
 from .group_commit import Commits
 from .patience import Patience
 from .threads import Threads
-from .turns import Turns
+from .turns import LoopTurns
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class SendGroups:
         commits: Commits,
         threads: Threads,
         patience: Patience,
-        turns: Turns,
+        turns: LoopTurns,
     ) -> None:
         self._patience = patience
         self._turns = turns

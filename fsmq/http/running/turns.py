@@ -13,7 +13,7 @@ from collections.abc import Callable
 _TURN_S = 0.005
 
 
-class Turns:
+class LoopTurns:
     """What is to be done on one event loop."""
 
     def __init__(self) -> None:

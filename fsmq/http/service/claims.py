@@ -21,7 +21,6 @@ from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps, finish
 from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.records.journal import via
 from fsmq.spool.spool import Spool
-from fsmq.spool.verbs.receive import claim_in
 from fsmq.spool.views.reading import Room
 
 from ..connection.pieces import FORM_BYTES
@@ -198,7 +197,7 @@ class Claims:
         """The verb by which up to ``count`` messages are claimed."""
         if wanted.begin is not None:
             return wanted.begin(room)
-        return claim_in(
+        return prepare.claim_in(
             self._spool.context,
             wanted.queues[0],
             count,

@@ -38,7 +38,7 @@ from ..layout.tree import Tree
 from .duplicates import Links, Seen, is_among, look_twice
 from .jobs import JobRules
 from .layout import LayoutRules
-from .messages import MessageRules, SpoolView
+from .messages import Inspection, MessageRules
 from .ordered_logs import LogRules
 from .report import Fault, Kind, Progress, Report
 from .scheduled import ScheduleRules
@@ -82,10 +82,10 @@ def check(
         UnusableSpool: the root cannot be opened, or the disk refuses.
     """
     with opened(where) as tree:
-        spool_view = SpoolView(
+        inspection = Inspection(
             tree, Stamps(examine(tree).coarse), clock, offline, bodies, create_queues
         )
-        one = Checker(spool_view, pause, progress)
+        one = Checker(inspection, pause, progress)
         report = one.run(repair)
         report.findings = grouped([suspect.fault for suspect in one.left])
         return report
@@ -126,19 +126,19 @@ class Checker:
 
     def __init__(
         self,
-        spool_view: SpoolView,
+        inspection: Inspection,
         pause: float,
         progress: Callable[[Progress], None],
     ) -> None:
         self.left: list[Suspect] = []
         self._several = Links(MAX_LISTED)
-        self._spool_view = spool_view
-        self._tree = spool_view.tree
+        self._inspection = inspection
+        self._tree = inspection.tree
         self._pause = pause
         self._progress = progress
-        self._messages = MessageRules(spool_view)
-        self._layout = LayoutRules(spool_view)
-        self._links = LinkRules(spool_view)
+        self._messages = MessageRules(inspection)
+        self._layout = LayoutRules(inspection)
+        self._links = LinkRules(inspection)
         self._seen = Seen()
         self._suspects: list[Suspect] = []
         self._listed: Counter[Kind] = Counter()
@@ -150,7 +150,7 @@ class Checker:
         self._doubt(self._layout.root)
         for name in FOLDERS:
             self._doubt(partial(self._layout.folder, name))
-        for look in LogRules(self._spool_view).looks():
+        for look in LogRules(self._inspection).looks():
             self._doubt(look)
         places = self._places()
         for done, place in enumerate(places):
@@ -180,8 +180,8 @@ class Checker:
                 ready.append(_Place(tree.folder(QUEUES, queue), rule, State.READY, queue))
         all_places = [
             _Place(tree.folder(CONFIG), self._layout.settings),
-            _Place(tree.folder(STAGING), JobRules(self._spool_view).entry),
-            _Place(tree.folder(SCHEDULES), ScheduleRules(self._spool_view).entry),
+            _Place(tree.folder(STAGING), JobRules(self._inspection).entry),
+            _Place(tree.folder(SCHEDULES), ScheduleRules(self._inspection).entry),
             _Place(tree.folder(TOPICS), self._layout.topic),
             *(
                 _Place(tree.folder(TOPICS, topic), partial(self._layout.subscription, topic))
@@ -267,8 +267,8 @@ class Checker:
         queue, message_id = message
         name = state.value
         if state is State.DELAY:
-            now_ms = round(self._spool_view.clock() * 1000)
-            name = self._spool_view.stamps.hidden_state(message_id, found.st_mtime_ns, now_ms)
+            now_ms = round(self._inspection.clock() * 1000)
+            name = self._inspection.stamps.hidden_state(message_id, found.st_mtime_ns, now_ms)
         self._counts.setdefault(queue, Counter())[name] += 1
 
     def _find_twins(self, places: list[_Place]) -> None:
@@ -309,7 +309,7 @@ class Checker:
     def _confirm(self) -> list[Suspect]:
         """The suspects that are still wrong when they are checked again."""
         suspects, self._suspects = self._suspects, []
-        return suspects if self._spool_view.offline else settle(suspects, self._pause)
+        return suspects if self._inspection.offline else settle(suspects, self._pause)
 
     # -- repairing -------------------------------------------------------------------------------
 

@@ -11,40 +11,40 @@ from ..layout.names import queue_of_dedup
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from ..records.secret import is_secret
-from .messages import SpoolView, hidden
+from .messages import Inspection, hidden
 from .report import Fault, Finding, Kind, Severity
 
 # A mover has looked in that time.
 _MOVER_LOOKS_S = 2 * KEPT_MS / 1000
 
 
-def shared(spool_view: SpoolView, path: str, name: str, found: os.stat_result) -> Fault | None:
+def shared(inspection: Inspection, path: str, name: str, found: os.stat_result) -> Fault | None:
     """A dot-name of ``config/`` that is no draft."""
-    tree = spool_view.tree
+    tree = inspection.tree
     queue = queue_of_dedup(name)
     if queue is None:
         if name.endswith(".lock") or is_secret(name):
             return None  # the one keeps nobody out when its process has gone
-        return _left(spool_view, path, name, found)
+        return _left(inspection, path, name, found)
     if not tree.has_queue(queue):
-        if not spool_view.is_late(found):
+        if not inspection.is_late(found):
             return None
         reason = f"has deduplication ids of queue {queue!r}, which does not exist"
         finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
         return Fault(finding, lambda: _forget(tree, queue))
-    if not old_records(tree, queue, spool_view.clock() - _MOVER_LOOKS_S):
+    if not old_records(tree, queue, inspection.clock() - _MOVER_LOOKS_S):
         return None
     reason = "has deduplication ids that count no more: is mq-mover running?"
     finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove them")
     return Fault(finding, lambda: remove_old(tree, queue) > 0)
 
 
-def _left(spool_view: SpoolView, path: str, name: str, found: os.stat_result) -> Fault | None:
+def _left(inspection: Inspection, path: str, name: str, found: os.stat_result) -> Fault | None:
     """What processes share of a queue."""
-    tree, queue = spool_view.tree, shared_by(name)
+    tree, queue = inspection.tree, shared_by(name)
     if queue is None:
-        return hidden(spool_view, path, name, found)
-    if tree.has_queue(queue) or not spool_view.is_late(found):
+        return hidden(inspection, path, name, found)
+    if tree.has_queue(queue) or not inspection.is_late(found):
         return None
     reason = f"was shared by those who used queue {queue!r}, which does not exist"
     finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")

@@ -11,16 +11,16 @@ from ..staging.abandoned import end_abandoned, is_abandoned, take_over
 from ..staging.forward import last, load, remove_gone
 from ..staging.part import Job, check_job, is_draft, is_gone, is_lock, job_of, lock_path
 from .layout import left_draft
-from .messages import SpoolView, hidden, kind_of_file, stray
+from .messages import Inspection, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 
 
 class JobRules:
     """The rules for staged jobs."""
 
-    def __init__(self, spool_view: SpoolView) -> None:
-        self._spool_view = spool_view
-        self._tree = spool_view.tree
+    def __init__(self, inspection: Inspection) -> None:
+        self._inspection = inspection
+        self._tree = inspection.tree
 
     def entry(self, name: str, found: os.stat_result) -> Fault | None:
         """An entry of ``staging/``."""
@@ -29,18 +29,18 @@ class JobRules:
         if stat.S_ISDIR(found.st_mode) and (job is not None or is_gone(name)):
             return self._folder(path, name, job, found)
         if is_draft(name) and stat.S_ISREG(found.st_mode):
-            return left_draft(self._spool_view, path, found)
+            return left_draft(self._inspection, path, found)
         if is_lock(name):
             return None  # of a job; nobody waits for it when its process has died
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         if not stat.S_ISREG(found.st_mode):
             return stray(path, f"is {kind_of_file(found.st_mode)}, not a job: move it away")
         return self._note(path, name)
 
     def _folder(self, path: str, name: str, job: Job | None, found: os.stat_result) -> Fault | None:
         if job is None:
-            if not self._spool_view.is_late(found):
+            if not self._inspection.is_late(found):
                 return None
             reason = "is an abandoned job that nobody removed: is mq-mover running?"
             finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
@@ -50,13 +50,13 @@ class JobRules:
         return self._committed(path, job, found)
 
     def _open(self, path: str, job: Job) -> Fault | None:
-        if not is_abandoned(self._tree, job, self._spool_view.now()):
+        if not is_abandoned(self._tree, job, self._inspection.now()):
             return None
         reason = "was never committed and has no writer any more: nothing of it is delivered"
         finding = Finding(Kind.ABANDONED_JOB, Severity.WARNING, path, reason, "remove it")
 
         def mend() -> bool:
-            gone = end_abandoned(self._tree, job, self._spool_view.now())
+            gone = end_abandoned(self._tree, job, self._inspection.now())
             if gone is not None:
                 remove_gone(self._tree, gone)
             return gone is not None
@@ -65,7 +65,7 @@ class JobRules:
 
     def _committed(self, path: str, job: Job, found: os.stat_result) -> Fault | None:
         tree = self._tree
-        if not self._spool_view.is_late(found):
+        if not self._inspection.is_late(found):
             return None
         if is_held(tree, lock_path(tree, job.name)):
             return None
@@ -81,7 +81,7 @@ class JobRules:
         return Fault(finding, lambda: self._bring_forward(job))
 
     def _bring_forward(self, job: Job) -> bool:
-        forward, held = take_over(self._spool_view.context(), job)
+        forward, held = take_over(self._inspection.context(), job)
         if held is None:
             return False
         try:

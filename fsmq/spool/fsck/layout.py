@@ -15,7 +15,7 @@ from ..layout.topics import ABOUT, Topics, log_of_entry
 from ..layout.transitions import CONFIG, LOGS, QUEUES, TOPICS
 from ..verbs.deletion import leaving
 from .fifo_files import shared
-from .messages import SpoolView, hidden, kind_of_file, stray
+from .messages import Inspection, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 
 _OTHERS = 0o077
@@ -24,21 +24,21 @@ _batch = re.compile(NAME)
 _draft = re.compile(rf"\.{UUID7}\.tmp")
 
 
-def left_draft(spool_view: SpoolView, path: str, found: os.stat_result) -> Fault | None:
+def left_draft(inspection: Inspection, path: str, found: os.stat_result) -> Fault | None:
     """A small file that was written to replace another, and never did."""
-    if not spool_view.is_late(found):
+    if not inspection.is_late(found):
         return None
     reason = "is an unfinished draft that never took effect"
     finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
-    return Fault(finding, lambda: spool_view.tree.unlink(path))
+    return Fault(finding, lambda: inspection.tree.unlink(path))
 
 
 class LayoutRules:
     """The rules for folders and settings."""
 
-    def __init__(self, spool_view: SpoolView) -> None:
-        self._spool_view = spool_view
-        self._tree = spool_view.tree
+    def __init__(self, inspection: Inspection) -> None:
+        self._inspection = inspection
+        self._tree = inspection.tree
         self._root = os.fstat(self._tree.fd)
         self._mounts = mounts_below(self._tree.root)
 
@@ -67,12 +67,12 @@ class LayoutRules:
         path = self._tree.folder(QUEUES, name)
         is_leaving = path == leaving(self._tree, name[1:]) and is_queue(name[1:])
         if is_leaving and stat.S_ISDIR(found.st_mode):
-            if not self._spool_view.is_late(found):
+            if not self._inspection.is_late(found):
                 return None
             reason = f"was queue {name[1:]!r}, whose deletion did not end: delete it once more"
             return Fault(Finding(Kind.LEFTOVER, Severity.WARNING, path, reason))
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         if not stat.S_ISDIR(found.st_mode):
             return stray(path, f"is {kind_of_file(found.st_mode)}, not a queue: move it away")
         if not is_queue(name):
@@ -83,9 +83,9 @@ class LayoutRules:
         """An entry of ``config/``."""
         path = self._tree.folder(CONFIG, name)
         if _draft.fullmatch(name):
-            return left_draft(self._spool_view, path, found)
+            return left_draft(self._inspection, path, found)
         if name[0] == ".":
-            return shared(self._spool_view, path, name, found)
+            return shared(self._inspection, path, name, found)
         queue = name.removesuffix(".json")
         if queue == name or not is_queue(queue):
             reason = "is not named <queue>.json, so nobody reads it; rename it or move it away"
@@ -104,7 +104,7 @@ class LayoutRules:
         """An entry of ``topics/``."""
         path = self._tree.folder(TOPICS, name)
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         if not stat.S_ISDIR(found.st_mode):
             return stray(path, f"is {kind_of_file(found.st_mode)}, not a topic: move it away")
         if not is_queue(name):
@@ -116,9 +116,9 @@ class LayoutRules:
         topics = Topics(self._tree)
         path = f"{topics.folder(topic)}/{name}"
         if _draft.fullmatch(name):
-            return left_draft(self._spool_view, path, found)
+            return left_draft(self._inspection, path, found)
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         if name == ABOUT and stat.S_ISREG(found.st_mode):
             return None
         log = log_of_entry(name)
@@ -144,7 +144,7 @@ class LayoutRules:
         """An entry of ``consumers/``."""
         path = folder_of(self._tree, name)
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         if not stat.S_ISDIR(found.st_mode) or not is_queue(name):
             return stray(path, "is not a folder with a valid name of a consumer: move it away")
         return None
@@ -153,11 +153,11 @@ class LayoutRules:
         """An entry of a consumer."""
         path = f"{folder_of(self._tree, consumer)}/{name}"
         if _draft.fullmatch(name):
-            return left_draft(self._spool_view, path, found)
+            return left_draft(self._inspection, path, found)
         if name == LOCK:
             return None
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         if not _batch.fullmatch(name) or not stat.S_ISREG(found.st_mode):
             return stray(path, "is not a batch, so nobody reads it; move it away")
         stem, dot, suffix = name.rpartition(".")
@@ -183,7 +183,7 @@ class LayoutRules:
         finding = Finding(
             Kind.NO_DEAD_LETTERS, Severity.WARNING, path, reason, "create the dead-letter queue"
         )
-        return Fault(finding, lambda: self._spool_view.make_queue(dead_letters))
+        return Fault(finding, lambda: self._inspection.make_queue(dead_letters))
 
     def _elsewhere(self, path: str, found: os.stat_result) -> Fault | None:
         if found.st_dev == self._root.st_dev and path not in self._mounts:

@@ -52,7 +52,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SpoolView:
+class Inspection:
     """The input of the rules. ``offline``: no other process works on the tree."""
 
     tree: Tree
@@ -94,14 +94,14 @@ def kind_of_file(mode: int) -> str:
     return next((words for test, words in kinds if test(mode)), "a device")
 
 
-def hidden(spool_view: SpoolView, path: str, name: str, found: os.stat_result) -> Fault | None:
+def hidden(inspection: Inspection, path: str, name: str, found: os.stat_result) -> Fault | None:
     """A dot-name of an unknown kind, or a file that a killed probe left."""
-    if name.startswith(".nfs") or not spool_view.is_late(found):
+    if name.startswith(".nfs") or not inspection.is_late(found):
         return None
     if is_scratch(name):
         reason = "was left by a probe that was killed"
         found_here = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
-        return Fault(found_here, lambda: remove_scratch(spool_view.tree, path))
+        return Fault(found_here, lambda: remove_scratch(inspection.tree, path))
     reason = "is a hidden file that fsmq did not write: nobody will deliver it; move it away"
     return Fault(Finding(Kind.HIDDEN, Severity.WARNING, path, reason))
 
@@ -114,9 +114,9 @@ def stray(path: str, reason: str) -> Fault:
 class MessageRules:
     """The rules for messages in their three states."""
 
-    def __init__(self, spool_view: SpoolView) -> None:
-        self._spool_view = spool_view
-        self._tree = spool_view.tree
+    def __init__(self, inspection: Inspection) -> None:
+        self._inspection = inspection
+        self._tree = inspection.tree
         self._user = os.geteuid()
         store = SettingsStore(self._tree)
         self._is_fifo = cache(lambda queue: store.get(queue).fifo)
@@ -135,7 +135,7 @@ class MessageRules:
         """An entry of ``delay/``."""
         path = self._tree.folder(DELAY, name)
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         parts = split_entry(name)
         if parts is None or not stat.S_ISREG(found.st_mode):
             return self._no_entry(path, found)
@@ -149,7 +149,7 @@ class MessageRules:
         """An entry of a queue's folder."""
         path = self._tree.folder(QUEUES, f"{queue}/{name}")
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         if not is_id(name):
             return stray(path, "has a colon in its name, which no id can have: rename it")
         if not stat.S_ISREG(found.st_mode):
@@ -177,7 +177,7 @@ class MessageRules:
         if self._tree.has_queue(queue):
             return None
         reason = f"belongs to queue {queue!r}, which does not exist: create it or move the file"
-        creates = self._spool_view.create_queues
+        creates = self._inspection.create_queues
         finding = Finding(
             Kind.UNKNOWN_QUEUE,
             Severity.ERROR,
@@ -185,7 +185,7 @@ class MessageRules:
             reason,
             "create the queue" if creates else None,
         )
-        mend = (lambda: self._spool_view.make_queue(queue)) if creates else None
+        mend = (lambda: self._inspection.make_queue(queue)) if creates else None
         return Fault(finding, mend, group=queue)
 
     def _message(self, path: str, message_id: str, found: os.stat_result) -> Fault | None:
@@ -194,14 +194,14 @@ class MessageRules:
             reason = f"cannot be claimed: it belongs to user {found.st_uid}; chown it"
             return Fault(Finding(Kind.UNCLAIMABLE, Severity.ERROR, path, reason))
         known = facts(message_id)
-        if self._spool_view.bodies and (known.headed or known.packed):
+        if self._inspection.bodies and (known.headed or known.packed):
             return self._body(path, known)
         return None
 
     def _far_timer(self, path: str, message_id: str, found: os.stat_result) -> Fault | None:
-        stamps = self._spool_view.stamps
+        stamps = self._inspection.stamps
         stamp = stamps.decode(message_id, found.st_mtime_ns)
-        now = self._spool_view.clock()
+        now = self._inspection.clock()
         if stamp is None or stamp.deadline_ms / 1000 <= now + MAX_DELAY_S + _CLOCK_SLACK_S:
             return None
         days = (stamp.deadline_ms / 1000 - now) / 86_400
@@ -212,7 +212,7 @@ class MessageRules:
 
     def _stamp(self, path: str, seen: os.stat_result, mtime_ns: int) -> bool:
         """Set the stamp of a message, unless somebody has acted on it since it was seen."""
-        context = self._spool_view.context()
+        context = self._inspection.context()
         latched = latch(context, path, PATIENCE_S)
         if latched is None:
             return False
@@ -224,21 +224,21 @@ class MessageRules:
     # -- dot-names of new/ -----------------------------------------------------------------------
 
     def _staged(self, path: str, name: str, found: os.stat_result) -> Fault | None:
-        spool_view = self._spool_view
+        inspection = self._inspection
         if is_reservation(name) and stat.S_ISREG(found.st_mode):
-            if not spool_view.is_late(found) or not is_stale(self._tree, name):
+            if not inspection.is_late(found) or not is_stale(self._tree, name):
                 return None
             reason = "was left by a put that died; it blocks nobody"
             return self._left(Kind.RESERVATION, Severity.WARNING, path, reason, "remove it")
         if not stat.S_ISREG(found.st_mode):
-            return hidden(spool_view, path, name, found)
+            return hidden(inspection, path, name, found)
         if (taken := split_taken(name)) is not None:
             return self._taken(path, name, *taken, found)
         parts = split_staged(name)
         if parts is None:
-            return hidden(spool_view, path, name, found)
+            return hidden(inspection, path, name, found)
         target, _ = parts
-        if not spool_view.is_late(found) or is_being_written(self._tree, name, spool_view.now()):
+        if not inspection.is_late(found) or is_being_written(self._tree, name, inspection.now()):
             return None
         if not is_complete(self._tree, name):
             if self._tree.stat(path) is None:
@@ -251,8 +251,8 @@ class MessageRules:
         self, path: str, name: str, queue: str, message_id: str, found: os.stat_result
     ) -> Fault | None:
         """A message that was taken away to be looked at."""
-        spool_view = self._spool_view
-        if not spool_view.is_late(found) or is_being_written(self._tree, name, spool_view.now()):
+        inspection = self._inspection
+        if not inspection.is_late(found) or is_being_written(self._tree, name, inspection.now()):
             return None
         standing = self._standing(path, queue, message_id, found, "was taken away")
         if standing is not None or self._tree.stat(path) is None:
@@ -293,10 +293,10 @@ class MessageRules:
         def mend() -> bool:
             staged = split_staged(name)
             parts = None if staged is None else split_entry(staged[0])
-            done = None if parts is None else _recover_fifo(self._spool_view, parts[0])
+            done = None if parts is None else _recover_fifo(self._inspection, parts[0])
             if done is not None:
                 return done
-            return any(recover_one(self._tree, name, self._spool_view.now(), at_start=True))
+            return any(recover_one(self._tree, name, self._inspection.now(), at_start=True))
 
         return Fault(Finding(kind, severity, path, reason, repair), mend)
 
@@ -317,12 +317,12 @@ class MessageRules:
         return Fault(Finding(Kind.BAD_BODY, Severity.WARNING, path, reason))
 
 
-def _recover_fifo(spool_view: SpoolView, queue: str) -> bool | None:
+def _recover_fifo(inspection: Inspection, queue: str) -> bool | None:
     """Bring back what senders into a fifo queue left; None for any other queue. Raises OSError."""
-    tree = spool_view.tree
+    tree = inspection.tree
     if not tree.has_queue(queue) or not SettingsStore(tree).get(queue).fifo:
         return None
-    return any(Recovery(tree, spool_view.stamps, queue, spool_view.clock()).try_it())
+    return any(Recovery(tree, inspection.stamps, queue, inspection.clock()).try_it())
 
 
 def _problem_of_body(fd: int, known: Facts) -> str | None:

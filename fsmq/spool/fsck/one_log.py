@@ -11,7 +11,7 @@ from ..layout.filesystem import examine
 from ..layout.stamps import Stamps
 from ..layout.transitions import LOGS
 from ..layout.tree import Tree
-from .messages import SpoolView
+from .messages import Inspection
 from .ordered_logs import LogRules
 from .report import Finding
 
@@ -40,15 +40,15 @@ def verify(
     if not tree.is_folder(tree.folder(LOGS, log)):
         raise NoSuchLog(log)
     with as_unavailable(f"cannot verify log {log!r}"):
-        spool_view = SpoolView(tree, Stamps(examine(tree).coarse), clock, False, True, False)
-        found = _look(spool_view, log)
+        inspection = Inspection(tree, Stamps(examine(tree).coarse), clock, False, True, False)
+        found = _look(inspection, log)
         if found:
             time.sleep(pause)
-            again = {(one.kind, one.path) for one in _look(spool_view, log)}
+            again = {(one.kind, one.path) for one in _look(inspection, log)}
             found = [one for one in found if (one.kind, one.path) in again]
     return Verified(found)
 
 
-def _look(spool_view: SpoolView, log: str) -> list[Finding]:
-    faults = [look() for look in LogRules(spool_view).looks_at(log)]
+def _look(inspection: Inspection, log: str) -> list[Finding]:
+    faults = [look() for look in LogRules(inspection).looks_at(log)]
     return [fault.finding for fault in faults if fault is not None]

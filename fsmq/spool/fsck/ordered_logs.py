@@ -27,7 +27,7 @@ from ..log.segment.record_scan import is_sound
 from ..log.segment.segments import name_of, numbers_in
 from ..log.segment.turns import turn_of
 from ..log.store import Store
-from .messages import SpoolView, kind_of_file, stray
+from .messages import Inspection, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 
 Look = Callable[[], Fault | None]
@@ -41,9 +41,9 @@ _MAX_BYTES = 64 * 1024
 class LogRules:
     """The rules for logs and their channels."""
 
-    def __init__(self, spool_view: SpoolView) -> None:
-        self._spool_view = spool_view
-        self._tree = spool_view.tree
+    def __init__(self, inspection: Inspection) -> None:
+        self._inspection = inspection
+        self._tree = inspection.tree
 
     def looks(self) -> Iterator[Look]:
         """What is to be looked at, of all logs."""
@@ -62,7 +62,7 @@ class LogRules:
         for inner in self._names(f"{path}/{SEGMENTS}"):
             yield partial(self._segment, f"{path}/{SEGMENTS}", inner)
         yield partial(self._holes, name)
-        if self._spool_view.bodies:
+        if self._inspection.bodies:
             yield partial(self._records, name)
         for channel in self._names(f"{path}/{CHANNELS}"):
             folder = f"{path}/{CHANNELS}/{channel}"
@@ -85,7 +85,7 @@ class LogRules:
         if found is None or name.startswith(".nfs"):
             return None
         if _draft.fullmatch(name):
-            if self._spool_view.now() - found.st_ctime < LEFT_AFTER_S:
+            if self._inspection.now() - found.st_ctime < LEFT_AFTER_S:
                 return None
             reason = "was never finished, and its writer is gone"
             finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
@@ -164,7 +164,7 @@ class LogRules:
 
     def _store(self, name: str) -> Store | None:
         try:
-            return Store(Disk(self._tree, name, self._spool_view.clock), Blocks(0))
+            return Store(Disk(self._tree, name, self._inspection.clock), Blocks(0))
         except (FsmqError, OSError):
             return None  # gone, or another rule reports it
 

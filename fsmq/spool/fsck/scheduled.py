@@ -17,18 +17,18 @@ from ..schedules.schedule_files import (
     is_scratch,
 )
 from .layout import left_draft
-from .messages import SpoolView, hidden, stray
+from .messages import Inspection, hidden, stray
 from .report import Fault, Finding, Kind, Severity
 
 
 class ScheduleRules:
     """The rules for schedules and their markers."""
 
-    def __init__(self, spool_view: SpoolView) -> None:
-        tree = spool_view.tree
-        self._spool_view = spool_view
+    def __init__(self, inspection: Inspection) -> None:
+        tree = inspection.tree
+        self._inspection = inspection
         self._tree = tree
-        self._files = ScheduleFiles(spool_view.context())
+        self._files = ScheduleFiles(inspection.context())
 
     def entry(self, name: str, found: os.stat_result) -> Fault | None:
         """An entry of ``schedules/``."""
@@ -47,10 +47,10 @@ class ScheduleRules:
         if is_lock(name):
             return None  # nobody waits for it when its process has died
         if is_scratch(name):
-            return left_draft(self._spool_view, path, found)
+            return left_draft(self._inspection, path, found)
         if is_draft(name):
             return None  # it goes on, or is removed, with the next message of the schedule
-        return hidden(self._spool_view, path, name, found)
+        return hidden(self._inspection, path, name, found)
 
     def _schedule(self, path: str, name: str) -> Fault | None:
         try:

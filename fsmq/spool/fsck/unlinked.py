@@ -26,16 +26,16 @@ from ..layout.transitions import IDS, INDEX_TRASH, REMOVE
 from ..layout.tree import STRAY
 from ..layout.uuids import uuid7
 from ..verbs.deletion import leaving
-from .messages import SpoolView, hidden, stray
+from .messages import Inspection, hidden, stray
 from .report import Fault, Finding, Kind, Severity
 
 
 class LinkRules:
     """A link leads to a message that stands in its queue; a message with an id has its link."""
 
-    def __init__(self, spool_view: SpoolView) -> None:
-        self._spool_view = spool_view
-        self._tree = spool_view.tree
+    def __init__(self, inspection: Inspection) -> None:
+        self._inspection = inspection
+        self._tree = inspection.tree
         self.queues = {name for name in self._tree.names(self._tree.folder(IDS)) if is_queue(name)}
 
     def index(self, name: str, found: os.stat_result) -> Fault | None:
@@ -44,7 +44,7 @@ class LinkRules:
         if name == PUTS:
             return None
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         if not stat.S_ISDIR(found.st_mode) or not is_queue(name):
             return stray(path, "is not a folder named after a queue: move it away")
         if self._tree.has_queue(name):
@@ -61,7 +61,7 @@ class LinkRules:
         if name.startswith(NEXT):
             return self._coming(queue, name.removeprefix(NEXT), path, found)
         if name[0] == ".":
-            return hidden(self._spool_view, path, name, found)
+            return hidden(self._inspection, path, name, found)
         opened = open_link(self._tree, queue, path)
         if opened is not None:
             with opened:
@@ -97,7 +97,7 @@ class LinkRules:
 
     def _coming(self, queue: str, link: str, path: str, found: os.stat_result) -> Fault | None:
         """The link of a message that is to have an id next."""
-        if not self._spool_view.is_late(found):
+        if not self._inspection.is_late(found):
             return None
         held = hold(self._tree, {queue: [link]})
         if held is None:
