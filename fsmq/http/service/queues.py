@@ -18,7 +18,7 @@ from fsmq.spool import prepare
 from fsmq.spool.context import Prepared
 from fsmq.spool.errors import DuplicateMessage, Unavailable
 from fsmq.spool.layout.message import Message, NewMessage
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES, finish
+from fsmq.spool.layout.steps import FEW, LARGE_BYTES, MOST_AT_ONCE, finish
 from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.records.journal import via
 from fsmq.spool.spool import Spool
@@ -38,8 +38,7 @@ from .wanted import Wanted, size_of
 T = TypeVar("T")
 R = TypeVar("R")
 _Prepared: TypeAlias = "Prepared[list[R]]"
-# So many messages, and bytes of their bodies, are done with at a time.
-_MOST_AT_ONCE = 4 * FEW
+# So many bytes of bodies are done with at a time.
 _MOST_BYTES = 1024 * 1024
 
 
@@ -295,7 +294,7 @@ def _portions(jobs: list[_Job]) -> Iterator[list[_Job]]:
         number += len(job.things)
         size += job.size
         if part and (
-            job.is_alone or part[-1].is_alone or number > _MOST_AT_ONCE or size > _MOST_BYTES
+            job.is_alone or part[-1].is_alone or number > MOST_AT_ONCE or size > _MOST_BYTES
         ):
             yield part
             part, number, size = [], len(job.things), job.size

@@ -106,7 +106,8 @@ def put(
             settings = context.settings.get(queue)
             if not settings.fifo and not context.tree.has_queue(queue):
                 raise NoSuchQueue(queue)
-        checked = drafts(context, islice(messages, _MAX_PUT + 1), settings, letter_of)
+        given = list(islice(messages, _MAX_PUT + 1))
+        checked = drafts(context, given, settings, letter_of)
         if len(checked) > _MAX_PUT:
             raise InvalidValue("messages", f"are more than the {_MAX_PUT} that one batch takes")
         context.depths.admit(queue, settings.max_depth, len(checked))
@@ -196,17 +197,20 @@ class Staging:
         self._number: int | None = None  # that of its dot-names
 
     def write_all(self, drafts: list[Draft]) -> None:
-        self._reserve({_bare(draft) for draft in drafts if draft.own})
-        if not all(draft.own for draft in drafts):
+        own = [draft for draft in drafts if draft.own]
+        if own:
+            self._reserve({_bare(draft) for draft in own})
+        if len(own) < len(drafts):
             self._has_number = True
             self._number = self._batch.take_number(self._context.put_numbers)
-        self.work.folders.add(self._tree.folder(NEW))
+        new = self._tree.folder(NEW)
+        self.work.folders.add(new)
         seen: set[str] = set()
         for index, draft in enumerate(giving_way(drafts)):
             try:
                 if draft.own:
                     self._check_is_new(draft, seen)
-                self._write(draft)
+                self._write(draft, new)
             except DuplicateMessage as error:
                 if self._collapse:
                     self.work.folders |= work_of(self._tree, self._queue).folders
@@ -214,8 +218,9 @@ class Staging:
                 error.index = index if len(drafts) > 1 else None
                 raise
 
-    def _write(self, draft: Draft) -> None:
-        context, staged = self._context, Staged(draft, self._staged_path(draft))
+    def _write(self, draft: Draft, new: str) -> None:
+        context, number = self._context, None if draft.own else self._number
+        staged = Staged(draft, f"{new}/{draft.staged(self._queue, number)}")
         self._written.append(staged)
         fd = self._create(draft, staged.path)
         staged.fill(fd, self._tree, context.stamps, self.work, context.clock)
@@ -225,7 +230,7 @@ class Staging:
         try:
             self._check_queue()
             for staged in giving_way(self._written):
-                self._show_or_collapse(staged)
+                self._show(staged)
         except NoSuchQueue:
             self._remove_written()
             raise
@@ -288,15 +293,6 @@ class Staging:
             self._context, self._queue, draft.message_id, lambda _, fd, found: found.st_ino == inode
         )
 
-    def _show_or_collapse(self, staged: Staged) -> None:
-        try:
-            self._show(staged)
-        except DuplicateMessage:
-            # A move, which needs no reservation, has brought an equal message here.
-            if not self._collapse:
-                raise
-            self._tree.unlink(staged.path)
-
     def _show(self, staged: Staged) -> None:
         draft = staged.draft
         target = self._tree.path(State.NEW, self._queue, draft.message_id)
@@ -304,7 +300,11 @@ class Staging:
             if self._tree.rename(staged.path, target):
                 return
         except FileExistsError:
-            raise DuplicateMessage(self._queue, draft.message_id) from None
+            if not self._collapse:
+                raise DuplicateMessage(self._queue, draft.message_id) from None
+            # A move, which needs no reservation, has brought an equal message here.
+            self._tree.unlink(staged.path)
+            return
         # The dot-name is gone. A mover that thought we had crashed has promoted it, or removed it
         # if its clock is far off.
         if not exists(self._tree, self._queue, draft.message_id, gone_too=True):
@@ -349,10 +349,6 @@ class Staging:
             self._reservations.free(self._queue, reserved, unfinished)
         except OSError:
             return  # a name is left without a lock: recovery removes it
-
-    def _staged_path(self, draft: Draft) -> str:
-        number = None if draft.own else self._number
-        return self._tree.folder(NEW, draft.staged(self._queue, number))
 
 
 def _bare(draft: Draft) -> str:
