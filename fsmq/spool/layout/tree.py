@@ -23,7 +23,7 @@ from .uuids import uuid7
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # errno values of open() when the path holds no regular file.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
-_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class Tree:
@@ -250,12 +250,8 @@ class Tree:
 
     # -- files -----------------------------------------------------------------------------------
 
-    def create(self, path: str) -> int:
-        """Open a new private file for writing; FileExistsError if there is one."""
-        return self.create_with(path, _WRITE_FLAGS)
-
-    def create_with(self, path: str, flags: int) -> int:
-        """Open a file with flags that may create it."""
+    def create(self, path: str, flags: int = _NEW) -> int:
+        """Open a private file with flags that may create it, by default a new one for writing."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             return os.open(path, flags, FILE_MODE, dir_fd=self.fd)

@@ -222,7 +222,13 @@ class Staging:
         context, number = self._context, None if draft.own else self._number
         staged = Staged(draft, f"{new}/{draft.staged(self._queue, number)}")
         self._written.append(staged)
-        fd = self._create(draft, staged.path)
+        try:
+            fd = self._tree.create(staged.path)
+        except FileExistsError:
+            # A crash left it. If it is complete, it may have been acknowledged: it is the message.
+            if finish(self._tree, draft.staged(self._queue)).promoted:
+                raise DuplicateMessage(self._queue, draft.message_id) from None
+            fd = self._tree.create(staged.path)
         staged.fill(fd, self._tree, context.stamps, self.work, context.clock)
 
     def publish(self) -> list[str]:
@@ -311,15 +317,6 @@ class Staging:
             if not self._tree.has_queue(self._queue):
                 raise NoSuchQueue(self._queue)  # deleted just now, with its unfinished puts
             raise was_removed(draft)
-
-    def _create(self, draft: Draft, path: str) -> int:
-        try:
-            return self._tree.create(path)
-        except FileExistsError:
-            # A crash left it. If it is complete, it may have been acknowledged: it is the message.
-            if finish(self._tree, draft.staged(self._queue)).promoted:
-                raise DuplicateMessage(self._queue, draft.message_id) from None
-            return self._tree.create(path)
 
     def _reserve(self, ids: set[str]) -> None:
         """Keep other puts of these ids out until this one is over.
