@@ -100,7 +100,7 @@ class _Joint(Generic[R]):
     def _run(self) -> None:
         turn, self._turn = self._turn, {}
         for jobs in turn.values():
-            for some in _portions(jobs):
+            for some in _portions(jobs) if len(jobs) > 1 else (jobs,):
                 self._runner.turns.do(partial(self._do, some))
 
     def _do(self, jobs: list[_Job]) -> None:
@@ -212,8 +212,7 @@ class Queues:
         self, queue: str, messages: Iterable[NewMessage], batch: Batch | None = None
     ) -> _Prepared[str]:
         """What stores messages of a queue; batch: together with those of others."""
-        settings = self._spool.settings(queue)
-        return prepare.put(self._spool.context, queue, messages, settings, batch=batch)
+        return prepare.put(self._spool.context, queue, messages, batch=batch)
 
     # -- claim -------------------------------------------------------------------------------------
 

@@ -130,7 +130,8 @@ class Tree:
         return (found := self.look(path)) is not None and stat.S_ISDIR(found.st_mode)
 
     def has_queue(self, queue: str) -> bool:
-        return self.is_folder(f"{self._at[QUEUES]}/{queue}")
+        found = self.look(f"{self._at[QUEUES]}/{queue}")
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def make_folder(self, within: str, name: str) -> bool:
         """Create a folder within one of the layout; False if it was there, OSError if something

@@ -342,6 +342,8 @@ class Staging:
 
     def _free(self, unfinished: Container[str] = ()) -> None:
         reserved, self._reserved = self._reserved, set()
+        if not reserved:
+            return
         try:
             self._reservations.free(self._queue, reserved, unfinished)
         except OSError:
