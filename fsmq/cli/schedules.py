@@ -25,7 +25,7 @@ from fsmq.cli.params import (
     ttl_option,
 )
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.cli.put import opened
+from fsmq.cli.messages.put import opened
 from fsmq.spool.fsck import printable
 from fsmq.spool.schedules.schedule_settings import ScheduleState, shown
 

@@ -28,8 +28,8 @@ from fsmq.cli.params import (
     ttl_option,
 )
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.cli.publish_log import Publishing
-from fsmq.cli.put import opened
+from fsmq.cli.logs.publish_log import Publishing
+from fsmq.cli.messages.put import opened
 from fsmq.spool import InvalidValue
 from fsmq.spool.layout.topics import log_of, named_subscriber
 

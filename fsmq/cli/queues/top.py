@@ -15,8 +15,8 @@ from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import json_option, span
 from fsmq.cli.params import SPAN
 from fsmq.cli.place.place import at_option, open_place, report_unwatched
-from fsmq.cli.queues import as_dict
-from fsmq.cli.sampling import Row, Sampler
+from fsmq.cli.queues.queues import as_dict
+from fsmq.cli.queues.sampling import Row, Sampler
 from fsmq.wire import moment
 from fsmq.words import many
 

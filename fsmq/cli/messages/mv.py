@@ -12,7 +12,7 @@ from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import bar, json_option
 from fsmq.cli.params import QUEUE
 from fsmq.cli.place.place import Place, at_option, open_place
-from fsmq.cli.shards import shards_of
+from fsmq.cli.queues.shards import shards_of
 from fsmq.spool import Moved
 from fsmq.words import many
 

@@ -13,7 +13,7 @@ import click
 from fsmq.cli import output
 from fsmq.cli.params import body_bytes
 from fsmq.cli.place.place import open_place
-from fsmq.cli.put import opened
+from fsmq.cli.messages.put import opened
 from fsmq.spool import LogEntry
 
 _CHUNK = 1 << 20

@@ -136,7 +136,7 @@ def put(
             place.create_queue(queue)
         if watch is not None:
             # Only here: what watches takes its time to load.
-            from fsmq.cli.drop.drop import watch_folder
+            from fsmq.cli.messages.drop.drop import watch_folder
 
             drop = (watch, done, glob or "*", recursive, like, as_json, settle or 0.0)
             sys.exit(watch_folder(place, queue, *drop))
