@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.log._async.channel_message import AsyncChannelMessage
 from fsmq.spool.worker.async_worker import AsyncWorker
 from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop

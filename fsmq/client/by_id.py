@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.wire import MAX_BY_ID_BYTES, from_json, quote_id

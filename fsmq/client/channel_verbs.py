@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchChannel, NotInFlight
-from fsmq.spool.layout.dead_letter import check_reason
+from fsmq.spool.layout.messages.dead_letter import check_reason
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from fsmq.spool.log.channel import ChannelState
 from fsmq.spool.log.consuming.delivered import Given, claims_of, generation_of, offset_of

@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.wire import from_json
 

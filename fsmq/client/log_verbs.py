@@ -18,7 +18,7 @@ from fsmq.spool.errors import (
     InvalidValue,
     NoSuchLog,
 )
-from fsmq.spool.layout.message import pack_header
+from fsmq.spool.layout.messages.message import pack_header
 from fsmq.spool.layout.settings import check_number
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.log.log import Batch, From, LogEntry, LogStats

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.message import NewMessage, pack_header
+from fsmq.spool.layout.messages.message import NewMessage, pack_header
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.wire import MAX_BATCH_BYTES
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from fsmq.spool.claimed import with_claims
 from fsmq.spool.errors import ClaimEnded
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.worker.removals import Removals
 from fsmq.spool.worker.source import queue_of

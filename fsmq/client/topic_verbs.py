@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsmq.spool.errors import NoSuchSubscription, NoSuchTopic
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.topics import log_of, subscriber_of
+from fsmq.spool.layout.topics.topics import log_of, subscriber_of
 from fsmq.wire import unquote_id
 
 from .errors import error_of

@@ -22,8 +22,8 @@ from fsmq.spool.errors import (
     NoSuchQueue,
 )
 from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.dead_letter import check_reason
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.dead_letter import check_reason
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.names import MAX_PRIORITY, check_id, with_priority
 from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
 from fsmq.spool.verbs.remove_if import Acked

@@ -14,7 +14,7 @@ from .options import MAX_CONNECTIONS, Options
 
 if TYPE_CHECKING:
     from fsmq.spool import ChannelMessage
-    from fsmq.spool.layout.message import Message
+    from fsmq.spool.layout.messages.message import Message
     from fsmq.spool.worker.blocking_worker import Worker
     from fsmq.spool.worker.handlers import Claim
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from .claimed import Bury as Bury
     from .claimed import Retry as Retry
     from .index.counting import Counts as Counts
-    from .layout.message import Message as Message
-    from .layout.message import NewMessage as NewMessage
+    from .layout.messages.message import Message as Message
+    from .layout.messages.message import NewMessage as NewMessage
     from .layout.settings import QueueSettings as QueueSettings
     from .layout.transitions import State as State
     from .log._sync.channel_message import ChannelMessage as ChannelMessage
@@ -59,9 +59,9 @@ _LATER = {
     "Log": "log.log",
     "LogEntry": "log.log",
     "LogMessage": "log.segment.record",
-    "Message": "layout.message",
+    "Message": "layout.messages.message",
     "Moved": "verbs.move",
-    "NewMessage": "layout.message",
+    "NewMessage": "layout.messages.message",
     "Queue": "queue",
     "QueueSettings": "layout.settings",
     "Retry": "claimed",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import prepare
 from .context import Prepared
-from .layout.message import Message, NewMessage
+from .layout.messages.message import Message, NewMessage
 from .verbs import by_id
 from .verbs.upsert import Stored
 from .views import scan

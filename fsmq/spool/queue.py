@@ -17,7 +17,7 @@ from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue, as_unavailable
 from .given import Body, Delay, as_new_message, seconds_of, untold
 from .index.counting import Counts
-from .layout.message import Message, NewMessage
+from .layout.messages.message import Message, NewMessage
 from .layout.names import check_id, check_queue
 from .layout.settings import QueueSettings, check_seconds
 from .layout.steps import portions

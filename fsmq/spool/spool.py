@@ -21,14 +21,14 @@ from .index.ready import Ready
 from .index.share import WHOLE, Share
 from .indexed import Indexed
 from .layout.filesystem import Filesystem, examine
-from .layout.filters import Filter
-from .layout.message import Message
+from .layout.messages.message import Message
 from .layout.names import check_queue
 from .layout.settings import QueueSettings, check_seconds
 from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
 from .layout.steps import finish
-from .layout.topics import Topics
+from .layout.topics.filters import Filter
+from .layout.topics.topics import Topics
 from .layout.transitions import REAPED
 from .layout.tree import Tree
 from .log.logs import Logs

@@ -28,10 +28,10 @@ from fsmq.spool.consumers import retry as retry_module
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.claim_names import claim_name
-from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.names import reservation, seal_of, staged_entry
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import finish
+from fsmq.spool.layout.topics.filters import Filter
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import commit, is_committed
 from fsmq.spool.staging.part import Job, Part

@@ -23,7 +23,7 @@ from fsmq.spool.durability.ids import LOCK, NEXT, hold, settle
 from fsmq.spool.durability.leaving import forget_links
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
-from fsmq.spool.layout.given_ids import link_name
+from fsmq.spool.layout.messages.given_ids import link_name
 from fsmq.spool.layout.transitions import MOVE_READY
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper, reap

@@ -18,7 +18,7 @@ from fsmq.spool.errors import (
     NotInFlight,
     Unavailable,
 )
-from fsmq.spool.layout.dead_letter import DeadLetter
+from fsmq.spool.layout.messages.dead_letter import DeadLetter
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.consuming.dispatch import Asked
 from fsmq.spool.log.log import Log, LogEntry

@@ -25,7 +25,7 @@ from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.files import add_file
 from fsmq.spool.layout.filesystem import mounts_below
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.spool import Spool
 
 _FAILED = 1

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from fsmq.cli import output
-from fsmq.cli.queues.config import parsed, shown
 from fsmq.cli.failures import Exit, report
 from fsmq.cli.logs.feed import Feeding, verified
 from fsmq.cli.output import json_option, span
 from fsmq.cli.params import LOG, Completed, channel_argument, log_argument
 from fsmq.cli.place.place import Place, at_option, open_place
+from fsmq.cli.queues.config import parsed, shown
 from fsmq.spool import InvalidValue, LogMessage
 from fsmq.spool.log.log_settings import (
     CHANNEL_SETTINGS,

@@ -11,9 +11,9 @@ from typing import BinaryIO
 import click
 
 from fsmq.cli import output
+from fsmq.cli.messages.put import opened
 from fsmq.cli.params import body_bytes
 from fsmq.cli.place.place import open_place
-from fsmq.cli.messages.put import opened
 from fsmq.spool import LogEntry
 
 _CHUNK = 1 << 20

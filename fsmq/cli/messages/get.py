@@ -14,11 +14,11 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, report
+from fsmq.cli.messages.worker import Backoff, Worker
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, claimable_argument
 from fsmq.cli.place.channel import Claimable, is_several, open_claimable
 from fsmq.cli.place.place import Place, at_option, open_place, report_unwatched
-from fsmq.cli.messages.worker import Backoff, Worker
 from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.process.standard_files import closed_file
 from fsmq.spool import FsmqError, Message

@@ -15,7 +15,7 @@ from fsmq.cli.params import SPAN, attribute_option, attributes_of, queue_argumen
 from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import Message
 from fsmq.spool.fsck import printable
-from fsmq.spool.layout.dead_letter import DeadLetter
+from fsmq.spool.layout.messages.dead_letter import DeadLetter
 from fsmq.words import size
 
 _STATES = ("ready", "new", "in_flight", "delayed")

@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from fsmq.cli import output
-from fsmq.cli.queues.config import parsed, shown
 from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import bar, json_option, span
 from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Place, Queue, at_option, open_place
+from fsmq.cli.queues.config import parsed, shown
 from fsmq.cli.queues.shards import groups, shards_of, shards_option, together
 from fsmq.spool.views.counts import Overview
 from fsmq.words import limits, many

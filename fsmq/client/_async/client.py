@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from fsmq.spool._async.selection import AsyncSelection
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.history import Moment

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fsmq.spool._sync.selection import Selection
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.history import Moment

@@ -18,7 +18,7 @@ from fsmq.spool.given import (
     untold,
 )
 from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.records.life import Life
 from fsmq.spool.verbs.move import Moved

@@ -18,7 +18,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.settings import MAX_TTL_S
 from fsmq.spool.layout.transitions import State
 from fsmq.spool.verbs.put import MAX_BATCH

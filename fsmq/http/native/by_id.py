@@ -20,8 +20,8 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.indexed import Indexed
-from fsmq.spool.layout.given_ids import MAX_GIVEN_BYTES
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.given_ids import MAX_GIVEN_BYTES
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.records import peers

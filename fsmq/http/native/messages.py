@@ -13,7 +13,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.names import (
     check_id,
 )

@@ -10,7 +10,7 @@ from functools import partial
 
 from fsmq.spool.errors import ClaimEnded
 from fsmq.spool.layout.claim_names import Renewal
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.verbs.remove_if import Acked
 

@@ -12,7 +12,7 @@ from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.context import Prepared
 from fsmq.spool.errors import NoSuchQueue, Unavailable
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.names import MAX_QUEUE_BYTES
 from fsmq.spool.layout.steps import Steps
 from fsmq.spool.verbs.several import (

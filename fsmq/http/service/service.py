@@ -18,10 +18,10 @@ from fsmq.spool.errors import (
     as_unavailable,
 )
 from fsmq.spool.index import listings
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, giving_way
-from fsmq.spool.layout.topics import Subscription, log_of, work_of
+from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
 from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool

@@ -13,7 +13,7 @@ from typing import TypeVar
 from aiohttp.web import Response
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.verbs.remove_if import Acked
 
 from ..describe import Operation

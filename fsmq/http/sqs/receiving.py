@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 
 from ..guard.access import Identity
 from ..service.service import Service

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.message import SENT_TO, NewMessage
+from fsmq.spool.layout.messages.message import SENT_TO, NewMessage
 from fsmq.spool.layout.names import UUID7
 from fsmq.spool.layout.settings import QueueSettings
 

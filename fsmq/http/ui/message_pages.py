@@ -9,7 +9,7 @@ from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.names import check_id, check_queue, facts
 from fsmq.spool.records.life import LifeReader, LifeStep, in_order
 

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.names import MAX_PRIORITY, check_queue
 from fsmq.spool.layout.settings import (
     DEFAULTS,

@@ -9,9 +9,9 @@ from typing import Any
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import NoSuchTopic
-from fsmq.spool.layout.filters import Filter
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.layout.topics.filters import Filter
 
 from ..guard import access
 from ..guard.sight import seen_of

@@ -18,7 +18,7 @@ from ..errors import (
     as_unavailable,
     understood,
 )
-from ..layout.dead_letter import check_reason
+from ..layout.messages.dead_letter import check_reason
 from ..layout.names import check_queue
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from ._sync.channel_message import ChannelMessage

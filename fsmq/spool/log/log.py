@@ -17,7 +17,7 @@ from ..errors import (
     OffsetGone,
     as_unavailable,
 )
-from ..layout.message import NewMessage
+from ..layout.messages.message import NewMessage
 from ..layout.settings import check_number
 from .channel import Channel
 from .log_settings import LogSettings

@@ -29,8 +29,8 @@ from ..durability.ids import (
 from ..durability.sync import Work
 from ..errors import ClaimEnded, FsmqError, InUse, NoSuchMessage, Unavailable, as_unavailable
 from ..layout.claim_names import ANY, is_claimed, of_next_claim
-from ..layout.given_ids import check_given, link_name
-from ..layout.message import Message
+from ..layout.messages.given_ids import check_given, link_name
+from ..layout.messages.message import Message
 from ..layout.names import check_id, check_queue, facts
 from ..layout.settings import MAX_VISIBILITY_S, check_seconds
 from ..layout.stamps import MAX_COUNT

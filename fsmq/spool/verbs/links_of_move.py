@@ -19,7 +19,7 @@ from ..durability.locks import patiently
 from ..durability.settings_lock import settings_held
 from ..errors import InUse, NoSuchQueue
 from ..index.quarantine import FIRST_S, LONGEST_S
-from ..layout.given_ids import link_name
+from ..layout.messages.given_ids import link_name
 from ..layout.settings import QueueSettings
 from ..layout.transitions import IDS, State
 from ..layout.tree import STRAY, Tree

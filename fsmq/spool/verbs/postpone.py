@@ -14,8 +14,8 @@ from dataclasses import replace
 from ..context import Context, Prepared
 from ..durability.ids import staged_name
 from ..errors import Unavailable
-from ..layout.given_ids import link_name
-from ..layout.message import NewMessage
+from ..layout.messages.given_ids import link_name
+from ..layout.messages.message import NewMessage
 from ..layout.names import facts
 from ..layout.settings import MAX_DELAY_S, check_seconds
 from ..layout.steps import finish

@@ -22,9 +22,9 @@ from ..context import Context, Prepared
 from ..durability.ids import IS_HELD, PATIENCE_S
 from ..durability.sync import Work
 from ..errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable, reraise
-from ..layout import dead_letter
 from ..layout.claim_names import of_ended_claim
-from ..layout.dead_letter import DeadLetter
+from ..layout.messages import dead_letter
+from ..layout.messages.dead_letter import DeadLetter
 from ..layout.names import check_id, check_queue, fits
 from ..layout.patterns import compiled
 from ..layout.steps import portions

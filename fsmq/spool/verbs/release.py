@@ -14,10 +14,10 @@ from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
-from ..layout import dead_letter
 from ..layout.claim_names import check_named, of_ended_claim
-from ..layout.dead_letter import USED_UP, DeadLetter, check_reason
-from ..layout.message import Message
+from ..layout.messages import dead_letter
+from ..layout.messages.dead_letter import USED_UP, DeadLetter, check_reason
+from ..layout.messages.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.steps import giving_way

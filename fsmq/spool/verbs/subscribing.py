@@ -23,10 +23,10 @@ from ..errors import (
     as_unavailable,
     understood,
 )
-from ..layout.filters import Filter
 from ..layout.names import check_queue, entry
 from ..layout.settings import QueueSettings
-from ..layout.topics import ABOUT, MAX_ABOUT_BYTES, log_of
+from ..layout.topics.filters import Filter
+from ..layout.topics.topics import ABOUT, MAX_ABOUT_BYTES, log_of
 from ..layout.transitions import REMOVE, TOPICS
 from ..layout.uuids import uuid7
 

@@ -30,8 +30,8 @@ from ..durability.ids import (
 from ..durability.new_names import may_rename
 from ..durability.sync import Work
 from ..errors import FsmqError, InvalidValue, NoSuchQueue, reraise, unavailable
-from ..layout.given_ids import link_name
-from ..layout.message import NewMessage
+from ..layout.messages.given_ids import link_name
+from ..layout.messages.message import NewMessage
 from ..layout.names import check_queue
 from ..layout.settings import QueueSettings
 from ..layout.transitions import DELAY, IDS, NEW, QUEUES, State

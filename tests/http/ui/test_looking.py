@@ -24,7 +24,7 @@ from fsmq.http.service.recent import MOST_QUEUES, Recent
 from fsmq.http.service.troubles import long_paused
 from fsmq.http.ui.forms import File, plain, with_files
 from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.moves.order import holders
 from fsmq.spool.records.peers import host_name
 from fsmq.spool.spool import Spool

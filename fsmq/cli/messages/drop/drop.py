@@ -18,9 +18,9 @@ from types import FrameType
 import click
 
 from fsmq.cli import output
+from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.messages.drop.folder import DropFolder, Dropped, Facts, Moved, facts_of
 from fsmq.cli.messages.drop.hints import Hint, Hints
-from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.place.place import Place, Queue, Root
 from fsmq.daemons.process.notify import Notifier
 from fsmq.spool import (

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from fsmq.cli.messages.drop.folder import DropFolder
 from fsmq.cli.failures import Exit, Failure
+from fsmq.cli.messages.drop.folder import DropFolder
 from fsmq.daemons.process.observer import end, make_observer
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchTopic, as_unavailable
-from fsmq.spool.layout.deliveries import Delivery
-from fsmq.spool.layout.filters import Filter
-from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.layout.policies import Candidates, as_number, listed
-from fsmq.spool.layout.topics import Subscription, log_of, work_of
+from fsmq.spool.layout.messages.message import NewMessage
+from fsmq.spool.layout.topics.deliveries import Delivery
+from fsmq.spool.layout.topics.filters import Filter
+from fsmq.spool.layout.topics.policies import Candidates, as_number, listed
+from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.verbs.publish import Copy, copy_of
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchTopic
-from fsmq.spool.layout.topics import log_of
+from fsmq.spool.layout.topics.topics import log_of
 from fsmq.spool.verbs.subscribing import describe_topic
 
 from ...guard.sight import seen_of

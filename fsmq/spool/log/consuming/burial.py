@@ -6,7 +6,7 @@ import logging
 
 from ...context import Context, OpenSpool
 from ...errors import DuplicateMessage, InvalidValue
-from ...layout import dead_letter
+from ...layout.messages import dead_letter
 from ...layout.names import check_queue
 from ...layout.uuids import derived_uuid7
 from ...verbs.creation import create

@@ -1,6 +1,6 @@
 """Which conditions Amazon SNS refuses in a new filter policy, in its words.
 
-`fsmq.spool.layout.policies` says what a condition means.
+`fsmq.spool.layout.topics.policies` says what a condition means.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from decimal import Decimal
 from ipaddress import ip_network
 from typing import Any
 
-from ..errors import InvalidValue
+from ...errors import InvalidValue
 
 _SIGNS = ("=", "<", "<=", ">", ">=")
 

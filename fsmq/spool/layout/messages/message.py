@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from ..errors import InvalidValue
+from ...errors import InvalidValue
+from ..names import Facts, sequence_of
 from .compression import MAX_PLAIN_BYTES, decompress
 from .dead_letter import DeadLetter
-from .names import Facts, sequence_of
 
 CONTENT_TYPE = "Content-Type"
 # Lines of fsmq itself begin with this, in any case of letters. They are no attributes: nobody who

@@ -16,14 +16,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..errors import NoSuchTopic, as_unavailable
-from . import deliveries, documents
+from ...errors import NoSuchTopic, as_unavailable
+from .. import documents
+from ..names import check_queue, is_queue
+from ..of_queues import WhileThere
+from ..transitions import LOGS, TOPICS
+from ..tree import Tree
+from . import deliveries
 from .deliveries import MAX_ENTRY_BYTES, Delivery
 from .filters import Filter
-from .names import check_queue, is_queue
-from .of_queues import WhileThere
-from .transitions import LOGS, TOPICS
-from .tree import Tree
 
 # A change of a folder's mtime means that an entry came or went. Two changes within a tick of the
 # kernel's clock look like one, so what was listed within a tick of a change is listed again.

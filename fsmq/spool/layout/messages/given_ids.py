@@ -12,8 +12,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from ..errors import InvalidValue
-from .digests import sha256
+from ...errors import InvalidValue
+from ..digests import sha256
 from .message import GIVEN_ID
 
 MAX_GIVEN_BYTES = 1024

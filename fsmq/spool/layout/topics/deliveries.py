@@ -1,6 +1,6 @@
 """Deliveries: what an entry of a topic says of its subscription.
 
-An empty entry takes every message; a filter is described in `fsmq.spool.layout.filters`. What
+An empty entry takes every message; a filter is described in `filters.py`. What
 clients of Amazon SNS have subscribed stands in one member ``sns``, which no filter has: its filter
 policy, whether it takes messages as they were published, and what else they are told of it.
 """
@@ -11,10 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import InvalidValue
-from . import documents
+from ...errors import InvalidValue
+from .. import documents
+from ..names import is_queue
 from .filters import MAX_FILTER_BYTES, Filter
-from .names import is_queue
 from .policies import SCOPES, Candidates, Policy, Scope, candidates_of
 
 _MEMBER = "sns"

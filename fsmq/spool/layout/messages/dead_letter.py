@@ -13,9 +13,9 @@ import os
 import re
 from typing import NamedTuple
 
-from ..errors import InvalidValue
-from .names import is_queue
-from .transitions import LOGS
+from ...errors import InvalidValue
+from ..names import is_queue
+from ..transitions import LOGS
 
 # One line: "<Unix milliseconds> <deliveries> <queue>[ <reason>]". So short that ext4 keeps it in
 # the inode, without a block of its own.

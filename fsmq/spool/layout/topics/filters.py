@@ -21,8 +21,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ..errors import InvalidValue
-from .message import is_attribute_name
+from ...errors import InvalidValue
+from ..messages.message import is_attribute_name
 
 MAX_FILTER_BYTES = 16 * 1024
 MAX_CONDITIONS = 150

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import zstandard
 
-from .steps import LARGE_BYTES, Steps, finish
+from ..steps import LARGE_BYTES, Steps, finish
 
 Method = Literal["zlib", "zstd"]
 METHODS: tuple[Method, ...] = get_args(Method)

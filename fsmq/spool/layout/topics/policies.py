@@ -2,7 +2,7 @@
 
 A policy is a JSON object. For every key in it one of the listed conditions has to hold, of an
 attribute of the message or of a member of its body; ``$or`` lists objects of which one has to hold.
-Names are compared exactly, other than those of `fsmq.spool.layout.filters`. In a body a member is
+Names are compared exactly, other than those of `filters.py`. In a body a member is
 known by all names on the way to it, joined by dots; so a name with dots in it, in the policy or in
 the body, is as good as members within members.
 """
@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from ipaddress import ip_address, ip_network
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..errors import InvalidValue
+from ...errors import InvalidValue
 from .policy_checks import bad, check
 
 Scope = Literal["MessageAttributes", "MessageBody"]
