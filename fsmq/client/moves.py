@@ -15,8 +15,8 @@ from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import check_number
 from fsmq.spool.layout.steps import portions
 from fsmq.spool.moves.order import MAX_CHOSEN, MAX_LISTED, Move, moved_and
-from fsmq.spool.verbs.move import Moved
-from fsmq.spool.verbs.redrive import Redriven
+from fsmq.spool.verbs.moves.move import Moved
+from fsmq.spool.verbs.moves.redrive import Redriven
 from fsmq.wire import move_from_json, quote_id
 
 from .errors import UnexpectedAnswer, error_of

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .schedules.schedule_settings import ScheduleState as ScheduleState
     from .spool import Spool as Spool
     from .topic import Topic as Topic
-    from .verbs.move import Moved as Moved
+    from .verbs.moves.move import Moved as Moved
 
 _LATER = {
     "Bury": "claimed",
@@ -60,7 +60,7 @@ _LATER = {
     "LogEntry": "log.log",
     "LogMessage": "log.segment.record",
     "Message": "layout.messages.message",
-    "Moved": "verbs.move",
+    "Moved": "verbs.moves.move",
     "NewMessage": "layout.messages.message",
     "Queue": "queue",
     "QueueSettings": "layout.settings",

@@ -24,9 +24,9 @@ from .layout.steps import portions
 from .layout.transitions import DELAY, NEW, QUEUES
 from .moves.order import MAX_CHOSEN, moved_and
 from .records.life import Life, read_life
-from .verbs.move import Moved, move_messages
-from .verbs.purge import purge
-from .verbs.redrive import Redriven, redrive_messages
+from .verbs.moves.move import Moved, move_messages
+from .verbs.moves.redrive import Redriven, redrive_messages
+from .verbs.queues.purge import purge
 from .verbs.remove_if import Acked
 from .views import browse
 from .views.wanted import Found, wanted

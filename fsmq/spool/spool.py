@@ -39,7 +39,7 @@ from .records import peers
 from .records.journal import Journal, is_kept
 from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
-from .verbs import creation, deletion, subscribing
+from .verbs.queues import creation, deletion, subscribing
 from .verbs.several import Choice, Turns, claim_several_in, flat
 from .views.census import Census
 from .views.counts import Overview, survey

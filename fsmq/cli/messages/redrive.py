@@ -15,7 +15,7 @@ from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Place, at_option, open_place
 from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.moves.order import MAX_LISTED, Move
-from fsmq.spool.verbs.redrive import Redriven
+from fsmq.spool.verbs.moves.redrive import Redriven
 from fsmq.wire import move_as_json
 from fsmq.words import many
 

@@ -20,8 +20,8 @@ from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.records.life import Life
-from fsmq.spool.verbs.move import Moved
-from fsmq.spool.verbs.redrive import Redriven
+from fsmq.spool.verbs.moves.move import Moved
+from fsmq.spool.verbs.moves.redrive import Redriven
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.wanted import Found
 

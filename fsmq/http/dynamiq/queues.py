@@ -13,7 +13,7 @@ from fsmq.spool.errors import InvalidValue, NoSuchQueue
 from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.verbs import creation
+from fsmq.spool.verbs.queues import creation
 
 from ...wire import quote_id
 from ..describe import MAX_SETTINGS_BYTES

@@ -25,7 +25,7 @@ from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.records import peers
-from fsmq.spool.verbs.by_id import check_free
+from fsmq.spool.verbs.by_id.by_id import check_free
 from fsmq.spool.verbs.put import MAX_BATCH
 
 from ...wire import MAX_BATCH_BYTES, MAX_BY_ID_BYTES, as_json, unquote_id

@@ -13,8 +13,8 @@ from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.duty_cycle import MAX_RATE, MIN_RATE, check_rate
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import MAX_COUNT, MAX_LISTED, Move, latest
-from fsmq.spool.verbs.move import Moved
-from fsmq.spool.verbs.redrive import Redriven
+from fsmq.spool.verbs.moves.move import Moved
+from fsmq.spool.verbs.moves.redrive import Redriven
 
 from ...wire import MAX_BATCH_BYTES, move_as_json, unquote_id
 from ..answers import json_answer

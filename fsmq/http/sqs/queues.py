@@ -11,7 +11,7 @@ from fsmq.spool.errors import InvalidValue, as_unavailable
 from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.spool import Spool
-from fsmq.spool.verbs import creation
+from fsmq.spool.verbs.queues import creation
 
 from ..service.service import Service
 from . import fifo

@@ -9,7 +9,7 @@ from typing import Any
 
 from fsmq.spool.errors import InvalidValue, as_unavailable
 from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.verbs import creation
+from fsmq.spool.verbs.queues import creation
 
 from . import queue_attributes as attributes
 from .ask import Action, Actions, Ask, Result

@@ -13,7 +13,7 @@ from ..layout.names import UUID7, is_queue
 from ..layout.settings_store import SettingsStore
 from ..layout.topics.topics import ABOUT, Topics, log_of_entry
 from ..layout.transitions import CONFIG, LOGS, QUEUES, TOPICS
-from ..verbs.deletion import leaving
+from ..verbs.queues.deletion import leaving
 from .fifo_files import shared
 from .messages import Inspection, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity

@@ -25,7 +25,7 @@ from ..layout.names import facts, is_queue
 from ..layout.transitions import IDS, INDEX_TRASH, REMOVE
 from ..layout.tree import STRAY
 from ..layout.uuids import uuid7
-from ..verbs.deletion import leaving
+from ..verbs.queues.deletion import leaving
 from .messages import Inspection, hidden, stray
 from .report import Fault, Finding, Kind, Severity
 

@@ -24,8 +24,8 @@ from ..layout.steps import giving_way
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
 from .backoff import back_off, end_in_place
-from .creation import create
 from .latch import IsWanted, Latched, anyone, check_held, latch_patiently, not_held, restamp
+from .queues.creation import create
 
 # For the lock of a dead-letter queue that is missing.
 _PATIENCE_S = 0.1

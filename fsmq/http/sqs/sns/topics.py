@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchTopic
 from fsmq.spool.layout.topics.topics import log_of
-from fsmq.spool.verbs.subscribing import describe_topic
+from fsmq.spool.verbs.queues.subscribing import describe_topic
 
 from ...guard.sight import seen_of
 from ..ask import Action, Actions, Ask, Result

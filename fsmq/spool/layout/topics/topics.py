@@ -103,7 +103,7 @@ class _Listing:
 class Topics:
     """The topics of a spool and their subscriptions.
 
-    What changes them stands in `fsmq.spool.verbs.subscribing`. What reads a single topic raises
+    What changes them is in `fsmq.spool.verbs.queues.subscribing`. What reads a single topic raises
     Unavailable; the other methods raise OSError.
     """
 

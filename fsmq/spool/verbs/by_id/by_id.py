@@ -1,7 +1,7 @@
 """What is done with one message by the id that its producer gave; its queue has an index.
 
 Each verb opens the link of the id, reads the message's name from the header block, and finds its
-state by at most five lookups, however many messages there are. `fsmq.spool.verbs.upsert` puts them.
+state by at most five lookups, however many messages there are. `upsert.py` puts them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..context import Context, Prepared
-from ..durability.byte_locks import ByteLocks
-from ..durability.ids import (
+from ...context import Context, Prepared
+from ...durability.byte_locks import ByteLocks
+from ...durability.ids import (
     IS_HELD,
     LOCK,
     Standing,
@@ -26,36 +26,27 @@ from ..durability.ids import (
     open_link,
     settle,
 )
-from ..durability.sync import Work
-from ..errors import ClaimEnded, FsmqError, InUse, NoSuchMessage, Unavailable, as_unavailable
-from ..layout.claim_names import ANY, is_claimed, of_next_claim
-from ..layout.messages.given_ids import check_given, link_name
-from ..layout.messages.message import Message
-from ..layout.names import check_id, check_queue, facts
-from ..layout.settings import MAX_VISIBILITY_S, check_seconds
-from ..layout.stamps import MAX_COUNT
-from ..layout.steps import finish
-from ..layout.transitions import (
-    CLAIMED,
-    DELAY,
-    IDS,
-    NEW,
-    QUEUES,
-    REMOVE_DELAY,
-    REMOVED,
-    State,
-)
-from ..layout.tree import Tree
-from ..records.journal import Details
-from ..views.look import look
-from ..views.reading import UNLIMITED, read
-from .claim import Claim, claim_one, deadline_of
-from .deliver import deliver_one
-from .latch import Latched, is_delayed, latch_patiently
-from .receive import claimed_message
-from .release import release, release_uncounted
-from .removal import remove_from, remove_one, work_of
-from .renew import renew
+from ...durability.sync import Work
+from ...errors import ClaimEnded, FsmqError, InUse, NoSuchMessage, Unavailable, as_unavailable
+from ...layout.claim_names import ANY, is_claimed, of_next_claim
+from ...layout.messages.given_ids import check_given, link_name
+from ...layout.messages.message import Message
+from ...layout.names import check_id, check_queue, facts
+from ...layout.settings import MAX_VISIBILITY_S, check_seconds
+from ...layout.stamps import MAX_COUNT
+from ...layout.steps import finish
+from ...layout.transitions import CLAIMED, DELAY, IDS, NEW, QUEUES, REMOVE_DELAY, REMOVED, State
+from ...layout.tree import Tree
+from ...records.journal import Details
+from ...views.look import look
+from ...views.reading import UNLIMITED, read
+from ..claim import Claim, claim_one, deadline_of
+from ..deliver import deliver_one
+from ..latch import Latched, is_delayed, latch_patiently
+from ..receive import claimed_message
+from ..release import release, release_uncounted
+from ..removal import remove_from, remove_one, work_of
+from ..renew import renew
 from .upsert import check_index
 
 # Where a message that is acknowledged is, comes first.

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from ..context import Context
-from ..durability.ids import IS_HELD
-from ..errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable
-from ..layout.duty_cycle import Rate, check_rate
-from ..layout.names import check_id, check_queue, fits, is_id
-from ..layout.stamps import Stamp
-from ..layout.steps import giving_way, portions
-from ..layout.transitions import (
+from ...context import Context
+from ...durability.ids import IS_HELD
+from ...errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable
+from ...layout.duty_cycle import Rate, check_rate
+from ...layout.names import check_id, check_queue, fits, is_id
+from ...layout.stamps import Stamp
+from ...layout.steps import giving_way, portions
+from ...layout.transitions import (
     MOVE_DELAY,
     MOVE_NEW,
     MOVE_READY,
@@ -31,9 +31,9 @@ from ..layout.transitions import (
     State,
     Transition,
 )
-from ..layout.tree import Tree
-from ..views.browse import ids
-from .latch import Latched, latch_patiently
+from ...layout.tree import Tree
+from ...views.browse import ids
+from ..latch import Latched, latch_patiently
 from .links_of_move import PART, Turns, keeps_order, receiving, together_or_alone
 
 _PROGRESS_STEP = 1000

@@ -12,18 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..context import Context, Prepared
-from ..durability.dedup_records import forget_records
-from ..durability.new_names import no_new_names
-from ..durability.send_lines import no_sends
-from ..durability.sync import Work
-from ..errors import NoSuchQueue, as_unavailable, is_full
-from ..index.events import Events, Kind
-from ..layout.names import check_queue, entry, split_entry
-from ..layout.steps import giving_way
-from ..layout.transitions import CONFIG, DELAY, NEW, PURGED, QUEUES, REMOVE
-from ..layout.tree import Tree
-from ..layout.uuids import uuid7
+from ...context import Context, Prepared
+from ...durability.dedup_records import forget_records
+from ...durability.new_names import no_new_names
+from ...durability.send_lines import no_sends
+from ...durability.sync import Work
+from ...errors import NoSuchQueue, as_unavailable, is_full
+from ...index.events import Events, Kind
+from ...layout.names import check_queue, entry, split_entry
+from ...layout.steps import giving_way
+from ...layout.transitions import CONFIG, DELAY, NEW, PURGED, QUEUES, REMOVE
+from ...layout.tree import Tree
+from ...layout.uuids import uuid7
+from ..removal import removal_work, remove_one
 from .deletion import (
     PROGRESS_STEP,
     await_claims,
@@ -33,7 +34,6 @@ from .deletion import (
     purge_taken,
     sync_afterwards,
 )
-from .removal import removal_work, remove_one
 
 # With all events one look is enough. Without them (on a network filesystem, if no watches are left,
 # or if the kernel lost some) it takes at least two, and at most this many: puts may never end.

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..context import Context
-from ..durability.settings_lock import LOG, TOPIC, settings_held
-from ..errors import (
+from ...context import Context
+from ...durability.settings_lock import LOG, TOPIC, settings_held
+from ...errors import (
     BY_HAND_S,
     InvalidValue,
     NoSuchLog,
@@ -23,12 +23,12 @@ from ..errors import (
     as_unavailable,
     understood,
 )
-from ..layout.names import check_queue, entry
-from ..layout.settings import QueueSettings
-from ..layout.topics.filters import Filter
-from ..layout.topics.topics import ABOUT, MAX_ABOUT_BYTES, log_of
-from ..layout.transitions import REMOVE, TOPICS
-from ..layout.uuids import uuid7
+from ...layout.names import check_queue, entry
+from ...layout.settings import QueueSettings
+from ...layout.topics.filters import Filter
+from ...layout.topics.topics import ABOUT, MAX_ABOUT_BYTES, log_of
+from ...layout.transitions import REMOVE, TOPICS
+from ...layout.uuids import uuid7
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..context import Context, Prepared
-from ..durability.byte_locks import ByteLocks
-from ..durability.drafts import Draft, Staged, was_removed
-from ..durability.ids import (
+from ...context import Context, Prepared
+from ...durability.byte_locks import ByteLocks
+from ...durability.drafts import Draft, Staged, was_removed
+from ...durability.ids import (
     Held,
     Standing,
     hold_patiently,
@@ -27,17 +27,17 @@ from ..durability.ids import (
     settle,
     state_of,
 )
-from ..durability.new_names import may_rename
-from ..durability.sync import Work
-from ..errors import FsmqError, InvalidValue, NoSuchQueue, reraise, unavailable
-from ..layout.messages.given_ids import link_name
-from ..layout.messages.message import NewMessage
-from ..layout.names import check_queue
-from ..layout.settings import QueueSettings
-from ..layout.transitions import DELAY, IDS, NEW, QUEUES, State
-from .draft import draft
-from .put import MAX_BATCH, note_stored
-from .removal import remove_one, work_of
+from ...durability.new_names import may_rename
+from ...durability.sync import Work
+from ...errors import FsmqError, InvalidValue, NoSuchQueue, reraise, unavailable
+from ...layout.messages.given_ids import link_name
+from ...layout.messages.message import NewMessage
+from ...layout.names import check_queue
+from ...layout.settings import QueueSettings
+from ...layout.transitions import DELAY, IDS, NEW, QUEUES, State
+from ..draft import draft
+from ..put import MAX_BATCH, note_stored
+from ..removal import remove_one, work_of
 
 
 class Stored(NamedTuple):

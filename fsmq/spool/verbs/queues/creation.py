@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ..context import Context
-from ..durability.settings_lock import no_ids, settings_held
-from ..errors import InUse, InvalidValue, NoSuchQueue, as_unavailable, understood
-from ..layout.files import write_at
-from ..layout.names import check_queue, claims_name, limits_name
-from ..layout.settings import DEFAULTS, SETTINGS, QueueSettings
-from ..layout.settings_store import settings_in
-from ..layout.transitions import CONFIG, IDS, QUEUES
-from ..layout.tree import Tree
+from ...context import Context
+from ...durability.settings_lock import no_ids, settings_held
+from ...errors import InUse, InvalidValue, NoSuchQueue, as_unavailable, understood
+from ...layout.files import write_at
+from ...layout.names import check_queue, claims_name, limits_name
+from ...layout.settings import DEFAULTS, SETTINGS, QueueSettings
+from ...layout.settings_store import settings_in
+from ...layout.transitions import CONFIG, IDS, QUEUES
+from ...layout.tree import Tree
 from .deletion import forget
 
 # Called under the lock with the settings as they stand, and all members of their file: it gives the

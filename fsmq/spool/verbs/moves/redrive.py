@@ -18,20 +18,20 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from ..context import Context, Prepared
-from ..durability.ids import IS_HELD, PATIENCE_S
-from ..durability.sync import Work
-from ..errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable, reraise
-from ..layout.claim_names import of_ended_claim
-from ..layout.messages import dead_letter
-from ..layout.messages.dead_letter import DeadLetter
-from ..layout.names import check_id, check_queue, fits
-from ..layout.patterns import compiled
-from ..layout.steps import portions
-from ..layout.transitions import DELAY, MOVE_READY, MOVED, NEW, QUEUES, State
-from ..layout.tree import STRAY
-from .latch import PATIENCE_S as LATCH_PATIENCE_S
-from .latch import Latched, latch
+from ...context import Context, Prepared
+from ...durability.ids import IS_HELD, PATIENCE_S
+from ...durability.sync import Work
+from ...errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable, reraise
+from ...layout.claim_names import of_ended_claim
+from ...layout.messages import dead_letter
+from ...layout.messages.dead_letter import DeadLetter
+from ...layout.names import check_id, check_queue, fits
+from ...layout.patterns import compiled
+from ...layout.steps import portions
+from ...layout.transitions import DELAY, MOVE_READY, MOVED, NEW, QUEUES, State
+from ...layout.tree import STRAY
+from ..latch import PATIENCE_S as LATCH_PATIENCE_S
+from ..latch import Latched, latch
 from .links_of_move import PART, Turns, index_folders, receiving, together_or_alone
 from .move import check_order, is_elsewhere
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
-from ..context import Context, Prepared
-from ..durability.dedup_records import forget_records
-from ..durability.leaving import unlink_message
-from ..durability.locks import free_lock
-from ..durability.send_lines import no_sends
-from ..durability.settings_lock import no_ids, settings_held
-from ..durability.sync import Work
-from ..errors import NoSuchQueue, as_unavailable, is_full
-from ..layout.names import (
+from ...context import Context, Prepared
+from ...durability.dedup_records import forget_records
+from ...durability.leaving import unlink_message
+from ...durability.locks import free_lock
+from ...durability.send_lines import no_sends
+from ...durability.settings_lock import no_ids, settings_held
+from ...durability.sync import Work
+from ...errors import NoSuchQueue, as_unavailable, is_full
+from ...layout.names import (
     check_queue,
     claims_name,
     entry,
@@ -26,8 +26,8 @@ from ..layout.names import (
     split_staged,
     split_taken,
 )
-from ..layout.steps import giving_way
-from ..layout.transitions import (
+from ...layout.steps import giving_way
+from ...layout.transitions import (
     CONFIG,
     DELAY,
     IDS,
@@ -42,9 +42,9 @@ from ..layout.transitions import (
     TOPICS,
     State,
 )
-from ..layout.tree import Tree
-from ..layout.uuids import uuid7
-from .removal import remove_from, remove_one
+from ...layout.tree import Tree
+from ...layout.uuids import uuid7
+from ..removal import remove_from, remove_one
 
 PROGRESS_STEP = 1000
 # Up to this many ready messages are removed one by one as quickly as all at once.

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-from ..context import Context
-from ..durability.ids import IS_HELD, PATIENCE_S, Held, given_of, hold, link_path, settle
-from ..durability.locks import patiently
-from ..durability.settings_lock import settings_held
-from ..errors import InUse, NoSuchQueue
-from ..index.quarantine import FIRST_S, LONGEST_S
-from ..layout.messages.given_ids import link_name
-from ..layout.settings import QueueSettings
-from ..layout.transitions import IDS, State
-from ..layout.tree import STRAY, Tree
+from ...context import Context
+from ...durability.ids import IS_HELD, PATIENCE_S, Held, given_of, hold, link_path, settle
+from ...durability.locks import patiently
+from ...durability.settings_lock import settings_held
+from ...errors import InUse, NoSuchQueue
+from ...index.quarantine import FIRST_S, LONGEST_S
+from ...layout.messages.given_ids import link_name
+from ...layout.settings import QueueSettings
+from ...layout.transitions import IDS, State
+from ...layout.tree import STRAY, Tree
 
 T = TypeVar("T")
 # Messages that share a lock, and a sync of their links.

@@ -11,19 +11,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..context import Context, Prepared
-from ..durability.ids import staged_name
-from ..errors import Unavailable
-from ..layout.messages.given_ids import link_name
-from ..layout.messages.message import NewMessage
-from ..layout.names import facts
-from ..layout.settings import MAX_DELAY_S, check_seconds
-from ..layout.steps import finish
-from ..layout.transitions import NEW, State
-from ..views.reading import UNLIMITED, read
+from ...context import Context, Prepared
+from ...durability.ids import staged_name
+from ...errors import Unavailable
+from ...layout.messages.given_ids import link_name
+from ...layout.messages.message import NewMessage
+from ...layout.names import facts
+from ...layout.settings import MAX_DELAY_S, check_seconds
+from ...layout.steps import finish
+from ...layout.transitions import NEW, State
+from ...views.reading import UNLIMITED, read
+from ..draft import draft
+from ..latch import is_delayed, latch_patiently
 from .by_id import ROUNDS, at_index
-from .draft import draft
-from .latch import is_delayed, latch_patiently
 from .upsert import Staging, Stored
 
 
