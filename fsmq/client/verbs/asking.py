@@ -11,10 +11,10 @@ from fsmq.spool.layout.claim_names import check_claim
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.wire import quote_id
 
-from .errors import error_of
-from .exchange import Answer, Outcome, Request, Verb
-from .options import Options
-from .retry import persist
+from ..errors import error_of
+from ..exchange import Answer, Outcome, Request, Verb
+from ..options import Options
+from ..retry import persist
 
 
 class Asking:

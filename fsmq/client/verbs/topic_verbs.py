@@ -12,11 +12,11 @@ from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.topics.topics import log_of, subscriber_of
 from fsmq.wire import unquote_id
 
-from .errors import error_of
-from .exchange import Verb
+from ..errors import error_of
+from ..exchange import Verb
 from .incoming import member
 from .outgoing import headers_of, parameters_of
-from .verbs import Verbs
+from .queue_verbs import Verbs
 
 
 class TopicVerbs:

@@ -31,11 +31,11 @@ from fsmq.spool.verbs.several import Choice
 from fsmq.spool.worker.patience import backoff
 from fsmq.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 
+from ..errors import UnexpectedAnswer, error_of
+from ..exchange import Pause, Verb
 from . import incoming as answers
 from . import outgoing
 from .asking import Asking, about, path_of_message, path_of_queue
-from .errors import UnexpectedAnswer, error_of
-from .exchange import Pause, Verb
 
 MAX_COUNT = 1000
 # As in the embedded library: one sync, and so many open files of the server, for each part.

@@ -10,8 +10,8 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.wire import from_json
 
-from .errors import UnexpectedAnswer
-from .exchange import Answer
+from ..errors import UnexpectedAnswer
+from ..exchange import Answer
 
 
 def parsed(answer: Answer) -> Any:

@@ -19,11 +19,11 @@ from fsmq.spool.log.segment.record import LogMessage
 from fsmq.spool.worker.patience import backoff
 from fsmq.wire import MAX_WAIT_S, log_message, seconds
 
-from .errors import UnexpectedAnswer, error_of
-from .exchange import Answer, Pause, Verb
+from ..errors import UnexpectedAnswer, error_of
+from ..exchange import Answer, Pause, Verb
 from .incoming import member, parsed
 from .log_verbs import json_of, place_of, settings_in, unless_gone
-from .verbs import MAX_COUNT, Verbs
+from .queue_verbs import MAX_COUNT, Verbs
 
 _MAX_WAIT_S = 86_400.0
 

@@ -26,11 +26,11 @@ from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
 from fsmq.spool.log.segment.record import entry
 from fsmq.wire import MAX_WAIT_S, exact_moment, log_message, seconds
 
-from .errors import UnexpectedAnswer, error_of
-from .exchange import Answer, Outcome, Verb
+from ..errors import UnexpectedAnswer, error_of
+from ..exchange import Answer, Outcome, Verb
 from .incoming import member, parsed
 from .outgoing import described, in_list
-from .verbs import MAX_COUNT, Verbs
+from .queue_verbs import MAX_COUNT, Verbs
 
 S = TypeVar("S", LogSettings, ChannelSettings)
 _MAX_WAIT_S = 86_400.0

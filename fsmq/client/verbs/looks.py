@@ -14,10 +14,10 @@ from fsmq.spool.views.places import Place
 from fsmq.spool.views.wanted import Found
 from fsmq.wire import moment, quote_id, seconds, unquote_id
 
+from ..errors import UnexpectedAnswer
+from ..exchange import Answer, Verb
 from . import incoming as answers
-from .errors import UnexpectedAnswer
-from .exchange import Answer, Verb
-from .verbs import MAX_COUNT, Verbs
+from .queue_verbs import MAX_COUNT, Verbs
 
 
 class LookVerbs:

@@ -7,9 +7,9 @@ import asyncio
 import aiohttp
 from yarl import URL
 
-from .errors import ConnectionFailed
-from .exchange import Answer, Request
-from .options import Options
+from ..errors import ConnectionFailed
+from ..exchange import Answer, Request
+from ..options import Options
 
 _CONNECT_S = 10.0
 # Less than the 75 s after which mq closes an idle connection.

@@ -14,10 +14,10 @@ from fsmq.spool.schedules.schedule_settings import (
 )
 from fsmq.wire import seconds, unquote_id
 
-from .errors import UnexpectedAnswer, error_of
-from .exchange import Answer, Verb
+from ..errors import UnexpectedAnswer, error_of
+from ..exchange import Answer, Verb
 from .incoming import member, parsed
-from .verbs import Verbs
+from .queue_verbs import Verbs
 
 
 class ScheduleVerbs:

@@ -15,9 +15,9 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from .errors import ConnectionFailed
-from .exchange import Answer, Request
-from .options import Options
+from ..errors import ConnectionFailed
+from ..exchange import Answer, Request
+from ..options import Options
 
 _CONNECT_S = 10.0
 

@@ -19,10 +19,10 @@ from fsmq.spool.verbs.moves.move import Moved
 from fsmq.spool.verbs.moves.redrive import Redriven
 from fsmq.wire import move_from_json, quote_id
 
-from .errors import UnexpectedAnswer, error_of
-from .exchange import Pause, Verb
+from ..errors import UnexpectedAnswer, error_of
+from ..exchange import Pause, Verb
 from .incoming import member, parsed
-from .verbs import MAX_COUNT, Verbs
+from .queue_verbs import MAX_COUNT, Verbs
 
 # How soon a move is asked how far it has come; later it is asked after a tenth of its time.
 _FIRST_LOOK_S = 0.02

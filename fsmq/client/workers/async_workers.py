@@ -6,23 +6,20 @@ name, claim: as of `RemoteSource`. pace: as of `WorkerOptions`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.log._async.channel_message import AsyncChannelMessage
 from fsmq.spool.worker.async_worker import AsyncWorker
 from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop
 
+from ..session._async.session import AsyncSession
 from .channel_source import RemoteChannel
 from .source import ClaimVerb, RemoteSource
 
-if TYPE_CHECKING:
-    from ._async.client import AsyncClient
-    from ._async.log import AsyncClientChannel
-
 
 def queue_worker(
-    client: AsyncClient,
+    client: AsyncSession,
     name: str,
     claim: ClaimVerb,
     handler: Callable[[Message, Claim], Awaitable[object]],
@@ -33,9 +30,11 @@ def queue_worker(
 
 
 def channel_worker(
-    channel: AsyncClientChannel,
+    client: AsyncSession,
+    log: str,
+    name: str,
     handler: Callable[[AsyncChannelMessage, Claim], Awaitable[object]],
     *pace: Any,
 ) -> AsyncWorker:
-    source = RemoteChannel(channel.log.client, channel.log.name, channel.name)
+    source = RemoteChannel(client, log, name)
     return AsyncWorker(source, on_loop(handler), WorkerOptions(*pace))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .options import MAX_CONNECTIONS, Options
+from ..options import MAX_CONNECTIONS, Options
 
 if TYPE_CHECKING:
     from fsmq.spool import ChannelMessage
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from fsmq.spool.worker.blocking_worker import Worker
     from fsmq.spool.worker.handlers import Claim
 
-    from ._async.client import AsyncClient
-    from ._sync.client import Client
-    from ._sync.log import ClientChannel
+    from ..session._async.session import AsyncSession
+    from ..session._sync.session import Session
     from .source import ClaimVerb
 
 
 def queue_worker(
-    client: Client,
+    client: Session,
     name: str,
     claim: ClaimVerb,
     handler: Callable[[Message, Claim], object],
@@ -37,12 +36,16 @@ def queue_worker(
     from .source import RemoteSource
 
     options = WorkerOptions(*pace)
-    own = _own_client(client.options, options.concurrency)
-    return Worker(RemoteSource(own, name, claim, owns_client=True), handler, options)
+    own = _own_session(client.options, options.concurrency)
+    return Worker(RemoteSource(own, name, claim, owns_session=True), handler, options)
 
 
 def channel_worker(
-    channel: ClientChannel, handler: Callable[[ChannelMessage, Claim], object], *pace: Any
+    client: Session,
+    log: str,
+    name: str,
+    handler: Callable[[ChannelMessage, Claim], object],
+    *pace: Any,
 ) -> Worker:
     from fsmq.spool.worker.blocking_worker import Worker
     from fsmq.spool.worker.handlers import WorkerOptions
@@ -50,15 +53,13 @@ def channel_worker(
     from .channel_source import RemoteChannel
 
     options = WorkerOptions(*pace)
-    log = channel.log
-    own = _own_client(log.client.options, options.concurrency)
-    source = RemoteChannel(own, log.name, channel.name, owns_client=True)
-    return Worker(source, handler, options)
+    own = _own_session(client.options, options.concurrency)
+    return Worker(RemoteChannel(own, log, name, owns_session=True), handler, options)
 
 
-def _own_client(options: Options, concurrency: int) -> AsyncClient:
+def _own_session(options: Options, concurrency: int) -> AsyncSession:
     """With a connection for each message in work, one that claims, and some in reserve."""
-    from ._async.client import AsyncClient
+    from ..session._async.session import AsyncSession
 
     connections = min(MAX_CONNECTIONS, max(options.connections, concurrency + 10))
-    return AsyncClient(**vars(replace(options, connections=connections)))
+    return AsyncSession(replace(options, connections=connections))
