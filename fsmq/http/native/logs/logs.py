@@ -18,10 +18,10 @@ from fsmq.spool.log.log_settings import LogSettings
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
-from ...wire import MAX_BATCH_BYTES, exact_moment
-from ..answers import json_answer, made
-from ..connection.pieces import listed
-from ..describe import (
+from ....wire import MAX_BATCH_BYTES, exact_moment
+from ...answers import json_answer, made
+from ...connection.pieces import listed
+from ...describe import (
     BYTES,
     JSON,
     LOCATION,
@@ -39,15 +39,17 @@ from ..describe import (
     record,
     text,
 )
-from ..dialect import Handlers
-from ..guard.sight import seen_channels
-from ..problem_answers import OF_BODIES, guarded, keyed
-from ..problems import PreconditionFailed
-from ..routing import bodies, needs
-from ..routing.call import Call
-from ..routing.headers import kept_headers
-from ..routing.router import Router
-from .forms import ATTRIBUTES, MOMENT, WAIT
+from ...dialect import Handlers
+from ...guard.sight import seen_channels
+from ...problem_answers import OF_BODIES, guarded, keyed
+from ...problems import PreconditionFailed
+from ...routing import bodies, needs
+from ...routing.call import Call
+from ...routing.headers import kept_headers
+from ...routing.router import Router
+from ..forms import ATTRIBUTES, MOMENT, WAIT
+from ..preconditions import ETAG, IF_MATCH, if_match, with_etag
+from ..queues import changes_in
 from .log_batch import NEW_MESSAGE, new_messages
 from .log_forms import (
     COUNT,
@@ -62,8 +64,6 @@ from .log_forms import (
     encode,
     headers_of,
 )
-from .preconditions import ETAG, IF_MATCH, if_match, with_etag
-from .queues import changes_in
 
 SETTINGS = Component("LogSettings", record(SETTINGS_OF_LOG))
 CHANGE = Component(

@@ -23,9 +23,9 @@ from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
 from fsmq.spool.log.segment.record import LogMessage
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
-from ...wire import moment
-from ..answers import json_answer, made
-from ..describe import (
+from ....wire import moment
+from ...answers import json_answer, made
+from ...describe import (
     BYTES,
     JSON,
     LOCATION,
@@ -44,13 +44,15 @@ from ..describe import (
     record,
     text,
 )
-from ..dialect import Handlers
-from ..problem_answers import OF_BODIES, guarded
-from ..problems import PreconditionFailed, SlowBody, UnreadableBody
-from ..routing import bodies, needs
-from ..routing.call import Call
-from ..routing.router import Router
-from .forms import ATTRIBUTES, MESSAGES, MOMENT, REASON, WAIT
+from ...dialect import Handlers
+from ...problem_answers import OF_BODIES, guarded
+from ...problems import PreconditionFailed, SlowBody, UnreadableBody
+from ...routing import bodies, needs
+from ...routing.call import Call
+from ...routing.router import Router
+from ..forms import ATTRIBUTES, MESSAGES, MOMENT, REASON, WAIT
+from ..preconditions import ETAG, IF_MATCH, if_match, with_etag
+from ..queues import changes_in, require_dead_letters
 from .log_batch import DONE, finished
 from .log_forms import (
     BEGIN,
@@ -72,8 +74,6 @@ from .log_forms import (
     headers_of_claimed,
     offset_of,
 )
-from .preconditions import ETAG, IF_MATCH, if_match, with_etag
-from .queues import changes_in, require_dead_letters
 
 SETTINGS = Component("ChannelSettings", record(SETTINGS_OF_CHANNEL))
 CHANGE = Component(

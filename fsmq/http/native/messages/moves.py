@@ -16,9 +16,9 @@ from fsmq.spool.moves.order import MAX_COUNT, MAX_LISTED, Move, latest
 from fsmq.spool.verbs.moves.move import Moved
 from fsmq.spool.verbs.moves.redrive import Redriven
 
-from ...wire import MAX_BATCH_BYTES, move_as_json, unquote_id
-from ..answers import json_answer
-from ..describe import (
+from ....wire import MAX_BATCH_BYTES, move_as_json, unquote_id
+from ...answers import json_answer
+from ...describe import (
     JSON,
     QUEUE,
     QUEUE_NAME,
@@ -40,14 +40,14 @@ from ..describe import (
     text,
     whole,
 )
-from ..dialect import Handlers
-from ..guard.access import Identity
-from ..guard.sight import may_see_move, targets
-from ..problem_answers import OF_BODIES, guarded, keyed
-from ..problems import NotFound
-from ..routing import needs
-from ..routing.call import Call
-from ..routing.router import Router
+from ...dialect import Handlers
+from ...guard.access import Identity
+from ...guard.sight import may_see_move, targets
+from ...problem_answers import OF_BODIES, guarded, keyed
+from ...problems import NotFound
+from ...routing import needs
+from ...routing.call import Call
+from ...routing.router import Router
 from .batch import IDS, some_ids
 
 

@@ -21,8 +21,8 @@ from fsmq.spool.log.log_settings import (
 from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES, LogMessage
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
-from ...wire import exact_moment, log_facts, moment
-from ..describe import (
+from ....wire import exact_moment, log_facts, moment
+from ...describe import (
     QUEUE_NAME,
     TRUE,
     Component,
@@ -39,10 +39,10 @@ from ..describe import (
     text,
     whole,
 )
-from ..routing import bodies
-from ..routing.headers import ATTRIBUTE, own_headers
-from .forms import MOMENT, one_line
-from .queues import setting_schema
+from ...routing import bodies
+from ...routing.headers import ATTRIBUTE, own_headers
+from ..forms import MOMENT, one_line
+from ..queues import setting_schema
 
 KEY = "X-Message-Key"
 MAX_OFFSET = 10**18 - 1

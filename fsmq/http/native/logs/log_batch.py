@@ -11,10 +11,10 @@ from fsmq.spool.log.ranges import Range, ranges_of
 from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES
 from fsmq.spool.verbs.put import MAX_BATCH
 
-from ..describe import array, integer, or_null, record, text
-from ..problems import UnreadableBody
-from ..routing.json_reader import JsonText
-from .batch_bodies import body_in, elements_in, members_of
+from ...describe import array, integer, or_null, record, text
+from ...problems import UnreadableBody
+from ...routing.json_reader import JsonText
+from ..messages.batch_bodies import body_in, elements_in, members_of
 from .log_forms import MAX_OFFSET
 
 NEW_MESSAGE = record(

@@ -12,13 +12,13 @@ from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import LARGE_BYTES
 
-from ..lane.heads import Verbs
-from ..lane.request import Request, Verb
-from ..routing.bodies import INERT, raw
-from ..service.service import Service
-from .channels import Channels
+from ...lane.heads import Verbs
+from ...lane.request import Request, Verb
+from ...routing.bodies import INERT, raw
+from ...service.service import Service
+from ..logs.channels import Channels
+from ..logs.log_forms import COUNT, GENERATION, VISIBILITY, headers_of_claimed, offset_of
 from .heads import ALL, ONE
-from .log_forms import COUNT, GENERATION, VISIBILITY, headers_of_claimed, offset_of
 
 log = logging.getLogger(__name__)
 

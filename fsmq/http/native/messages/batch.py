@@ -25,9 +25,9 @@ from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 from fsmq.spool.views.wanted import MAX_TEXT_BYTES, wanted
 
-from ...wire import MAX_BATCH_BYTES, quote_id, unquote_id
-from ..answers import json_answer
-from ..describe import (
+from ....wire import MAX_BATCH_BYTES, quote_id, unquote_id
+from ...answers import json_answer
+from ...describe import (
     JSON,
     MESSAGE_ID,
     QUEUE,
@@ -48,17 +48,17 @@ from ..describe import (
     text,
     whole,
 )
-from ..dialect import Handlers
-from ..problem_answers import OF_BODIES, guarded
-from ..routing import bodies, needs
-from ..routing.call import Call
-from ..routing.headers import EVENTS
-from ..routing.json_reader import JsonText
-from ..routing.router import Router
-from ..service.looks import MAX_BUDGET_S, SEARCH_S, Search
+from ...dialect import Handlers
+from ...problem_answers import OF_BODIES, guarded
+from ...routing import bodies, needs
+from ...routing.call import Call
+from ...routing.headers import EVENTS
+from ...routing.json_reader import JsonText
+from ...routing.router import Router
+from ...service.looks import MAX_BUDGET_S, SEARCH_S, Search
+from ..forms import DEDUP_ID, DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 from . import events
 from .batch_bodies import body_in, elements_in, members_of
-from .forms import DEDUP_ID, DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 
 
 def _state(name: str, value: str) -> str:

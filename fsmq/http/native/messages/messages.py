@@ -19,7 +19,7 @@ from fsmq.spool.layout.names import (
 )
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
-from ..describe import (
+from ...describe import (
     BYTES,
     JSON,
     MESSAGE_ID,
@@ -33,16 +33,15 @@ from ..describe import (
     record,
     text,
 )
-from ..dialect import Handlers
-from ..problem_answers import OF_BODIES, guarded
-from ..problems import KeyReused, SlowBody, UnreadableBody
-from ..routing import bodies, needs
-from ..routing.call import Call
-from ..routing.headers import EVENTS, kept_headers, named_claim, wants_events
-from ..routing.router import Router
-from ..service.wanted import Wanted
-from . import events
-from .forms import (
+from ...dialect import Handlers
+from ...problem_answers import OF_BODIES, guarded
+from ...problems import KeyReused, SlowBody, UnreadableBody
+from ...routing import bodies, needs
+from ...routing.call import Call
+from ...routing.headers import EVENTS, kept_headers, named_claim, wants_events
+from ...routing.router import Router
+from ...service.wanted import Wanted
+from ..forms import (
     ATTRIBUTES,
     BURY,
     CLAIM_NAME,
@@ -76,6 +75,7 @@ from .forms import (
     nowhere,
     stored,
 )
+from . import events
 
 
 class Messages(Handlers):

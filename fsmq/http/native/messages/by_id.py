@@ -28,9 +28,9 @@ from fsmq.spool.records import peers
 from fsmq.spool.verbs.by_id.by_id import check_free
 from fsmq.spool.verbs.put import MAX_BATCH
 
-from ...wire import MAX_BATCH_BYTES, MAX_BY_ID_BYTES, as_json, unquote_id
-from ..answers import json_answer
-from ..describe import (
+from ....wire import MAX_BATCH_BYTES, MAX_BY_ID_BYTES, as_json, unquote_id
+from ...answers import json_answer
+from ...describe import (
     JSON,
     MESSAGE_ID,
     QUEUE,
@@ -48,16 +48,16 @@ from ..describe import (
     record,
     text,
 )
-from ..dialect import Handlers
-from ..guard.access import Identity
-from ..guard.sight import seen_message
-from ..problem_answers import OF_BODIES, guarded, keyed
-from ..problems import SlowBody, UnreadableBody
-from ..routing import needs
-from ..routing.call import Call
-from ..routing.router import Router
+from ...dialect import Handlers
+from ...guard.access import Identity
+from ...guard.sight import seen_message
+from ...problem_answers import OF_BODIES, guarded, keyed
+from ...problems import SlowBody, UnreadableBody
+from ...routing import needs
+from ...routing.call import Call
+from ...routing.router import Router
+from ..forms import MESSAGE
 from .batch import NEW_MESSAGE, new_messages
-from .forms import MESSAGE
 
 ENSURE = query("ensure", "put a message only if none has its id", TRUE)
 AMONG = query(

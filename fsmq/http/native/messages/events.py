@@ -20,12 +20,12 @@ from aiohttp.web import Response
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.messages.message import Message, NewMessage
 
-from ...wire import moment, quote_id
-from ..connection.pieces import PIECE_BYTES
-from ..describe import array, record, text
-from ..routing import bodies
-from ..routing.headers import EVENT, EVENTS, TRACE, event_value
-from ..routing.json_reader import JsonText, LongText
+from ....wire import moment, quote_id
+from ...connection.pieces import PIECE_BYTES
+from ...describe import array, record, text
+from ...routing import bodies
+from ...routing.headers import EVENT, EVENTS, TRACE, event_value
+from ...routing.json_reader import JsonText, LongText
 from .batch_bodies import elements_in
 
 STRUCTURED = "application/cloudevents+json"

@@ -11,8 +11,8 @@ from typing import Any
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.verbs.put import MAX_BATCH
 
-from ..problems import UnreadableBody
-from ..routing.json_reader import JsonText, LongText, Reader
+from ...problems import UnreadableBody
+from ...routing.json_reader import JsonText, LongText, Reader
 
 _decoder = JSONDecoder()
 _TEXTS = (str, LongText)

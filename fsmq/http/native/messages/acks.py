@@ -13,9 +13,9 @@ from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.remove_if import Acked
 
-from ...wire import MAX_BATCH_BYTES, unquote_id
-from ..answers import json_answer
-from ..describe import (
+from ....wire import MAX_BATCH_BYTES, unquote_id
+from ...answers import json_answer
+from ...describe import (
     JSON,
     MESSAGE_ID,
     QUEUE,
@@ -27,11 +27,11 @@ from ..describe import (
     record,
     text,
 )
-from ..dialect import Handlers
-from ..problem_answers import OF_BODIES, guarded
-from ..routing import needs
-from ..routing.call import Call
-from ..routing.router import Router
+from ...dialect import Handlers
+from ...problem_answers import OF_BODIES, guarded
+from ...routing import needs
+from ...routing.call import Call
+from ...routing.router import Router
 from .batch import IDS
 from .batch_bodies import elements_in
 

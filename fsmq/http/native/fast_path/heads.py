@@ -6,10 +6,10 @@ import re
 
 from fsmq.spool.errors import FsmqError
 
-from ..guard.access import channel
-from ..guard.origin import Origins
-from ..lane.heads import NAME, QUERY, BearerHeads, Line, Verbs, remember
-from ..routing.headers import CLAIM
+from ...guard.access import channel
+from ...guard.origin import Origins
+from ...lane.heads import NAME, QUERY, BearerHeads, Line, Verbs, remember
+from ...routing.headers import CLAIM
 
 # What verbs are found by, beside the method.
 ALL, ONE, BATCH, ACK = "messages", "messages/{id}", "batch", "ack"

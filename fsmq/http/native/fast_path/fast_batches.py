@@ -12,15 +12,15 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import FEW
 from fsmq.spool.verbs.remove_if import Acked
 
-from ...wire import unquote_id
-from ..lane.heads import Verbs
-from ..lane.json_bodies import json_body
-from ..lane.request import Request, Verb
-from ..routing.headers import wants_events
-from ..service.service import Service
+from ....wire import unquote_id
+from ...lane.heads import Verbs
+from ...lane.json_bodies import json_body
+from ...lane.request import Request, Verb
+from ...routing.headers import wants_events
+from ...service.service import Service
+from ..messages.acks import Acks, acked, ids_and_claims
+from ..messages.batch import Batches, indexed, new_messages, stored
 from . import heads
-from .acks import Acks, acked, ids_and_claims
-from .batch import Batches, indexed, new_messages, stored
 
 
 class QuickBatches:

@@ -14,13 +14,14 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.verbs.remove_if import Acked
 
-from ..lane.heads import Verbs
-from ..lane.request import Request, Verb
-from ..routing.bodies import INERT
-from ..service.service import Service
-from ..service.wanted import Wanted
-from . import forms, heads
-from .messages import Messages
+from ...lane.heads import Verbs
+from ...lane.request import Request, Verb
+from ...routing.bodies import INERT
+from ...service.service import Service
+from ...service.wanted import Wanted
+from .. import forms
+from ..messages.messages import Messages
+from . import heads
 
 
 class Quick:

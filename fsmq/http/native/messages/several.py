@@ -27,17 +27,17 @@ from fsmq.spool.verbs.several import (
 )
 from fsmq.spool.views.reading import Room
 
-from ..describe import QUEUE_NAME, Header, Operation, QueryParameter, text
-from ..dialect import Handlers
-from ..problem_answers import guarded
-from ..routing import needs
-from ..routing.call import Call
-from ..routing.headers import wants_events
-from ..routing.router import Router
-from ..service.service import Service
-from ..service.wanted import Wanted
+from ...describe import QUEUE_NAME, Header, Operation, QueryParameter, text
+from ...dialect import Handlers
+from ...problem_answers import guarded
+from ...routing import needs
+from ...routing.call import Call
+from ...routing.headers import wants_events
+from ...routing.router import Router
+from ...service.service import Service
+from ...service.wanted import Wanted
+from ..forms import COUNT, VISIBILITY, WAIT, as_posted, in_json
 from . import events
-from .forms import COUNT, VISIBILITY, WAIT, as_posted, in_json
 from .messages import Messages
 
 # Whose turn it is, is known of so many choices.
