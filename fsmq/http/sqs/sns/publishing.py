@@ -23,9 +23,9 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.verbs.publish import Copy, copy_of
 
 from .. import fifo, message_attributes
+from ..actions.sending import check_id, own_lines
 from ..ask import Action, Ask, Result
 from ..message_attributes import Attribute, BadAttribute
-from ..sending import check_id, own_lines
 from .arns import require, subscription_arn, topic_of
 from .faults import SnsError, invalid, no_such_topic
 from .topics import CONTENT_BASED, OfTopics, Topic

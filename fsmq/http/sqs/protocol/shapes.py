@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .errors import SqsError, invalid, missing
+from ..errors import SqsError, invalid, missing
 
 _MAX_PARTS = 8
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")

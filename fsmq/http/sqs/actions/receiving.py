@@ -12,23 +12,17 @@ from typing import NamedTuple, TypeAlias
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
 from fsmq.spool.layout.messages.message import Message
 
-from ..guard.access import Identity
-from ..service.service import Service
-from ..service.wanted import Wanted as Claim
-from . import message_attributes
-from .ask import Action, Actions, Ask, Result
+from ...guard.access import Identity
+from ...service.service import Service
+from ...service.wanted import Wanted as Claim
+from .. import message_attributes
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError
+from ..fifo import sequence_number
+from ..message_attributes import Attribute
+from ..names import Receipt, SqsOptions, pack_receipt
+from ..queue_attributes import MAX_VISIBILITY_S, MEMBER, check_number, check_wait, wait_of
 from .attempts import Attempt, Attempts, Given
-from .errors import SqsError
-from .fifo import sequence_number
-from .message_attributes import Attribute
-from .names import Receipt, SqsOptions, pack_receipt
-from .queue_attributes import (
-    MAX_VISIBILITY_S,
-    MEMBER,
-    check_number,
-    check_wait,
-    wait_of,
-)
 from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
 
 # What a message in a queue tells.

@@ -11,12 +11,12 @@ from fsmq.spool.layout.messages.message import SENT_TO, NewMessage
 from fsmq.spool.layout.names import UUID7
 from fsmq.spool.layout.settings import QueueSettings
 
-from . import fifo, message_attributes
-from .ask import Action, Actions, Ask, Result
+from .. import fifo, message_attributes
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError, invalid, missing
+from ..message_attributes import Attribute
+from ..queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES
 from .batches import entries_of, failure, outcome
-from .errors import SqsError, invalid, missing
-from .message_attributes import Attribute
-from .queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES
 
 QUEUE, SENDER, TRACE = SENT_TO, "sqs.sender", "sqs.trace"
 _ID = re.compile(r"[!-~]{1,128}")

@@ -13,13 +13,13 @@ from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, NoSuchQueue,
 from fsmq.spool.layout.transitions import State
 from fsmq.spool.verbs.remove_if import Acked
 
-from ..service.changes import Change
-from .ask import Action, Actions, Ask, Result
+from ...service.changes import Change
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError, StaleReceipt, invalid, missing, no_such_queue, translated
+from ..fifo import expired
+from ..names import Receipt, unpack_receipt
+from ..queue_attributes import MAX_VISIBILITY_S, check_number
 from .batches import entries_of, failure, outcome
-from .errors import SqsError, StaleReceipt, invalid, missing, no_such_queue, translated
-from .fifo import expired
-from .names import Receipt, unpack_receipt
-from .queue_attributes import MAX_VISIBILITY_S, check_number
 
 
 class Deletes(NamedTuple):

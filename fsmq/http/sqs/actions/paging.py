@@ -6,9 +6,9 @@ import base64
 import binascii
 from collections.abc import Sequence
 
-from .ask import Ask
-from .errors import invalid
-from .queue_attributes import check_number
+from ..ask import Ask
+from ..errors import invalid
+from ..queue_attributes import check_number
 
 MOST = 1000
 

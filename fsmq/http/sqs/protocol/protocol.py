@@ -14,11 +14,11 @@ from aiohttp.web import Response
 
 from fsmq.spool.layout.uuids import uuid7
 
-from ..problems import UnreadableBody
-from ..routing.form_reader import pairs
-from ..routing.json_reader import read_all
+from ...problems import UnreadableBody
+from ...routing.form_reader import pairs
+from ...routing.json_reader import read_all
+from ..errors import SqsError
 from . import shapes
-from .errors import SqsError
 
 TARGET = "X-Amz-Target"
 _TARGET = re.compile(r"AmazonSQS\.([A-Za-z]{1,64})")

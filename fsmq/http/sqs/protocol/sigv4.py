@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote
 
 from aiohttp import hdrs
 
-from .errors import SqsError
+from ..errors import SqsError
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 _TERMINATOR = "aws4_request"

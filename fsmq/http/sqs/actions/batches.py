@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .ask import Ask, Result
-from .errors import SqsError, StaleReceipt
+from ..ask import Ask, Result
+from ..errors import SqsError, StaleReceipt
 
 _MAX_ENTRIES = 10
 _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")

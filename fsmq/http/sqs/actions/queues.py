@@ -13,15 +13,15 @@ from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.queues import creation
 
-from ..service.service import Service
-from . import fifo
-from . import queue_attributes as attributes
-from .ask import Action, Actions, Ask, Result
-from .errors import SqsError, invalid, no_such_queue
-from .flags import in_small_letters
-from .names import SqsOptions, check_new_name, is_visible
+from ...service.service import Service
+from .. import fifo
+from .. import queue_attributes as attributes
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError, invalid, no_such_queue
+from ..flags import in_small_letters
+from ..names import SqsOptions, check_new_name, is_visible
+from ..queue_attributes import MEMBER, Change
 from .paging import page
-from .queue_attributes import MEMBER, Change
 from .tags import check_tags_of
 
 # A count that has taken so long is told again for a while: those who scale by it ask often.

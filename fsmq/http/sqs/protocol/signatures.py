@@ -9,10 +9,10 @@ from urllib.parse import unquote_plus
 
 from aiohttp import hdrs
 
-from ..describe import MOST_PARAMETERS
-from ..guard.access import Access, Identity
-from ..problems import UnreadableBody
-from ..routing.call import Call, split_target
+from ...describe import MOST_PARAMETERS
+from ...guard.access import Access, Identity
+from ...problems import UnreadableBody
+from ...routing.call import Call, split_target
 from . import sigv4
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]{1,1024})/")

@@ -11,11 +11,11 @@ from fsmq.spool.errors import InvalidValue, as_unavailable
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.verbs.queues import creation
 
-from . import queue_attributes as attributes
-from .ask import Action, Actions, Ask, Result
-from .errors import SqsError, invalid, missing
-from .queue_attributes import MEMBER, POLICY
-from .shapes import ACTIONS
+from .. import queue_attributes as attributes
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError, invalid, missing
+from ..protocol.shapes import ACTIONS
+from ..queue_attributes import MEMBER, POLICY
 
 MAX_TAGS = 50
 _MAX_KEY, _MAX_VALUE = 128, 256

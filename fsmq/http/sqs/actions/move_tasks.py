@@ -12,11 +12,11 @@ from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.names import created_ms
 from fsmq.spool.moves.order import MAX_LISTED, Move, latest
 
-from ..guard.sight import may_see_move, targets
-from .ask import Action, Actions, Ask, Result
-from .errors import SqsError, invalid
-from .names import is_visible, queue_of_arn
-from .queue_attributes import MEMBER, begun_ms, check_number
+from ...guard.sight import may_see_move, targets
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError, invalid
+from ..names import is_visible, queue_of_arn
+from ..queue_attributes import MEMBER, begun_ms, check_number
 from .queues import sources_of
 
 _MAX_RATE = 500
