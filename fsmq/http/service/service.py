@@ -37,14 +37,14 @@ from ..routing.call import Call
 from ..running.runner import Runner
 from .changes import Changes
 from .logs import OpenLogs
-from .looks import Looks
+from .monitoring.looks import Looks
+from .monitoring.recent import Recent
+from .monitoring.recording import Recording
+from .monitoring.sizes import Sizes
+from .monitoring.surveys import Surveys
 from .move_thread import MoveThread
 from .queues import Queues
 from .receiver import Receiver
-from .recent import Recent
-from .recording import Recording
-from .sizes import Sizes
-from .surveys import Surveys
 
 T = TypeVar("T")
 MAX_COUNT = MAX_CLAIMS

@@ -55,7 +55,7 @@ from ...routing.call import Call
 from ...routing.headers import EVENTS
 from ...routing.json_reader import JsonText
 from ...routing.router import Router
-from ...service.looks import MAX_BUDGET_S, SEARCH_S, Search
+from ...service.monitoring.looks import MAX_BUDGET_S, SEARCH_S, Search
 from ..forms import DEDUP_ID, DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 from . import events
 from .batch_bodies import body_in, elements_in, members_of

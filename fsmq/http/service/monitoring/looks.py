@@ -22,9 +22,9 @@ from fsmq.spool.views.places import Filed, Place, filed, places
 from fsmq.spool.views.reading import MAX_ANSWER_BYTES, Room
 from fsmq.spool.views.wanted import Found, Wanted
 
-from ..guard.access import Identity
-from ..guard.sight import seen_message
-from ..running.runner import Runner
+from ...guard.access import Identity
+from ...guard.sight import seen_message
+from ...running.runner import Runner
 from .surveys import Kept
 from .troubles import Troubles, long_paused
 

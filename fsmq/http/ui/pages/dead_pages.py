@@ -11,9 +11,9 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.views.counts import Overview
 
-from ..service.looks import Search
-from .visit import Visit
-from .words import first
+from ...service.monitoring.looks import Search
+from ..visit import Visit
+from ..words import first
 
 # So many messages of a queue are looked at for its groups, and so much of a body tells them apart.
 MOST = 1000

@@ -14,7 +14,7 @@ from fsmq.spool.records.reports import Reports
 from fsmq.spool.spool import Spool
 from fsmq.spool.views.counts import Overview
 
-from ..running.runner import Runner
+from ...running.runner import Runner
 from .surveys import Surveys
 
 log = logging.getLogger(__name__)

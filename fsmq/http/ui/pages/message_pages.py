@@ -13,10 +13,10 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.names import check_id, check_queue, facts
 from fsmq.spool.records.life import LifeReader, LifeStep, in_order
 
-from ..guard.sight import seen_step
-from ..routing import needs
-from .rendering import HEADERS
-from .visit import Visit
+from ...guard.sight import seen_step
+from ...routing import needs
+from ..rendering import HEADERS
+from ..visit import Visit
 
 _BODY_BYTES = 64 * 1024
 # A gap in a life that nothing explains: steps that must have been noted where they happened.

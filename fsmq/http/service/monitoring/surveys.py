@@ -17,7 +17,7 @@ from fsmq.spool.spool import Spool
 from fsmq.spool.staging.staged_jobs import StagedJob, staged_jobs
 from fsmq.spool.views.counts import Overview
 
-from ..running.runner import Runner
+from ...running.runner import Runner
 from .log_survey import LogOverview, survey_logs
 from .rates import Rate, Rates
 

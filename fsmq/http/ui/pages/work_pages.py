@@ -9,13 +9,13 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.moves.order import Move, holders
 
-from ..guard.access import Identity
-from ..guard.sight import may_see_move
-from ..problems import NotFound
-from .acts import Act, Acts, Done, Form, Note, Question
-from .commands import curl, fsmq
-from .streams import Streams
-from .visit import Visit
+from ...guard.access import Identity
+from ...guard.sight import may_see_move
+from ...problems import NotFound
+from ..acts import Act, Acts, Done, Form, Note, Question
+from ..commands import curl, fsmq
+from ..streams import Streams
+from ..visit import Visit
 
 _MOVES = 50
 

@@ -8,7 +8,7 @@ from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.spool import Spool
 
-from ..running.threads import Threads
+from ...running.threads import Threads
 
 _THROTTLE = DutyCycle(0.05, least_s=0.2)
 

@@ -13,13 +13,13 @@ from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.topics.filters import Filter
 
-from ..guard import access
-from ..guard.sight import seen_of
-from ..routing import needs
-from .acts import Act, Acts, Done, Form, Question, attributes_of
-from .commands import curl, fsmq
-from .streams import Streams
-from .visit import Visit
+from ...guard import access
+from ...guard.sight import seen_of
+from ...routing import needs
+from ..acts import Act, Acts, Done, Form, Question, attributes_of
+from ..commands import curl, fsmq
+from ..streams import Streams
+from ..visit import Visit
 
 
 class TopicPages:

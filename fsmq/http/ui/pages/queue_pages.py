@@ -20,15 +20,15 @@ from fsmq.spool.views.wanted import Found, Wanted, wanted
 from fsmq.wire import quote_id
 from fsmq.words import limits
 
-from ..routing import needs
-from ..service.looks import Search
-from ..service.rates import Rate
-from ..service.surveys import Hour
-from .acts import MOST_IDS, SEARCHES, Form
-from .charts import Spark, charts_of, spark
+from ...routing import needs
+from ...service.monitoring.looks import Search
+from ...service.monitoring.rates import Rate
+from ...service.monitoring.surveys import Hour
+from ..acts import MOST_IDS, SEARCHES, Form
+from ..charts import Spark, charts_of, spark
+from ..streams import Streams
+from ..visit import Visit
 from .message_pages import find
-from .streams import Streams
-from .visit import Visit
 
 ROWS, MESSAGES = 100, 50
 # Counts that are older say so.

@@ -10,8 +10,8 @@ from aiohttp.web import StreamResponse
 
 from fsmq.spool.layout.settings import QueueSettings
 
-from ..guard.sight import require_all
-from .visit import Visit
+from ...guard.sight import require_all
+from ..visit import Visit
 
 # Clocks apart by more are worth a word.
 _APART_S = 1.0

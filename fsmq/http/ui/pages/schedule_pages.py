@@ -9,11 +9,11 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.errors import NoSuchSchedule
 from fsmq.spool.layout.names import check_queue
 
-from ..guard.sight import may_see_schedule, name_of, ruled_by
-from .acts import Act, Acts, Done, Form, Question, attributes_of
-from .commands import curl, fsmq
-from .streams import Streams
-from .visit import Visit
+from ...guard.sight import may_see_schedule, name_of, ruled_by
+from ..acts import Act, Acts, Done, Form, Question, attributes_of
+from ..commands import curl, fsmq
+from ..streams import Streams
+from ..visit import Visit
 
 
 class SchedulePages:
