@@ -20,7 +20,7 @@ from fsmq.cli.params import SPAN, claimable_argument
 from fsmq.cli.place.channel import Claimable, is_several, open_claimable
 from fsmq.cli.place.place import Place, at_option, open_place, report_unwatched
 from fsmq.daemons.process.init import leave_init
-from fsmq.daemons.process.standard_files import closed_file
+from fsmq.daemons.standard_files import closed_file
 from fsmq.spool import FsmqError, Message
 
 # A claim waits so long at most before it is made again: a server allows no more.

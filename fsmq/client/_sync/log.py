@@ -11,9 +11,10 @@ from fsmq.spool.errors import OffsetGone
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.log._sync.channel_message import ChannelMessage
 from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.consuming.delivered import Given
-from fsmq.spool.log.log import Batch, From, LogEntry, LogStats
+from fsmq.spool.log.delivered import Given
+from fsmq.spool.log.log import Batch, LogEntry, LogStats
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
+from fsmq.spool.log.open_log import From
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.log.segment.record import LogMessage
 

@@ -11,9 +11,9 @@ from fsmq.spool.errors import NoSuchChannel, NotInFlight
 from fsmq.spool.layout.messages.dead_letter import check_reason
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.consuming.delivered import Given, claims_of, generation_of, offset_of
-from fsmq.spool.log.log import From
+from fsmq.spool.log.delivered import Given, claims_of, generation_of, offset_of
 from fsmq.spool.log.log_settings import ChannelSettings
+from fsmq.spool.log.open_log import From
 from fsmq.spool.log.ranges import Range, ranges_of
 from fsmq.spool.log.segment.record import LogMessage
 from fsmq.spool.worker.patience import backoff

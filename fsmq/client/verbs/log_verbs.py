@@ -21,8 +21,9 @@ from fsmq.spool.errors import (
 from fsmq.spool.layout.messages.message import pack_header
 from fsmq.spool.layout.settings import check_number
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.log.log import Batch, From, LogEntry, LogStats
+from fsmq.spool.log.log import Batch, LogEntry, LogStats
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
+from fsmq.spool.log.open_log import From
 from fsmq.spool.log.segment.record import entry
 from fsmq.wire import MAX_WAIT_S, exact_moment, log_message, seconds
 

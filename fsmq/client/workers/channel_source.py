@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from fsmq.spool.log.consuming.delivered import Delivered
+from fsmq.spool.log.delivered import Delivered
 from fsmq.spool.worker.removals import Removals
 from fsmq.wire import MAX_WAIT_S
 

@@ -18,7 +18,7 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.settings import checked
 from fsmq.spool.log.channel import Channel, ChannelState
-from fsmq.spool.log.consuming.delivered import Given
+from fsmq.spool.log.delivered import Given
 from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
 from fsmq.spool.log.segment.record import LogMessage
 from fsmq.spool.verbs.receive import MAX_CLAIMS

@@ -11,13 +11,13 @@ from aiohttp import hdrs
 from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
-from fsmq.spool.log.log import From
 from fsmq.spool.log.log_settings import (
     CHANNEL_SETTINGS,
     LOG_SETTINGS,
     ChannelSettings,
     LogSettings,
 )
+from fsmq.spool.log.open_log import From
 from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES, LogMessage
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 

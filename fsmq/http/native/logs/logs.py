@@ -13,8 +13,9 @@ from fsmq.spool.errors import (
     OtherWriter,
     Unavailable,
 )
-from fsmq.spool.log.log import Batch, From, LogEntry, LogStats
+from fsmq.spool.log.log import Batch, LogEntry, LogStats
 from fsmq.spool.log.log_settings import LogSettings
+from fsmq.spool.log.open_log import From
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 

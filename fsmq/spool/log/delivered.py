@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...errors import ClaimVoid
-from ...layout.settings import check_number
-from ..segment.record import LogMessage
+from ..errors import ClaimVoid
+from ..layout.settings import check_number
+from .segment.record import LogMessage
 
 
 class Delivered(LogMessage):
