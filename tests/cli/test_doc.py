@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from fsmq.cli import COMMANDS
-from fsmq.cli.config import config
 from fsmq.cli.failures import Exit
+from fsmq.cli.queues.config import config
 from fsmq.spool.layout.settings import DEFAULTS
 from tests.harness.suite import HOME
 
