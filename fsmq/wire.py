@@ -57,7 +57,7 @@ class ProblemType(NamedTuple):
 
 
 # The type of a problem is this and its kind (RFC 9457).
-PROBLEM = "urn:fsmq:problem:"
+PROBLEM_PREFIX = "urn:fsmq:problem:"
 # The spool knows nothing of HTTP, so what its errors are there stands here.
 SPOOL_PROBLEMS: Mapping[type[FsmqError], ProblemType] = {
     InvalidValue: ProblemType(400, "invalid-value", "Invalid value"),

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from fsmq.spool.errors import FsmqError, Unavailable
-from fsmq.wire import ERROR_FIELDS, PROBLEM, SPOOL_PROBLEMS
+from fsmq.wire import ERROR_FIELDS, PROBLEM_PREFIX, SPOOL_PROBLEMS
 
 from .exchange import Answer
 
@@ -42,7 +42,7 @@ def error_of(answer: Answer) -> FsmqError:
     """The error of an answer."""
     problem = _problem(answer.body)
     detail = str(problem.get("detail") or answer.body[:200].decode("utf-8", "replace").strip())
-    kind = _KINDS.get(str(problem.get("type", "")).removeprefix(PROBLEM))
+    kind = _KINDS.get(str(problem.get("type", "")).removeprefix(PROBLEM_PREFIX))
     if kind is not None:
         return _rebuilt(kind, detail, problem, answer)
     if answer.status in (401, 403):

@@ -13,7 +13,7 @@ from fsmq.spool.errors import (
     NoRoom,
     Unavailable,
 )
-from fsmq.wire import ERROR_FIELDS, PROBLEM, SPOOL_PROBLEMS, ProblemType
+from fsmq.wire import ERROR_FIELDS, PROBLEM_PREFIX, SPOOL_PROBLEMS, ProblemType
 
 # In what form a body may come.
 ENCODINGS = ("gzip", "deflate")
@@ -218,7 +218,7 @@ def problem(error: FsmqError) -> Response:
     """The answer to an error."""
     status, kind, title = problem_type(error)
     details: dict[str, Any] = {
-        "type": PROBLEM + kind,
+        "type": PROBLEM_PREFIX + kind,
         "title": title,
         "status": status,
         "detail": str(error),
