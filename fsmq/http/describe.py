@@ -119,6 +119,8 @@ class Operation:
     tag: the heading under which it stands.
     parameters: of the path too.
     answers: by status; every one that a client can get.
+    again: what comes of it where it is sent again, since the answer to an earlier try was lost
+        that may have been carried out. Empty: it changes nothing.
     open: it is for everybody, also where there are keys. Any other route says what it needs.
     """
 
@@ -129,6 +131,7 @@ class Operation:
     description: str = ""
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
+    again: str = ""
     open: bool = False
 
     @cached_property

@@ -82,12 +82,16 @@ _REQUEST = record(
 )
 
 
+_PUT = needs.queue("send").then("`send` on each of `among`, too")
+_ACT = needs.queue("look").then("`receive`, too, for all but `find`")
+
+
 class ById(Handlers):
     """What is done with messages by the ids that producers give."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("POST", "/{queue}/ids", self.put, self.PUT, needs.queue("send"))
-        router.add("POST", "/{queue}/by-id", self.act, self.ACT, needs.queue("look"))
+        router.add("POST", "/{queue}/ids", self.put, self.PUT, _PUT)
+        router.add("POST", "/{queue}/by-id", self.act, self.ACT, _ACT)
         router.add("GET", "/_zones", self.zones, self.ZONES, needs.anybody)
         router.add("PUT", "/_zones/{zone}", self.beat, self.BEAT, needs.anybody)
 

@@ -73,7 +73,7 @@ from .log_forms import (
     offset_of,
 )
 from .preconditions import ETAG, IF_MATCH, if_match, with_etag
-from .queues import changes_in, require_dead_letters
+from .queues import ADMIN_OF_DEAD, changes_in, require_dead_letters
 
 SETTINGS = Component("ChannelSettings", record(SETTINGS_OF_CHANNEL))
 CHANGE = Component(
@@ -94,10 +94,11 @@ class Channels(Handlers):
 
     def add_routes(self, router: Router) -> None:
         admin, receive = needs.channel("admin"), needs.channel("receive")
+        named = admin.then(ADMIN_OF_DEAD)
         one = f"{_PATH}/messages/{{offset}}"
         router.add("GET", _PATH, self.show, self.SHOW, needs.channel())
-        router.add("PUT", _PATH, self.create, self.CREATE, admin)
-        router.add("PATCH", _PATH, self.configure, self.CONFIGURE, admin)
+        router.add("PUT", _PATH, self.create, self.CREATE, named)
+        router.add("PATCH", _PATH, self.configure, self.CONFIGURE, named)
         router.add("DELETE", _PATH, self.delete, self.DELETE, admin)
         router.add("POST", f"{_PATH}/seek", self.seek, self.SEEK, admin)
         router.add("GET", f"{_PATH}/messages", self.claim, self.CLAIM, receive)

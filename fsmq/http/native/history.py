@@ -69,13 +69,14 @@ STEP = query(
     " more than 100,000 moments in all",
     whole(int(EVERY_S), int(MAX_STEP_S)),
 )
+_NEED = needs.anybody.then("any right on `queue`, if it is given")
 
 
 class HistoryOfQueues(Handlers):
     """How many messages there were, and how many came and went."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/_history", self.show, self.HISTORY, needs.anybody)
+        router.add("GET", "/_history", self.show, self.HISTORY, _NEED)
 
     HISTORY = Operation(
         id="history",

@@ -135,11 +135,15 @@ class Moves(Handlers):
     """Moves of messages, and how far they are."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("POST", "/{queue}/move", self.begin, self.MOVE, needs.queue("receive"))
-        router.add("POST", "/{queue}/redrive", self.redrive, self.REDRIVE, needs.queue("receive"))
-        router.add("GET", "/_moves", self.list_all, self.LIST, needs.anybody)
-        router.add("GET", "/_moves/{ref}", self.show, self.SHOW, needs.anybody)
-        router.add("DELETE", "/_moves/{ref}", self.stop, self.STOP, needs.anybody)
+        receive = needs.queue("receive")
+        home = "`send` on `to`, or without it on each queue to which one goes"
+        source = needs.anybody.then("`receive` on the queue that messages leave")
+        seen = needs.anybody.then("any right on all queues of a move")
+        router.add("POST", "/{queue}/move", self.begin, self.MOVE, receive.then("`send` on `to`"))
+        router.add("POST", "/{queue}/redrive", self.redrive, self.REDRIVE, receive.then(home))
+        router.add("GET", "/_moves", self.list_all, self.LIST, seen)
+        router.add("GET", "/_moves/{ref}", self.show, self.SHOW, seen)
+        router.add("DELETE", "/_moves/{ref}", self.stop, self.STOP, source)
 
     MOVE = Operation(
         id="move",
@@ -210,8 +214,7 @@ class Moves(Handlers):
         tag="Queues",
         summary="Bring dead letters back to where they were buried: all, in the background; or"
         " some, at once or at a rate",
-        description="Those that are ready go, with their deliveries counted from 0 again. Without"
-        " `to` those stay that came from queues to which the key may not send.",
+        description="Those that are ready go, with their deliveries counted from 0 again.",
         parameters=(QUEUE, HOME, RATE),
         body=Body(
             "the ids of those to redrive; nothing: all",

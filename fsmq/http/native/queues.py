@@ -90,6 +90,7 @@ COUNTS = Component(
 )
 SHARDS = query("shards", "show the shards `<queue>@<shard>` of this queue", TRUE)
 INDEX = query("index", "it gets an index of the ids that producers give", TRUE)
+ADMIN_OF_DEAD = "`admin` on a `dead_letter_queue` that it names, too"
 FIFO = query("fifo", "the messages of each group are claimed in their order", TRUE)
 _CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
 
@@ -98,11 +99,12 @@ class Queues(Handlers):
     """Whole queues: what there are, their settings, their end."""
 
     def add_routes(self, router: Router) -> None:
+        named = needs.queue("admin").then(ADMIN_OF_DEAD)
         for method in ("GET", "HEAD"):
             router.add(method, "/", self.list_queues, self.LIST, needs.anybody)
-            router.add(method, "/{queue}", self.show, self.SHOW, _sight)
+            router.add(method, "/{queue}", self.show, self.SHOW, _SIGHT)
         router.add("PUT", "/{queue}", self.create, self.CREATE, needs.queue("admin"))
-        router.add("PATCH", "/{queue}", self.configure, self.CONFIGURE, needs.queue("admin"))
+        router.add("PATCH", "/{queue}", self.configure, self.CONFIGURE, named)
         router.add("DELETE", "/{queue}", self.delete, self.DELETE, needs.queue("admin"))
         router.add("DELETE", "/{queue}/messages", self.purge, self.PURGE, needs.queue("receive"))
 
@@ -272,11 +274,14 @@ class Queues(Handlers):
 
 
 def _sight(call: Call, identity: Identity) -> None:
-    """Any right on the queue; of a queue's shards each is told to those who may see it."""
     if call.read()[SHARDS] is None:
         identity.require_sight(call.queue)
     else:
         identity.require_any()
+
+
+# Of a queue's shards each is told to those who may see it.
+_SIGHT = needs.Need(_sight, needs.queue().rights)
 
 
 def changes_in(body: bytes) -> dict[str, Any]:

@@ -117,13 +117,14 @@ class Schedules(Handlers):
 
     def add_routes(self, router: Router) -> None:
         one = "/_schedules/{schedule}"
-        router.add("GET", "/_schedules", self.list_schedules, self.LIST, needs.anybody)
-        router.add("GET", one, self.show, self.SHOW, needs.anybody)
-        router.add("PUT", one, self.define, self.DEFINE, needs.anybody)
-        router.add("PATCH", one, self.configure, self.CONFIGURE, needs.anybody)
-        router.add("DELETE", one, self.delete, self.DELETE, needs.anybody)
-        router.add("GET", f"{one}/next", self.next, self.NEXT, needs.anybody)
-        router.add("POST", f"{one}/run", self.run, self.RUN, needs.anybody)
+        admin = needs.anybody.then("`admin` on the schedule's queue")
+        router.add("GET", "/_schedules", self.list_schedules, self.LIST, admin)
+        router.add("GET", one, self.show, self.SHOW, admin)
+        router.add("PUT", one, self.define, self.DEFINE, admin)
+        router.add("PATCH", one, self.configure, self.CONFIGURE, admin)
+        router.add("DELETE", one, self.delete, self.DELETE, admin)
+        router.add("GET", f"{one}/next", self.next, self.NEXT, admin)
+        router.add("POST", f"{one}/run", self.run, self.RUN, admin)
 
     LIST = Operation(
         id="list_schedules",

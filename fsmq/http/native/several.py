@@ -67,9 +67,10 @@ class SeveralQueues(Handlers):
         self._turns: OrderedDict[tuple[str | None, str], Turns] = OrderedDict()
 
     def add_routes(self, router: Router) -> None:
-        # What it is about stands in the query: see the handler.
-        router.add("GET", "/_claim", self.claim, self.CLAIM, needs.anybody)
+        router.add("GET", "/_claim", self.claim, self.CLAIM, self.NEED)
 
+    # What it is about stands in the query: the handler asks.
+    NEED = needs.anybody.then("`receive` on each queue that is named or that a pattern stands for")
     CLAIM = Operation(
         id="claim_several",
         tag="Messages",
