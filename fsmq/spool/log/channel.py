@@ -216,7 +216,7 @@ class Channel:
         )
 
     def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
-        """The same for half-open ranges of offsets, such as ``[(0, 1000)]``."""
+        """Finish half-open ranges of offsets, such as ``[(0, 1000)]``; otherwise as ``done``."""
         [found] = self.done_each([(list(ranges), generation)])
         if isinstance(found, Exception):
             raise found
@@ -236,7 +236,7 @@ class Channel:
         return found
 
     def done_through(self, last: Given) -> int:
-        """Finish all messages that were handed out up to this one, durably; how many."""
+        """Finish all messages that were handed out up to this one; otherwise as ``done``."""
         with self._doing("finish messages of"):
             number = self._store.done_through(offset_of(last), self._generation([last]))
         self.log.spool.context.metrics.count(("log_done", self.log.name), number)
