@@ -1,4 +1,4 @@
-"""What else tells of a verb says what its route does: the lane's grammar and rights."""
+"""Each route of the native dialect is described whole, and the lane says the same."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fsmq.http.lane.lane import Lane
 from fsmq.http.lane.request import Verb
+from tests.harness.described import native_routes
 from tests.http.inside import Inside
 
 
@@ -45,3 +46,15 @@ def test_the_lane_asks_for_the_right_of_the_route(root: Path) -> None:
                     assert route.pattern.replace("{offset}", "{id}").endswith(f"}}/{place}")
                 checked.add(lane._through)
     assert checked == {"native", "emodb", "dynamiq"}
+
+
+def test_what_changes_anything_says_what_a_second_try_finds() -> None:
+    for method, pattern, operation, _ in native_routes():
+        is_change = method not in ("GET", "HEAD") or operation.id.startswith("claim")
+        assert bool(operation.again) is is_change, (method, pattern)
+
+
+def test_every_parameter_of_a_query_says_its_values() -> None:
+    for _, pattern, operation, _ in native_routes():
+        for name, parameter in operation.query.items():
+            assert parameter.values or name.startswith("attribute."), (pattern, name)

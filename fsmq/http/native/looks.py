@@ -43,8 +43,13 @@ from ..service.looks import LIFE_S, MAX_BUDGET_S
 from .forms import ID, MOMENT, STATE
 
 JSON_LINES = "application/x-ndjson"
-AFTER = query("after", "begin where an answer said that it stopped", as_it_is(text()))
-BUDGET = query("budget", "seconds after which it stops", seconds(MAX_BUDGET_S), LIFE_S)
+AFTER = query("after", "go on from there", as_it_is(text(), "such a `next`"))
+BUDGET = query(
+    "budget",
+    'stop after this time; then the last line is `{"next": "…"}`',
+    seconds(MAX_BUDGET_S),
+    LIFE_S,
+)
 _STEP = record(
     {
         "at": integer(0, description="Unix milliseconds"),

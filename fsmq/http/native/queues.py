@@ -20,11 +20,14 @@ from fsmq.spool.verbs import creation
 from ..answers import json_answer, made
 from ..connection.pieces import listed
 from ..describe import (
+    EXISTS,
+    GONE,
     JSON,
     LOCATION,
     MAX_SETTINGS_BYTES,
     QUEUE,
     QUEUE_NAME,
+    SAME,
     TRUE,
     Answer,
     Body,
@@ -182,6 +185,7 @@ class Queues(Handlers):
         summary="Create a queue",
         description="A body is ignored.",
         parameters=(QUEUE, INDEX, FIFO),
+        again=EXISTS,
         answers={
             200: Answer("It existed already", _CREATED),
             201: Answer("It was created, durably", _CREATED, LOCATION),
@@ -219,6 +223,7 @@ class Queues(Handlers):
             },
             required=True,
         ),
+        again=SAME,
         answers={
             200: Answer(
                 "All settings", {JSON: record({"queue": QUEUE_NAME, "settings": SETTINGS})}, ETAG
@@ -243,6 +248,7 @@ class Queues(Handlers):
         tag="Queues",
         summary="Delete a queue, its settings and all its messages",
         parameters=(QUEUE,),
+        again=GONE,
         answers={
             200: json_object("It was deleted", {"queue": QUEUE_NAME, "deleted": {"const": True}}),
             **guarded(NoSuchQueue, Unavailable),
@@ -260,6 +266,7 @@ class Queues(Handlers):
         tag="Queues",
         summary="Remove all messages of a queue",
         parameters=(QUEUE,),
+        again=SAME,
         answers={
             200: json_object("They were removed", {"queue": QUEUE_NAME, "purged": {"const": True}}),
             **guarded(NoSuchQueue, Unavailable),

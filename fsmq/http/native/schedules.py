@@ -30,10 +30,13 @@ from ...wire import moment, quote_id
 from ..answers import json_answer, made
 from ..connection.pieces import listed
 from ..describe import (
+    EXISTS,
+    GONE,
     JSON,
     LOCATION,
     MESSAGE_ID,
     QUEUE_NAME,
+    SAME,
     Answer,
     Body,
     Component,
@@ -173,6 +176,7 @@ class Schedules(Handlers):
         body=Body(
             f"the schedule, at most {MAX_SCHEDULE_BYTES} bytes", {JSON: SETTINGS}, required=True
         ),
+        again=EXISTS,
         answers={
             200: Answer("It was replaced", {JSON: _STATE}),
             201: Answer(
@@ -206,6 +210,7 @@ class Schedules(Handlers):
             {JSON: _CHANGE},
             required=True,
         ),
+        again=SAME,
         answers={
             200: Answer("The schedule as it stands", {JSON: _STATE}, ETAG),
             **guarded(NoSuchSchedule, PreconditionFailed, *OF_BODIES, Unavailable),
@@ -231,6 +236,7 @@ class Schedules(Handlers):
         tag="Schedules",
         summary="Delete a schedule; messages that it has put stay",
         parameters=(_SCHEDULE,),
+        again=GONE,
         answers={
             200: json_object("It was deleted", {"schedule": _NAME, "deleted": {"const": True}}),
             **guarded(NoSuchSchedule, Unavailable),
@@ -268,6 +274,7 @@ class Schedules(Handlers):
         tag="Schedules",
         summary="Put the message of a schedule now, beside those of its moments",
         parameters=(_SCHEDULE,),
+        again="a second message may come",
         answers={
             201: Answer(
                 "It is on stable media",

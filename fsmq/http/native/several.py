@@ -27,7 +27,14 @@ from fsmq.spool.verbs.several import (
 )
 from fsmq.spool.views.reading import Room
 
-from ..describe import QUEUE_NAME, Header, Operation, QueryParameter, text
+from ..describe import (
+    OTHERS,
+    QUEUE_NAME,
+    Header,
+    Operation,
+    QueryParameter,
+    text,
+)
 from ..dialect import Handlers
 from ..problem_answers import guarded
 from ..routing import needs
@@ -45,12 +52,12 @@ _KEPT = 1000
 _PART = r"[A-Za-z0-9._:@*?-]+"
 QUEUES = QueryParameter(
     "queues",
-    f"1 to {MAX_PARTS} names and patterns (`*`, `?`) of queues, with commas between them, each with"
-    f" `:` and a weight from 1 to {MAX_WEIGHT} or without. If none has a weight, the first that has"
-    " messages is served first; else all share by weight, 1 where none is given. They stand for at"
-    f" most {MAX_QUEUES} queues",
+    f"names and patterns (`*`, `?`) of queues, each with `:` and a weight from 1 to {MAX_WEIGHT} or"
+    " without. If none has a weight, the first that has messages is served first; else all share by"
+    f" weight, 1 where none is given. They stand for at most {MAX_QUEUES} queues",
     text(f"{_PART}(,{_PART})*", maxLength=MAX_PARTS * (MAX_QUEUE_BYTES + 6)),
     required=True,
+    values=f"1 to {MAX_PARTS} parts with commas between them",
     parse=lambda name, value: Choice(value),
     default=Choice("*"),
 )
@@ -78,6 +85,7 @@ class SeveralQueues(Handlers):
         description="Each message is then acknowledged, renewed and released in its own queue."
         f" {Messages.CLAIM.description}",
         parameters=(QUEUES, VISIBILITY, WAIT, COUNT),
+        again=OTHERS,
         answers={
             **Messages.CLAIM.answers,
             200: replace(
