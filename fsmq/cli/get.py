@@ -38,7 +38,9 @@ _TOGETHER = 100
 @at_option
 @click.option("--count", "-n", type=click.IntRange(1), help="At most this many.  [1; --exec: any]")
 @click.option("--wait", "-w", type=SPAN, help="Time to wait for a message.  [0; --exec: forever]")
-@click.option("--visibility", type=SPAN, help="How long a claim holds.  [the queue's setting]")
+@click.option(
+    "--visibility", type=SPAN, help="How long a claim holds.  [the queue's visibility_timeout]"
+)
 @click.option("--ack", is_flag=True, help="Acknowledge what was printed or saved.")
 @click.option("--lines", is_flag=True, help="Print a line feed after each body.")
 @click.option(

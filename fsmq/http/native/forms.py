@@ -142,9 +142,9 @@ IN_JSON = query("json", "answer JSON instead of the message itself", TRUE)
 
 RENEWAL = query(
     "visibility",
-    "**renew**: the claim lasts this time from now; 0 releases",
+    "**renew**, also without any of these: the claim lasts this time from now; 0 releases",
     seconds(MAX_VISIBILITY_S),
-    otherwise="without any of these the queue's `visibility_timeout`",
+    otherwise="the queue's `visibility_timeout`",
 )
 RELEASE = query(
     "release",

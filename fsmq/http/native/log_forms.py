@@ -113,9 +113,9 @@ VISIBILITY = query(
 )
 RENEWAL = query(
     "visibility",
-    "**renew**: the claim lasts this time from now; 0 releases",
+    "**renew**, also without any of these: the claim lasts this time from now; 0 releases",
     seconds(MAX_VISIBILITY_S),
-    otherwise="without any of these the channel's `visibility_timeout`",
+    otherwise="the channel's `visibility_timeout`",
 )
 RELEASE = query(
     "release",
