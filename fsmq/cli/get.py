@@ -22,9 +22,8 @@ from fsmq.cli.worker import Backoff, Worker
 from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.process.standard_files import closed_file
 from fsmq.spool import FsmqError, Message
+from fsmq.wire import MAX_WAIT_S
 
-# A claim waits so long at most before it is made again: a server allows no more.
-_LONGEST_WAIT_S = 20.0
 # A worker tries so long to tell a server what became of a message: it may be restarted meanwhile.
 _WORKERS_PATIENCE_S = 60.0
 # How long the claims of a worker on several queues hold, whose settings may differ.
@@ -211,12 +210,12 @@ def _claimed(
     end = time.monotonic() + wait
     while count > 0:
         left = max(0.0, end - time.monotonic())
-        messages = queue.claim(min(count, _TOGETHER), visibility, min(left, _LONGEST_WAIT_S))
+        messages = queue.claim(min(count, _TOGETHER), visibility, min(left, MAX_WAIT_S))
         if messages:
             yield messages
             count -= len(messages)
             end = 0.0
-        elif left <= _LONGEST_WAIT_S:
+        elif left <= MAX_WAIT_S:
             return
 
 

@@ -20,7 +20,13 @@ from ..errors import (
 )
 from ..layout.dead_letter import check_reason
 from ..layout.names import check_queue
-from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
+from ..layout.settings import (
+    LONGEST_WAIT_S,
+    MAX_DELAY_S,
+    MAX_VISIBILITY_S,
+    check_number,
+    check_seconds,
+)
 from ._sync.channel_message import ChannelMessage
 from .consuming import channel_files
 from .consuming.burial import bury, choose_queue
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _POLL_S = 0.05
-_MAX_CLAIM = 100_000
+MOST_CLAIMED = 100_000
 
 
 class ChannelState(NamedTuple):
@@ -167,8 +173,8 @@ class Channel:
         visibility: seconds until an unfinished message comes back; None: the channel's setting.
         wait: seconds to wait for a first message.
         """
-        check_number("count", count, 1, _MAX_CLAIM)
-        check_seconds("wait", wait, 86_400.0)
+        check_number("count", count, 1, MOST_CLAIMED)
+        check_seconds("wait", wait, LONGEST_WAIT_S)
         if visibility is not None:
             check_seconds("visibility", visibility, MAX_VISIBILITY_S)
         asked = [Asked(count, visibility)]
