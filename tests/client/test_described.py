@@ -26,6 +26,7 @@ from tests.harness.described import (
     Method,
     routes_by_id,
 )
+from tests.harness.suite import HOME
 
 # What every method of a class may raise: the class says so, or the method that gives one.
 OF_ALL = {
@@ -60,11 +61,9 @@ class Row(NamedTuple):
     def takes(self) -> dict[str, str]:
         """Parameters of the route, with their names here."""
         given = self.method.takes
-        return (
-            {name: (given or {}).get(name) or name for name in given or ()}
-            if (given is not None)
-            else {name: name for name in parameters(self.operation)}
-        )
+        if given is None:
+            given = dict.fromkeys(parameters(self.operation), "")
+        return {name: here or name for name, here in given.items()}
 
 
 def parameters(operation: Operation) -> dict[str, Parameter]:
@@ -150,3 +149,17 @@ def test_a_docstring_names_the_errors_of_the_route(name: str) -> None:
     never = {error for row in mine for error in row.method.never.split()}
     assert told - errors - of_all == set()
     assert errors - told - of_all - never == set()
+
+
+def test_the_page_of_the_library_names_every_method_of_a_queue_as_it_is() -> None:
+    page = (HOME / "docs" / "library.md").read_text()
+    table = page.partition("| on a queue | |\n")[2].partition("\n\n")[0]
+    told = [
+        (name, re.findall(r"\w+", arguments))
+        for line in table.splitlines()
+        for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", line.partition(" | ")[0])
+    ]
+    public = {name for name in dir(Queue) if not name.startswith("_")} - {"spool", "name"}
+    assert {name for name, _ in told} == public
+    for name, arguments in told:
+        assert set(arguments) <= inspect.signature(getattr(Queue, name)).parameters.keys(), name
