@@ -16,7 +16,7 @@ from pathlib import Path
 from fsmq.dyno import DynoQueue, DynoQueues, Message
 from fsmq.spool import NewMessage, Spool
 from fsmq.spool.durability.sync import sync_filesystem
-from fsmq.spool.layout.given_ids import given_lines, link_name
+from fsmq.spool.layout.messages.given_ids import given_lines, link_name
 from fsmq.spool.layout.uuids import uuid7
 
 NAME, ZONE = "bench", "a"

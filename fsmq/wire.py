@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from fsmq.spool.layout.dead_letter import DeadLetter
-from fsmq.spool.layout.message import Message, OwnLines, public
+from fsmq.spool.layout.messages.dead_letter import DeadLetter
+from fsmq.spool.layout.messages.message import Message, OwnLines, public
 from fsmq.spool.log.segment.record import LogMessage, entry
 from fsmq.spool.moves.order import Move
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fsmq.cli.bench import Figure, advise
+from fsmq.cli.admin.bench import Figure, advise
 from fsmq.spool import Spool
 from tests.harness.forkserver import environment, run
 from tests.harness.suite import HOME, eventually

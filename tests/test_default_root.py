@@ -30,7 +30,7 @@ for setting in SETTINGS:
 from {module} import {command}
 {command}(sys.argv[2:])
 """
-_PROGRAMS = {"mq": ("fsmq.daemons.mq", "main"), "up": ("fsmq.cli.up", "up")}
+_PROGRAMS = {"mq": ("fsmq.daemons.mq", "main"), "up": ("fsmq.cli.admin.up", "up")}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from fsmq.spool.durability.dotnames import COMPLETE_AFTER_S, LATE_AFTER_S, TORN_
 from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import transitions
-from fsmq.spool.layout.message import MAX_HEADER_BYTES, pack_header, unpack
+from fsmq.spool.layout.messages.message import MAX_HEADER_BYTES, pack_header, unpack
 from fsmq.spool.layout.names import (
     MAX_FILE_NAME_BYTES,
     MAX_OWN_ID_BYTES,

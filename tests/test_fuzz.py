@@ -13,7 +13,7 @@ from fsmq.http.guard.keys import KeysError, parse
 from fsmq.http.routing.call import split_target
 from fsmq.http.routing.router import Router
 from fsmq.spool.errors import FsmqError, InvalidValue
-from fsmq.spool.layout.message import pack_header, unpack
+from fsmq.spool.layout.messages.message import pack_header, unpack
 from fsmq.spool.layout.names import Facts, check_id, check_queue, new_id
 from fsmq.spool.layout.stamps import Stamps
 from fsmq.wire import quote_id, unquote_id

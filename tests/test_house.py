@@ -23,10 +23,18 @@ def test_no_module_has_more_than_400_lines() -> None:
     assert {path: number for path, number in lines.items() if number > 400} == {}
 
 
+def test_no_folder_has_more_than_20_modules() -> None:
+    """So that its listing can be read like a table of contents."""
+    modules = Counter(str(path.parent.relative_to(HOME)) for path in MODULES)
+    assert {folder: number for folder, number in modules.items() if number > 20} == {}
+
+
 @pytest.mark.parametrize("package", ["cli", "client", "daemons", "http", "pipeline", "spool"])
 def test_a_name_leads_to_one_module_of_a_package(package: str) -> None:
+    apart = {*DIALECTS, "_sync"}
+
     def is_counted(path: Path) -> bool:
-        return path.name not in NAMELESS and path.parent.name not in (*DIALECTS, "_sync")
+        return path.name not in NAMELESS and not apart & set(path.relative_to(HOME).parts)
 
     folder = HOME / "fsmq" / package
     names = Counter(path.name for path in MODULES if folder in path.parents and is_counted(path))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fsmq.cli.keys import keys
+from fsmq.cli.admin.keys import keys
 from fsmq.http.guard.keys import KeysError, load, parse
 from tests.http.keyfile import add_key
 from tests.spool.helpers import files_no_longer_than

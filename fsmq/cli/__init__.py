@@ -1,8 +1,9 @@
 """The `fsmq` command: what an operator types.
 
 `COMMANDS` is the one place to add a verb: its name, and where its function stands. Each verb is a
-click command in a module of this package; it takes ``--at`` from `place`, prints with `output`, and
-lets every error of the spool pass: `group` tells it, with what to do next and an exit code.
+click command in the folder for its section, or in a module here. It takes ``--at`` from `place`,
+prints with `output`, and lets every error of the spool pass: `group` tells it, with what to do next
+and an exit code.
 """
 
 import click
@@ -12,31 +13,31 @@ from fsmq.cli.group import Fsmq
 
 COMMANDS = {
     "Messages": {
-        "put": "fsmq.cli.put:put",
-        "get": "fsmq.cli.get:get",
-        "ack": "fsmq.cli.settle:ack",
-        "renew": "fsmq.cli.settle:renew",
-        "release": "fsmq.cli.settle:release",
-        "bury": "fsmq.cli.settle:bury",
-        "priority": "fsmq.cli.settle:priority",
-        "peek": "fsmq.cli.peek:peek",
-        "find": "fsmq.cli.find:find",
-        "life": "fsmq.cli.life:life",
-        "mv": "fsmq.cli.mv:mv",
-        "redrive": "fsmq.cli.redrive:redrive",
-        "moves": "fsmq.cli.redrive:moves",
-        "purge": "fsmq.cli.queues:purge",
+        "put": "fsmq.cli.messages.put:put",
+        "get": "fsmq.cli.messages.get:get",
+        "ack": "fsmq.cli.messages.settle:ack",
+        "renew": "fsmq.cli.messages.settle:renew",
+        "release": "fsmq.cli.messages.settle:release",
+        "bury": "fsmq.cli.messages.settle:bury",
+        "priority": "fsmq.cli.messages.settle:priority",
+        "peek": "fsmq.cli.messages.peek:peek",
+        "find": "fsmq.cli.messages.find:find",
+        "life": "fsmq.cli.messages.life:life",
+        "mv": "fsmq.cli.messages.mv:mv",
+        "redrive": "fsmq.cli.messages.redrive:redrive",
+        "moves": "fsmq.cli.messages.redrive:moves",
+        "purge": "fsmq.cli.queues.queues:purge",
     },
     "Queues": {
-        "ls": "fsmq.cli.queues:ls",
-        "stat": "fsmq.cli.queues:stat",
-        "create": "fsmq.cli.queues:create",
-        "config": "fsmq.cli.config:config",
-        "pause": "fsmq.cli.pause:pause",
-        "resume": "fsmq.cli.pause:resume",
-        "delete": "fsmq.cli.queues:delete",
-        "top": "fsmq.cli.top:top",
-        "history": "fsmq.cli.history:history",
+        "ls": "fsmq.cli.queues.queues:ls",
+        "stat": "fsmq.cli.queues.queues:stat",
+        "create": "fsmq.cli.queues.queues:create",
+        "config": "fsmq.cli.queues.config:config",
+        "pause": "fsmq.cli.queues.pause:pause",
+        "resume": "fsmq.cli.queues.pause:resume",
+        "delete": "fsmq.cli.queues.queues:delete",
+        "top": "fsmq.cli.queues.top:top",
+        "history": "fsmq.cli.queues.history:history",
     },
     "Topics": {
         "topic": "fsmq.cli.topics:topic",
@@ -49,21 +50,21 @@ COMMANDS = {
         "schedule": "fsmq.cli.schedules:schedule",
     },
     "Logs": {
-        "logs": "fsmq.cli.logs:logs",
-        "log": "fsmq.cli.logs:log",
-        "channel": "fsmq.cli.logs:channel",
-        "read": "fsmq.cli.logs:read",
+        "logs": "fsmq.cli.logs.logs:logs",
+        "log": "fsmq.cli.logs.logs:log",
+        "channel": "fsmq.cli.logs.logs:channel",
+        "read": "fsmq.cli.logs.logs:read",
     },
     "Spools and programs": {
-        "up": "fsmq.cli.up:up",
-        "doctor": "fsmq.cli.doctor:doctor",
-        "cluster": "fsmq.cli.cluster:cluster",
-        "fsck": "fsmq.cli.fsck:fsck",
-        "probe": "fsmq.cli.probe:probe",
-        "bench": "fsmq.cli.bench:bench",
-        "keys": "fsmq.cli.keys:keys",
-        "settings": "fsmq.cli.settings:settings",
-        "completion": "fsmq.cli.completion:completion",
+        "up": "fsmq.cli.admin.up:up",
+        "doctor": "fsmq.cli.admin.doctor:doctor",
+        "cluster": "fsmq.cli.admin.cluster:cluster",
+        "fsck": "fsmq.cli.admin.fsck:fsck",
+        "probe": "fsmq.cli.admin.probe:probe",
+        "bench": "fsmq.cli.admin.bench:bench",
+        "keys": "fsmq.cli.admin.keys:keys",
+        "settings": "fsmq.cli.admin.settings:settings",
+        "completion": "fsmq.cli.admin.completion:completion",
     },
     "Data": {
         "consumers": "fsmq.cli.consumers:consumers",

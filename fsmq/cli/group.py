@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fsmq.cli.failures import GIVEN, Exit, Failure, failure, report
-from fsmq.daemons.process.standard_files import closed_file, hold_standard_files
+from fsmq.daemons.standard_files import closed_file, hold_standard_files
 from fsmq.parts import MissingExtra
 from fsmq.spool import FsmqError
 

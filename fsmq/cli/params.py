@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fsmq.spool import FsmqError
-from fsmq.spool.layout.topics import subscriber_of
+from fsmq.spool.layout.topics.topics import subscriber_of
 
 _OFFERED = 50  # ids that a shell completes
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|min|h|d|w|)")

@@ -11,6 +11,7 @@ import click
 from fsmq.cli import output
 from fsmq.cli.failures import report
 from fsmq.cli.group import Fsmq
+from fsmq.cli.messages.put import opened
 from fsmq.cli.output import json_option
 from fsmq.cli.params import (
     SCHEDULE,
@@ -25,7 +26,6 @@ from fsmq.cli.params import (
     ttl_option,
 )
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.cli.put import opened
 from fsmq.spool.fsck import printable
 from fsmq.spool.schedules.schedule_settings import ScheduleState, shown
 

@@ -12,6 +12,8 @@ import click
 from fsmq.cli import output
 from fsmq.cli.failures import report
 from fsmq.cli.group import Fsmq
+from fsmq.cli.logs.publish_log import Publishing
+from fsmq.cli.messages.put import opened
 from fsmq.cli.output import json_option
 from fsmq.cli.params import (
     LOG,
@@ -28,10 +30,8 @@ from fsmq.cli.params import (
     ttl_option,
 )
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.cli.publish_log import Publishing
-from fsmq.cli.put import opened
 from fsmq.spool import InvalidValue
-from fsmq.spool.layout.topics import log_of, named_subscriber
+from fsmq.spool.layout.topics.topics import log_of, named_subscriber
 
 _TOPIC = {
     "Topics": {

@@ -6,19 +6,19 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.wire import MAX_BY_ID_BYTES, from_json, quote_id
 
-from . import outgoing
 from .errors import UnexpectedAnswer
 from .exchange import Answer, Verb
-from .incoming import member
-from .verbs import Verbs
+from .verbs import outgoing
+from .verbs.incoming import member
+from .verbs.queue_verbs import Verbs
 
 if TYPE_CHECKING:
-    from ._sync.client import Client
+    from .session._sync.session import Session
 
 # What stands beside the ids is little.
 _PORTION_BYTES = MAX_BY_ID_BYTES - 1024
@@ -131,7 +131,7 @@ class ClientIndexed:
     Its methods are those of :class:`~fsmq.spool.indexed.Indexed`.
     """
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Session, name: str) -> None:
         self.client = client
         self.name = name
         self._run: Callable[[Verb[Any]], Any] = client.run

@@ -9,7 +9,7 @@ from typing import Any
 
 from fsmq.client._sync.client import Client
 from fsmq.client.by_id import ByIdVerbs, ClientIndexed
-from fsmq.client.moves import MoveVerbs
+from fsmq.client.verbs.moves import MoveVerbs
 from fsmq.spool import Message, NewMessage, NoSuchQueue
 from fsmq.spool.given import untold
 

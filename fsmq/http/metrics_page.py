@@ -24,8 +24,8 @@ from fsmq.spool.records.reports import Report
 from fsmq.spool.views.counts import Overview
 
 from .guard import access
-from .service.log_survey import OF_CHANNEL, OF_LOG, LogOverview
-from .service.surveys import ByConsumer
+from .service.monitoring.log_survey import OF_CHANNEL, OF_LOG, LogOverview
+from .service.monitoring.surveys import ByConsumer
 
 
 class Seen(NamedTuple):

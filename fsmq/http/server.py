@@ -27,10 +27,10 @@ from .guard.origin import Origins
 from .lane.lane import Lane
 from .monitor import Monitor
 from .native.dialect import NativeDialect
-from .native.heads import NativeHeads
-from .native.quick import Quick
-from .native.quick_batches import QuickBatches
-from .native.quick_logs import QuickLogs
+from .native.fast_path.fast_batches import QuickBatches
+from .native.fast_path.fast_channels import QuickLogs
+from .native.fast_path.fast_messages import Quick
+from .native.fast_path.heads import NativeHeads
 from .problems import (
     InternalError,
     MethodNotAllowed,

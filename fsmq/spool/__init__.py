@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from .claimed import Bury as Bury
     from .claimed import Retry as Retry
     from .index.counting import Counts as Counts
-    from .layout.message import Message as Message
-    from .layout.message import NewMessage as NewMessage
+    from .layout.messages.message import Message as Message
+    from .layout.messages.message import NewMessage as NewMessage
     from .layout.settings import QueueSettings as QueueSettings
     from .layout.transitions import State as State
     from .log._sync.channel_message import ChannelMessage as ChannelMessage
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .schedules.schedule_settings import ScheduleState as ScheduleState
     from .spool import Spool as Spool
     from .topic import Topic as Topic
-    from .verbs.move import Moved as Moved
+    from .verbs.moves.move import Moved as Moved
 
 _LATER = {
     "Bury": "claimed",
@@ -59,9 +59,9 @@ _LATER = {
     "Log": "log.log",
     "LogEntry": "log.log",
     "LogMessage": "log.segment.record",
-    "Message": "layout.message",
-    "Moved": "verbs.move",
-    "NewMessage": "layout.message",
+    "Message": "layout.messages.message",
+    "Moved": "verbs.moves.move",
+    "NewMessage": "layout.messages.message",
     "Queue": "queue",
     "QueueSettings": "layout.settings",
     "Retry": "claimed",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from .errors import ClaimEnded, FsmqError, InvalidValue
 from .given import Delay, seconds_of
 from .layout.claim_names import check_claim
-from .layout.message import Message
+from .layout.messages.message import Message
 from .layout.settings import MAX_DELAY_S, check_seconds
 from .verbs.remove_if import Acked
 

@@ -16,13 +16,13 @@ from .index.counting import Counts, count
 from .index.ready import Ready
 from .index.ready_index import GRACE_S
 from .index.recent_puts import RecentPuts
-from .layout.compression import MAX_PLAIN_BYTES
-from .layout.message import MAX_HEADER_BYTES, NewMessage
+from .layout.messages.compression import MAX_PLAIN_BYTES
+from .layout.messages.message import MAX_HEADER_BYTES, NewMessage
 from .layout.names import check_queue
 from .layout.settings import QueueSettings
 from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
-from .layout.topics import Topics
+from .layout.topics.topics import Topics
 from .layout.transitions import MOVED, State, Step, Transition
 from .layout.tree import Tree
 from .limits.depths import Depths

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from .errors import InvalidValue
-from .layout.message import NewMessage
+from .layout.messages.message import NewMessage
 
 Body: TypeAlias = bytes | str
 Delay: TypeAlias = float | timedelta | datetime

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from . import prepare
 from .context import Prepared
-from .layout.message import Message, NewMessage
-from .verbs import by_id
-from .verbs.upsert import Stored
+from .layout.messages.message import Message, NewMessage
+from .verbs.by_id import by_id
+from .verbs.by_id.upsert import Stored
 from .views import scan
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ of your own.
 
 from __future__ import annotations
 
-from .verbs.by_id import ack_ids, claim_id, remove_ids, renew_id
+from .verbs.by_id.by_id import ack_ids, claim_id, remove_ids, renew_id
+from .verbs.by_id.postpone import postpone
+from .verbs.by_id.upsert import ensure, upsert, upsert_each
 from .verbs.dedup import send as dedup_send
-from .verbs.postpone import postpone
 from .verbs.publish import publish, publish_copies
 from .verbs.put import put
 from .verbs.receive import claim, claim_in
@@ -20,7 +21,6 @@ from .verbs.remove_if import remove_if
 from .verbs.renew import renew
 from .verbs.renew_at_least import renew_at_least
 from .verbs.reprioritize import reprioritize as set_priority
-from .verbs.upsert import ensure, upsert, upsert_each
 
 __all__ = [
     "ack_ids",

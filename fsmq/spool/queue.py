@@ -17,16 +17,16 @@ from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue, as_unavailable
 from .given import PART, Body, Delay, as_new_message, seconds_of, untold
 from .index.counting import Counts
-from .layout.message import Message, NewMessage
+from .layout.messages.message import Message, NewMessage
 from .layout.names import check_id, check_queue
 from .layout.settings import LONGEST_WAIT_S, QueueSettings, check_seconds
 from .layout.steps import portions
 from .layout.transitions import DELAY, NEW, QUEUES
 from .moves.order import MAX_CHOSEN, moved_and
 from .records.life import Life, read_life
-from .verbs.move import Moved, move_messages
-from .verbs.purge import purge
-from .verbs.redrive import Redriven, redrive_messages
+from .verbs.moves.move import Moved, move_messages
+from .verbs.moves.redrive import Redriven, redrive_messages
+from .verbs.queues.purge import purge
 from .verbs.remove_if import Acked
 from .views import browse
 from .views.wanted import Found, wanted

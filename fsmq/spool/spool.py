@@ -21,14 +21,14 @@ from .index.ready import Ready
 from .index.share import WHOLE, Share
 from .indexed import Indexed
 from .layout.filesystem import Filesystem, examine
-from .layout.filters import Filter
-from .layout.message import Message
+from .layout.messages.message import Message
 from .layout.names import check_queue
 from .layout.settings import LONGEST_WAIT_S, QueueSettings, check_seconds
 from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
 from .layout.steps import finish
-from .layout.topics import Topics
+from .layout.topics.filters import Filter
+from .layout.topics.topics import Topics
 from .layout.transitions import REAPED
 from .layout.tree import Tree
 from .log.logs import Logs
@@ -39,7 +39,7 @@ from .records import peers
 from .records.journal import Journal, is_kept
 from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
-from .verbs import creation, deletion, subscribing
+from .verbs.queues import creation, deletion, subscribing
 from .verbs.several import Choice, Turns, claim_several_in, flat
 from .views.census import Census
 from .views.counts import Overview, survey

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import prepare
 from .given import Body, Delay, new_message
-from .layout.filters import Filter
+from .layout.topics.filters import Filter
 
 if TYPE_CHECKING:
     from .spool import Spool

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import click
 
 from fsmq.cli import COMMANDS, main
-from fsmq.cli.config import config
 from fsmq.cli.failures import Exit
+from fsmq.cli.queues.config import config
 from fsmq.spool.layout.settings import DEFAULTS
 from tests.harness.suite import HOME
 

@@ -18,7 +18,7 @@ from random import Random
 import pytest
 
 from fsmq import Client, Message
-from fsmq.cli.drop.folder import DropFolder, Moved
+from fsmq.cli.messages.drop.folder import DropFolder, Moved
 from fsmq.spool import Spool
 from fsmq.spool.layout.names import facts
 from fsmq.spool.layout.uuids import derived_uuid7
@@ -456,11 +456,11 @@ def test_a_deleted_folder_ends_it(start: Start, inbox: Path) -> None:
 # Another user may not be able to read Python's own files: all is loaded before.
 _AS_ANOTHER = """
 import os, sys, encodings.idna, watchdog.observers, watchdog.events
-import fsmq.cli.put, fsmq.cli.drop.drop, fsmq.daemons.settings.settings
+import fsmq.cli.messages.put, fsmq.cli.messages.drop.drop, fsmq.daemons.settings.settings
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
 os.setuid(int(sys.argv[1]))
-fsmq.cli.put.put(["jobs", "--watch", sys.argv[2]])
+fsmq.cli.messages.put.put(["jobs", "--watch", sys.argv[2]])
 """
 
 

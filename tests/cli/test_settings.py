@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fsmq.cli.settings import settings
+from fsmq.cli.admin.settings import settings
 from fsmq.daemons.settings.settings import SETTINGS
 from tests.harness.suite import HOME
 from tests.test_options import PROGRAMS, Ran

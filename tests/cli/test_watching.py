@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fsmq.cli import sampling
 from fsmq.cli.place.place import open_place
+from fsmq.cli.queues import sampling
 from tests.cli.helpers import FSMQ, Command, completed, environment
 from tests.harness.suite import Suite, eventually
 

@@ -200,7 +200,7 @@ async def test_any_file_name_is_an_id(jobs: Any, queue: str, suite: Suite) -> No
 async def test_waits_longer_than_the_servers_are_several_requests(
     jobs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsmq.client.verbs.MAX_WAIT_S", 0.2)
+    monkeypatch.setattr("fsmq.client.verbs.queue_verbs.MAX_WAIT_S", 0.2)
     await jobs.put(b"late", delay=0.7)
     [claimed] = await jobs.claim(wait=ARRIVAL_S)
     assert claimed.body == b"late"

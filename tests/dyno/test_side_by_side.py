@@ -9,7 +9,7 @@ from pathlib import Path
 from fsmq import NewMessage, Spool
 from fsmq.dyno.folder import Folder
 from fsmq.spool.durability.ids import PATIENCE_S, hold
-from fsmq.spool.layout.given_ids import link_name
+from fsmq.spool.layout.messages.given_ids import link_name
 
 ONE, TWO = NewMessage(b"1", id="one"), NewMessage(b"2", id="two")
 A, B = "tasks@a", "tasks@b"

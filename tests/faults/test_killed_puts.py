@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool.layout.message import pack_header
+from fsmq.spool.layout.messages.message import pack_header
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.uuids import uuid7
 from tests.faults.inject import injected

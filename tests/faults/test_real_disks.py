@@ -18,7 +18,7 @@ from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.verbs import deletion
+from fsmq.spool.verbs.queues import deletion
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 from tests.spool.crashing import leave

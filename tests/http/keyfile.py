@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from fsmq.cli.keys import keys
+from fsmq.cli.admin.keys import keys
 
 
 def add_key(file: Path, name: str, /, *options: str, existing: str | None = None) -> str:

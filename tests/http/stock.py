@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from fsmq.spool.layout.message import unpack
+from fsmq.spool.layout.messages.message import unpack
 from fsmq.spool.layout.names import Facts, new_id
 from fsmq.spool.layout.stamps import Stamps
 from fsmq.spool.log.log import LogEntry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsmq.spool.layout.message import pack_header
+from fsmq.spool.layout.messages.message import pack_header
 from tests.harness.suite import Suite
 from tests.http.helpers import Wire
 from tests.http.stock import Stock, Stored

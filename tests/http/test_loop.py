@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import pytest
 
 from fsmq.http.emodb.ids import encode
-from fsmq.spool.layout.compression import compress
+from fsmq.spool.layout.messages.compression import compress
 from tests.faults.inject import injected
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire

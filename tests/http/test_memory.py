@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.http.routing.json_room import room_of_json
-from fsmq.spool.layout.compression import compress
+from fsmq.spool.layout.messages.compression import compress
 from fsmq.spool.layout.steps import LARGE_BYTES
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire

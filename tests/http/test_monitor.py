@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 
-from fsmq.http.service.log_survey import OF_CHANNEL, OF_LOG
+from fsmq.http.service.monitoring.log_survey import OF_CHANNEL, OF_LOG
 from fsmq.spool import Spool
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.records.metrics import METRICS

@@ -14,7 +14,7 @@ import pytest
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
 from fsmq.http.guard.limits import Limits
-from fsmq.http.native import several as native
+from fsmq.http.native.messages import several as native
 from fsmq.spool import Message
 from fsmq.spool.context import Prepared
 from fsmq.spool.layout.steps import Steps

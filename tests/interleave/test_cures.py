@@ -16,9 +16,11 @@ from fsmq.spool.context import Context
 from fsmq.spool.durability.drafts import Draft, Staged
 from fsmq.spool.layout.transitions import State, Transition
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.verbs import claim, links_of_move, purge, put, receive, release
-from fsmq.spool.verbs import move as moving
+from fsmq.spool.verbs import claim, put, receive, release
 from fsmq.spool.verbs.latch import Latched
+from fsmq.spool.verbs.moves import links_of_move
+from fsmq.spool.verbs.moves import move as moving
+from fsmq.spool.verbs.queues import purge
 from fsmq.spool.views.census import _Folder
 from tests.interleave import gate
 from tests.interleave.explore import Explorer, Plan

@@ -18,9 +18,9 @@ import pytest
 
 from fsmq.spool import FsmqError, Spool, Unavailable
 from fsmq.spool.fsck import Severity, check
-from fsmq.spool.layout.deliveries import Delivery
-from fsmq.spool.layout.filters import Filter
-from fsmq.spool.verbs import creation, subscribing
+from fsmq.spool.layout.topics.deliveries import Delivery
+from fsmq.spool.layout.topics.filters import Filter
+from fsmq.spool.verbs.queues import creation, subscribing
 from tests.interleave.gate import Actor, Gate
 from tests.spool.helpers import Clock
 

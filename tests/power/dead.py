@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fsmq.spool.layout import dead_letter
+from fsmq.spool.layout.messages import dead_letter
 from fsmq.spool.layout.names import facts
 from tests.power.ops import ENDED, Op
 

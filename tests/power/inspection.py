@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fsmq.spool.fsck import check
-from fsmq.spool.layout.message import unpack
+from fsmq.spool.layout.messages.message import unpack
 from fsmq.spool.layout.names import facts, split_entry
 from fsmq.spool.layout.stamps import Stamps
 from tests.harness.suite import PATIENCE_S, eventually

@@ -24,7 +24,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from fsmq.spool.layout.dead_letter import ATTRIBUTE
+from fsmq.spool.layout.messages.dead_letter import ATTRIBUTE
 from tests.replay.recorder import (
     Create,
     Mark,

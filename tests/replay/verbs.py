@@ -28,14 +28,15 @@ from fsmq.spool.consumers import retry as retry_module
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.claim_names import claim_name
-from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.names import reservation, seal_of, staged_entry
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import finish
+from fsmq.spool.layout.topics.filters import Filter
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import commit, is_committed
 from fsmq.spool.staging.part import Job, Part
-from fsmq.spool.verbs import creation, dedup, deletion, subscribing
+from fsmq.spool.verbs import dedup
+from fsmq.spool.verbs.queues import creation, deletion, subscribing
 from fsmq.spool.verbs.several import Choice, Turns, claim_several_in
 from tests.replay.dead import DEAD_VERBS, DeadPromise, DoesDead
 from tests.replay.given import ID_VERBS, DoesIds, GivenPromise

@@ -21,8 +21,8 @@ from fsmq.spool import (
     Unavailable,
     prepare,
 )
-from fsmq.spool.verbs import deletion
-from fsmq.spool.verbs.subscribing import describe_topic
+from fsmq.spool.verbs.queues import deletion
+from fsmq.spool.verbs.queues.subscribing import describe_topic
 from tests.spool.helpers import visible
 
 # A child shares nothing with its parent but the tree: it is forked from a process that has only

@@ -13,7 +13,13 @@ import zstandard
 
 from fsmq.spool import InvalidValue, MessageTooLarge, Queue, Spool
 from fsmq.spool.fsck import check
-from fsmq.spool.layout.compression import MAX_PLAIN_BYTES, METHODS, Method, compress, decompress
+from fsmq.spool.layout.messages.compression import (
+    MAX_PLAIN_BYTES,
+    METHODS,
+    Method,
+    compress,
+    decompress,
+)
 from fsmq.spool.layout.names import facts
 from tests.spool.helpers import visible
 

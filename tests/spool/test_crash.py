@@ -12,7 +12,7 @@ from fsmq.spool import DuplicateMessage, NewMessage, Queue, Spool, prepare
 from fsmq.spool.durability.dotnames import recover as recover_dot_names
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.verbs import deletion
+from fsmq.spool.verbs.queues import deletion
 from tests.spool.crashing import leave, run_and_die
 from tests.spool.helpers import Clock, visible
 

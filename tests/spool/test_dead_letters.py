@@ -12,8 +12,8 @@ import pytest
 
 from fsmq.spool import Bury, InvalidValue, Message, NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.durability.locks import lock
-from fsmq.spool.layout import dead_letter
-from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, DeadLetter, reason_of
+from fsmq.spool.layout.messages import dead_letter
+from fsmq.spool.layout.messages.dead_letter import MAX_REASON_BYTES, DeadLetter, reason_of
 from tests.harness.calls import Trap, failing, seen
 from tests.spool.helpers import Clock
 

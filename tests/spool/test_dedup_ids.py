@@ -17,7 +17,7 @@ from fsmq.spool import prepare
 from fsmq.spool.durability import send_lines
 from fsmq.spool.durability.dedup_records import KEPT_MS, WINDOW_MS, remove_old_records
 from fsmq.spool.fsck import check
-from fsmq.spool.layout.deliveries import Delivery
+from fsmq.spool.layout.topics.deliveries import Delivery
 from tests.spool.crashing import begin_sends, begin_to_send, run_and_die
 
 QUEUE = "orders"

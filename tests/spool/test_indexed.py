@@ -23,12 +23,12 @@ from fsmq.spool.durability.ids import LOCK, NEXT, hold, settle
 from fsmq.spool.durability.leaving import forget_links
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
-from fsmq.spool.layout.given_ids import link_name
+from fsmq.spool.layout.messages.given_ids import link_name
 from fsmq.spool.layout.transitions import MOVE_READY
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper, reap
-from fsmq.spool.verbs.links_of_move import receiving
-from fsmq.spool.verbs.move import move_messages, move_one
+from fsmq.spool.verbs.moves.links_of_move import receiving
+from fsmq.spool.verbs.moves.move import move_messages, move_one
 from tests.spool.helpers import Clock
 
 HOLD_S = 60.0
@@ -271,7 +271,7 @@ def test_messages_move_with_their_ids_and_timers(
         assert move is not None
         assert (move.moved, move.conflicts) == (2, 1)
     else:
-        from fsmq.spool.verbs.move import move_messages
+        from fsmq.spool.verbs.moves.move import move_messages
 
         moved = move_messages(spool.context, "jobs", "more", delayed=True)
         assert (moved.moved, moved.conflicts) == (2, 1)

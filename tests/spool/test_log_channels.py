@@ -18,12 +18,12 @@ from fsmq.spool.errors import (
     NotInFlight,
     Unavailable,
 )
-from fsmq.spool.layout.dead_letter import DeadLetter
+from fsmq.spool.layout.messages.dead_letter import DeadLetter
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.consuming.dispatch import Asked
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.segment.record import FIRST, MARK_BYTES
-from fsmq.spool.verbs.redrive import Redriven
+from fsmq.spool.verbs.moves.redrive import Redriven
 from tests.spool.helpers import Clock
 
 ORDERS = pytest.mark.parametrize("order", ["none", "key", "strict"])

@@ -16,9 +16,11 @@ from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.limits import sequencer
 from fsmq.spool.log.log import Log
 from fsmq.spool.moves.work import MoveWork
-from fsmq.spool.verbs import move, publish, put, receive, redrive, reprioritize, subscribing
+from fsmq.spool.verbs import publish, put, receive, reprioritize
 from fsmq.spool.verbs.dedup import write_side
+from fsmq.spool.verbs.moves import move, redrive
 from fsmq.spool.verbs.put import Staging
+from fsmq.spool.verbs.queues import subscribing
 from tests.spool.helpers import Clock, tree_of
 from tests.spool.test_identity import before
 

@@ -23,7 +23,7 @@ from fsmq.spool import DuplicateMessage, Queue, Spool, State, prepare
 from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import Finding, Kind
 from fsmq.spool.layout import names
-from fsmq.spool.layout.message import unpack
+from fsmq.spool.layout.messages.message import unpack
 from tests.harness.rounds import part_of
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import visible

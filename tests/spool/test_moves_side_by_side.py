@@ -16,10 +16,10 @@ from fsmq.spool import NewMessage, Spool, Unavailable, prepare
 from fsmq.spool.durability.locks import lock, reserve
 from fsmq.spool.errors import InUse
 from fsmq.spool.layout.transitions import State
-from fsmq.spool.verbs import links_of_move
 from fsmq.spool.verbs.dedup import content_id, read_side, write_side
-from fsmq.spool.verbs.move import move_messages
-from fsmq.spool.verbs.redrive import redrive_messages
+from fsmq.spool.verbs.moves import links_of_move
+from fsmq.spool.verbs.moves.move import move_messages
+from fsmq.spool.verbs.moves.redrive import redrive_messages
 from fsmq.spool.views import browse
 from tests.harness.calls import seen
 from tests.harness.suite import eventually

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsmq.spool import Spool
-from fsmq.spool.layout.filters import Filter
 from fsmq.spool.layout.of_queues import OfQueues
+from fsmq.spool.layout.topics.filters import Filter
 
 
 def test_of_queues_that_are_gone_nothing_is_kept_for_long(spool: Spool) -> None:

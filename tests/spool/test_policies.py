@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsmq.spool import InvalidValue
-from fsmq.spool.layout import deliveries
-from fsmq.spool.layout.deliveries import Delivery
-from fsmq.spool.layout.filters import Filter
-from fsmq.spool.layout.policies import Candidates, Policy, listed
+from fsmq.spool.layout.topics import deliveries
+from fsmq.spool.layout.topics.deliveries import Delivery
+from fsmq.spool.layout.topics.filters import Filter
+from fsmq.spool.layout.topics.policies import Candidates, Policy, listed
 
 N = Decimal
 MESSAGE: Mapping[str, Candidates] = {

@@ -18,7 +18,8 @@ from fsmq.spool.durability import new_names
 from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.index.events import Event, Events, Kind
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.verbs import deletion, latch
+from fsmq.spool.verbs import latch
+from fsmq.spool.verbs.queues import deletion
 from fsmq.spool.verbs.remove_known import remove_known
 from tests.harness.rounds import part_of
 from tests.spool import racing

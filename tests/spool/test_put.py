@@ -31,7 +31,7 @@ from fsmq.spool import (
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import names
-from fsmq.spool.layout.message import pack_header, unpack
+from fsmq.spool.layout.messages.message import pack_header, unpack
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.suite import eventually

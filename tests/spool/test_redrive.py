@@ -17,7 +17,7 @@ from fsmq.spool import queue as queue_module
 from fsmq.spool.moves import work as move_work
 from fsmq.spool.moves.order import save
 from fsmq.spool.moves.runner import MoveRunner
-from fsmq.spool.verbs.redrive import Redriven
+from fsmq.spool.verbs.moves.redrive import Redriven
 from tests.harness.calls import seen
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, visible

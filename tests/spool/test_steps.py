@@ -166,5 +166,5 @@ def test_files_are_moved_by_the_table_alone() -> None:
         "context.py",
         "verbs/latch.py",
         "verbs/removal.py",
-        "verbs/move.py",
+        "verbs/moves/move.py",
     }

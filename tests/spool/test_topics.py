@@ -26,10 +26,10 @@ from fsmq.spool import (
 from fsmq.spool.durability import settings_lock
 from fsmq.spool.durability.send_lines import lock_sends
 from fsmq.spool.fsck import check
-from fsmq.spool.layout.deliveries import Delivery
-from fsmq.spool.layout.filters import Filter
-from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.layout.topics import subscriber_of
+from fsmq.spool.layout.messages.message import NewMessage
+from fsmq.spool.layout.topics.deliveries import Delivery
+from fsmq.spool.layout.topics.filters import Filter
+from fsmq.spool.layout.topics.topics import subscriber_of
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log.store import Store
 from tests.harness.calls import Trap, failing, seen

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsmq.cli.place.place import Place, Queue
 from fsmq.spool import ClaimVoid, InvalidValue, Message, NoSuchMessage, NotInFlight
-from fsmq.spool.log.consuming.delivered import Delivered, Given
+from fsmq.spool.log.delivered import Delivered, Given
 from fsmq.spool.log.log_settings import ChannelSettings
 from fsmq.spool.verbs.remove_if import Acked
 

@@ -1,4 +1,4 @@
-"""The client for coroutines: what it asks is in :mod:`fsmq.client.verbs` and others."""
+"""The client for coroutines: what it asks is in :mod:`fsmq.client.verbs`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import ssl
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from fsmq.spool._async.selection import AsyncSelection
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.history import Moment
@@ -17,17 +17,14 @@ from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.verbs.several import Choice, Turns
 from fsmq.spool.views.places import Place
 
-from ..async_connections import AsyncConnections
-from ..async_workers import queue_worker
-from ..errors import ConnectionFailed
-from ..exchange import Answer, Pause, Verb
-from ..log_verbs import LogVerbs
-from ..looks import LookVerbs
-from ..moves import MoveVerbs
 from ..options import Options
-from ..schedule_verbs import ScheduleVerbs
-from ..topic_verbs import TopicVerbs
-from ..verbs import Verbs
+from ..session._async.session import AsyncSession
+from ..verbs.log_verbs import LogVerbs
+from ..verbs.looks import LookVerbs
+from ..verbs.moves import MoveVerbs
+from ..verbs.schedule_verbs import ScheduleVerbs
+from ..verbs.topic_verbs import TopicVerbs
+from ..workers.async_workers import queue_worker
 from .log import AsyncClientLog
 from .queue import AsyncQueue
 from .schedule import AsyncClientSchedule
@@ -36,10 +33,8 @@ from .topic import AsyncClientTopic
 if TYPE_CHECKING:
     from fsmq.spool.worker.async_worker import AsyncWorker
 
-T = TypeVar("T")
 
-
-class AsyncClient:
+class AsyncClient(AsyncSession):
     """The queues of a server with the words of the embedded library, for coroutines.
 
     >>> async with AsyncClient("http://127.0.0.1:8080") as client:
@@ -70,22 +65,10 @@ class AsyncClient:
         retry_for: float = 60.0,
         connections: int = 100,
     ) -> None:
-        self.options = Options(url, key, ca, timeout, retry_for, connections)
-        self.verbs = Verbs(self.options)
-        self._connections = AsyncConnections(self.options)
+        super().__init__(Options(url, key, ca, timeout, retry_for, connections))
 
     def __repr__(self) -> str:
         return f"<AsyncClient of {self.options.origin}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close all connections; another request would open one again."""
-        await self._connections.close()
 
     # -- queues ----------------------------------------------------------------------------------
 
@@ -268,27 +251,6 @@ class AsyncClient:
     async def schedules(self) -> list[ScheduleState]:
         """All schedules as they stand, sorted by name."""
         return await self.run(ScheduleVerbs(self.verbs).schedules())
-
-    # -- transport -------------------------------------------------------------------------------
-
-    async def run(self, verb: Verb[T]) -> T:
-        """Drive a verb to its result."""
-        answer: Answer | None = None
-        failed: ConnectionFailed | None = None
-        while True:
-            try:
-                asked = verb.send(answer) if failed is None else verb.throw(failed)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = failed = None
-            if isinstance(asked, Pause):
-                await self._connections.pause(asked.seconds)
-                continue
-            try:
-                answer = await self._connections.send(asked)
-            except ConnectionFailed as error:
-                failed = error
 
 
 N = TypeVar("N", AsyncQueue, AsyncClientTopic, AsyncClientLog)

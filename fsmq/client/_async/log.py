@@ -10,21 +10,21 @@ from fsmq.spool.errors import OffsetGone
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.log._async.channel_message import AsyncChannelMessage
 from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.consuming.delivered import Given
-from fsmq.spool.log.log import Batch, From, LogEntry, LogStats
+from fsmq.spool.log.delivered import Given
+from fsmq.spool.log.log import Batch, LogEntry, LogStats
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
+from fsmq.spool.log.open_log import From
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.log.segment.record import LogMessage
 
-from ..async_workers import channel_worker
-from ..channel_verbs import ChannelVerbs
-from ..log_verbs import LogVerbs
+from ..session._async.session import AsyncSession
+from ..verbs.channel_verbs import ChannelVerbs
+from ..verbs.log_verbs import LogVerbs
+from ..workers.async_workers import channel_worker
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.async_worker import AsyncWorker
     from fsmq.spool.worker.handlers import Claim
-
-    from .client import AsyncClient
 
 _FOLLOW_S = 20.0
 
@@ -35,7 +35,7 @@ class AsyncClientLog:
     What a verb finds whose answer was lost and that is tried again: docs/client.md.
     """
 
-    def __init__(self, client: AsyncClient, name: str) -> None:
+    def __init__(self, client: AsyncSession, name: str) -> None:
         self.client = client
         self.name = name
         self._run = client.run
@@ -304,7 +304,7 @@ class AsyncClientChannel:
         stop_timeout: seconds that handlers may take when the worker stops.
         """
         pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return channel_worker(self, handler, *pace)
+        return channel_worker(self.log.client, self.log.name, self.name, handler, *pace)
 
 
 async def _created(channel: AsyncClientChannel) -> AsyncClientChannel:

@@ -17,23 +17,22 @@ from fsmq.spool.given import (
     untold,
 )
 from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.records.life import Life
-from fsmq.spool.verbs.move import Moved
-from fsmq.spool.verbs.redrive import Redriven
+from fsmq.spool.verbs.moves.move import Moved
+from fsmq.spool.verbs.moves.redrive import Redriven
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.wanted import Found
 
-from ..async_workers import queue_worker
-from ..looks import LookVerbs
-from ..moves import MoveVerbs
+from ..session._async.session import AsyncSession
+from ..verbs.looks import LookVerbs
+from ..verbs.moves import MoveVerbs
+from ..workers.async_workers import queue_worker
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.async_worker import AsyncWorker
     from fsmq.spool.worker.handlers import Claim
-
-    from .client import AsyncClient
 
 
 class AsyncQueue(AsyncQueueVerbs):
@@ -45,7 +44,7 @@ class AsyncQueue(AsyncQueueVerbs):
     comes back at its deadline).
     """
 
-    def __init__(self, client: AsyncClient, name: str) -> None:
+    def __init__(self, client: AsyncSession, name: str) -> None:
         self.client = client
         self.name = name
         self._run = client.run

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsmq.spool.schedules.schedule import schedule_of
 from fsmq.spool.schedules.schedule_settings import CatchUp, ScheduleSettings, ScheduleState
 
-from ..schedule_verbs import ScheduleVerbs
-
-if TYPE_CHECKING:
-    from .client import AsyncClient
+from ..session._async.session import AsyncSession
+from ..verbs.schedule_verbs import ScheduleVerbs
 
 
 class AsyncClientSchedule:
     """One schedule of a server; every verb is durable when it returns."""
 
-    def __init__(self, client: AsyncClient, name: str) -> None:
+    def __init__(self, client: AsyncSession, name: str) -> None:
         self.client = client
         self.name = name
         self._run = client.run

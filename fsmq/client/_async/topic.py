@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsmq.spool.given import Body, Delay, new_message
 
-from ..topic_verbs import TopicVerbs
-
-if TYPE_CHECKING:
-    from .client import AsyncClient
+from ..session._async.session import AsyncSession
+from ..verbs.topic_verbs import TopicVerbs
 
 
 class AsyncClientTopic:
     """One topic of a server; every verb is durable when it returns."""
 
-    def __init__(self, client: AsyncClient, name: str) -> None:
+    def __init__(self, client: AsyncSession, name: str) -> None:
         self.client = client
         self.name = name
         self._run = client.run

@@ -1,5 +1,5 @@
 # Made from ../_async/client.py by `make sync`: change that one.
-"""The client for threads: what it asks is in :mod:`fsmq.client.verbs` and others."""
+"""The client for threads: what it asks is in :mod:`fsmq.client.verbs`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import ssl
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsmq.spool._sync.selection import Selection
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.history import Moment
@@ -18,17 +18,14 @@ from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.verbs.several import Choice, Turns
 from fsmq.spool.views.places import Place
 
-from ..connections import Connections
-from ..errors import ConnectionFailed
-from ..exchange import Answer, Pause, Verb
-from ..log_verbs import LogVerbs
-from ..looks import LookVerbs
-from ..moves import MoveVerbs
 from ..options import Options
-from ..schedule_verbs import ScheduleVerbs
-from ..topic_verbs import TopicVerbs
-from ..verbs import Verbs
-from ..workers import queue_worker
+from ..session._sync.session import Session
+from ..verbs.log_verbs import LogVerbs
+from ..verbs.looks import LookVerbs
+from ..verbs.moves import MoveVerbs
+from ..verbs.schedule_verbs import ScheduleVerbs
+from ..verbs.topic_verbs import TopicVerbs
+from ..workers.workers import queue_worker
 from .log import ClientLog
 from .queue import ClientQueue
 from .schedule import ClientSchedule
@@ -37,10 +34,8 @@ from .topic import ClientTopic
 if TYPE_CHECKING:
     from fsmq.spool.worker.blocking_worker import Worker
 
-T = TypeVar("T")
 
-
-class Client:
+class Client(Session):
     """The queues of a server with the words of the embedded library.
 
     >>> with Client("http://127.0.0.1:8080") as client:
@@ -71,22 +66,10 @@ class Client:
         retry_for: float = 60.0,
         connections: int = 100,
     ) -> None:
-        self.options = Options(url, key, ca, timeout, retry_for, connections)
-        self.verbs = Verbs(self.options)
-        self._connections = Connections(self.options)
+        super().__init__(Options(url, key, ca, timeout, retry_for, connections))
 
     def __repr__(self) -> str:
         return f"<Client of {self.options.origin}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections; another request would open one again."""
-        self._connections.close()
 
     # -- queues ----------------------------------------------------------------------------------
 
@@ -249,27 +232,6 @@ class Client:
     def schedules(self) -> list[ScheduleState]:
         """All schedules as they stand, sorted by name."""
         return self.run(ScheduleVerbs(self.verbs).schedules())
-
-    # -- transport -------------------------------------------------------------------------------
-
-    def run(self, verb: Verb[T]) -> T:
-        """Drive a verb to its result."""
-        answer: Answer | None = None
-        failed: ConnectionFailed | None = None
-        while True:
-            try:
-                asked = verb.send(answer) if failed is None else verb.throw(failed)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = failed = None
-            if isinstance(asked, Pause):
-                self._connections.pause(asked.seconds)
-                continue
-            try:
-                answer = self._connections.send(asked)
-            except ConnectionFailed as error:
-                failed = error
 
 
 N = TypeVar("N", ClientQueue, ClientTopic, ClientLog)

@@ -18,23 +18,22 @@ from fsmq.spool.given import (
     untold,
 )
 from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.records.life import Life
-from fsmq.spool.verbs.move import Moved
-from fsmq.spool.verbs.redrive import Redriven
+from fsmq.spool.verbs.moves.move import Moved
+from fsmq.spool.verbs.moves.redrive import Redriven
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.wanted import Found
 
-from ..looks import LookVerbs
-from ..moves import MoveVerbs
-from ..workers import queue_worker
+from ..session._sync.session import Session
+from ..verbs.looks import LookVerbs
+from ..verbs.moves import MoveVerbs
+from ..workers.workers import queue_worker
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.blocking_worker import Worker
     from fsmq.spool.worker.handlers import Claim
-
-    from .client import Client
 
 
 class ClientQueue(QueueVerbs):
@@ -43,7 +42,7 @@ class ClientQueue(QueueVerbs):
     What a verb finds whose answer was lost and that is tried again: docs/client.md.
     """
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Session, name: str) -> None:
         self.client = client
         self.name = name
         self._run = client.run

@@ -4,21 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsmq.spool.schedules.schedule import schedule_of
 from fsmq.spool.schedules.schedule_settings import CatchUp, ScheduleSettings, ScheduleState
 
-from ..schedule_verbs import ScheduleVerbs
-
-if TYPE_CHECKING:
-    from .client import Client
+from ..session._sync.session import Session
+from ..verbs.schedule_verbs import ScheduleVerbs
 
 
 class ClientSchedule:
     """One schedule of a server; every verb is durable when it returns."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Session, name: str) -> None:
         self.client = client
         self.name = name
         self._run = client.run

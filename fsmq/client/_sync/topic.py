@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsmq.spool.given import Body, Delay, new_message
 
-from ..topic_verbs import TopicVerbs
-
-if TYPE_CHECKING:
-    from .client import Client
+from ..session._sync.session import Session
+from ..verbs.topic_verbs import TopicVerbs
 
 
 class ClientTopic:
     """One topic of a server; every verb is durable when it returns."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Session, name: str) -> None:
         self.client = client
         self.name = name
         self._run = client.run

@@ -24,7 +24,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from fsmq._version import __version__
-from fsmq.daemons.process.standard_files import hold_standard_files
+from fsmq.daemons.standard_files import hold_standard_files
 from fsmq.kinds import Choice, Kind, Location, Setting
 
 

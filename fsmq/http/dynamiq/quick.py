@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fsmq.spool.errors import NoSuchQueue
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.verbs.remove_if import Acked
 
 from ...wire import quote_id

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from aiohttp.web import Response
 
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..routing import bodies

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from fsmq.spool import prepare
 from fsmq.spool.context import Prepared
 from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import Steps, in_order
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..describe import UNKNOWN

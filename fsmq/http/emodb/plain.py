@@ -9,7 +9,7 @@ from itertools import chain
 
 from fsmq.spool.context import Prepared
 from fsmq.spool.errors import NoSuchQueue
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.names import MAX_QUEUE_BYTES
 from fsmq.spool.moves.order import Move
 from fsmq.spool.verbs.put import Batch

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from fsmq.spool.errors import NoSuchQueue
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..describe import Operation

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fsmq.spool.errors import FsmqError, Unavailable
-from fsmq.spool.layout.message import SENT_TO, Message
+from fsmq.spool.layout.messages.message import SENT_TO, Message
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.life import LifeStep
 from fsmq.spool.schedules.schedule_settings import ScheduleState

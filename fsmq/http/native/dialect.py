@@ -9,19 +9,19 @@ from fsmq.spool.errors import FsmqError
 from ..dialect import Dialect
 from ..problems import problem
 from ..service.service import Service
-from .acks import Acks
-from .batch import Batches
-from .by_id import ById
-from .channels import Channels
 from .cluster import Cluster
 from .history import HistoryOfQueues
-from .logs import Logs
+from .logs.channels import Channels
+from .logs.logs import Logs
 from .looks import Looks
-from .messages import Messages
-from .moves import Moves
+from .messages.acks import Acks
+from .messages.batch import Batches
+from .messages.by_id import ById
+from .messages.messages import Messages
+from .messages.moves import Moves
+from .messages.several import SeveralQueues
 from .queues import Queues
 from .schedules import Schedules
-from .several import SeveralQueues
 from .topics import Topics
 
 

@@ -19,8 +19,8 @@ from fsmq.spool.errors import (
     NoSuchMessage,
 )
 from fsmq.spool.layout.claim_names import PATTERN, Renewal
-from fsmq.spool.layout.dead_letter import MAX_REASON_BYTES, check_reason
-from fsmq.spool.layout.message import (
+from fsmq.spool.layout.messages.dead_letter import MAX_REASON_BYTES, check_reason
+from fsmq.spool.layout.messages.message import (
     MAX_DEDUP_BYTES,
     MAX_GROUP_BYTES,
     Message,

@@ -39,7 +39,7 @@ from ..problem_answers import guarded, keyed
 from ..routing import needs
 from ..routing.call import Call
 from ..routing.router import Router
-from ..service.looks import LIFE_S, MAX_BUDGET_S
+from ..service.monitoring.looks import LIFE_S, MAX_BUDGET_S
 from .forms import ID, MOMENT, STATE
 
 JSON_LINES = "application/x-ndjson"

@@ -15,7 +15,7 @@ from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout import settings
 from fsmq.spool.layout.names import check_queue, split_shard
 from fsmq.spool.layout.settings import DEFAULTS, QueueSettings, Setting
-from fsmq.spool.verbs import creation
+from fsmq.spool.verbs.queues import creation
 
 from ..answers import json_answer, made
 from ..connection.pieces import listed

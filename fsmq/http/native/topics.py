@@ -19,9 +19,9 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.filters import MAX_FILTER_BYTES, Filter
-from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.layout.topics import as_json, subscriber_of
+from fsmq.spool.layout.messages.message import NewMessage
+from fsmq.spool.layout.topics.filters import MAX_FILTER_BYTES, Filter
+from fsmq.spool.layout.topics.topics import as_json, subscriber_of
 
 from ...wire import quote_id
 from ..answers import json_answer, made

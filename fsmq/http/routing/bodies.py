@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from aiohttp.web import Response
 
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES
 
 from ...wire import as_json

@@ -15,7 +15,7 @@ from fsmq.spool.context import Prepared
 from fsmq.spool.layout.claim_names import Renewal
 from fsmq.spool.layout.steps import FEW
 from fsmq.spool.spool import Spool
-from fsmq.spool.verbs.redrive import Redriven, redrive_messages
+from fsmq.spool.verbs.moves.redrive import Redriven, redrive_messages
 from fsmq.spool.verbs.removal import remove_ready
 
 T = TypeVar("T")

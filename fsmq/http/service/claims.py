@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from fsmq.spool import prepare
 from fsmq.spool.context import Prepared
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps, finish
 from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.records.journal import via

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from fsmq.spool import prepare
 from fsmq.spool.context import Prepared
 from fsmq.spool.errors import DuplicateMessage, Unavailable
-from fsmq.spool.layout.message import Message, NewMessage
+from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, MOST_AT_ONCE, finish
 from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.records.journal import via

@@ -9,7 +9,7 @@ from functools import partial
 from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.index.recent_puts import RecentPuts
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.spool import Spool
 from fsmq.spool.views import browse

@@ -18,10 +18,10 @@ from fsmq.spool.errors import (
     as_unavailable,
 )
 from fsmq.spool.index import listings
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, giving_way
-from fsmq.spool.layout.topics import Subscription, log_of, work_of
+from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
 from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.spool import Spool
@@ -37,14 +37,14 @@ from ..routing.call import Call
 from ..running.runner import Runner
 from .changes import Changes
 from .logs import OpenLogs
-from .looks import Looks
+from .monitoring.looks import Looks
+from .monitoring.recent import Recent
+from .monitoring.recording import Recording
+from .monitoring.sizes import Sizes
+from .monitoring.surveys import Surveys
 from .move_thread import MoveThread
 from .queues import Queues
 from .receiver import Receiver
-from .recent import Recent
-from .recording import Recording
-from .sizes import Sizes
-from .surveys import Surveys
 
 T = TypeVar("T")
 MAX_COUNT = MAX_CLAIMS

@@ -25,25 +25,25 @@ from ..routing.call import Call
 from ..routing.form_reader import work_of
 from ..routing.router import Endpoint
 from ..service.service import Service
-from . import protocol
+from .actions.claims import Claims
+from .actions.move_tasks import MoveTasks
+from .actions.queues import Queues
+from .actions.receiving import Receiving
+from .actions.sending import Sending
+from .actions.tags import Tags
 from .ask import TRACE_HEADER, Action, Ask, Result
-from .claims import Claims
 from .errors import translated
 from .heads import SqsHeads
-from .move_tasks import MoveTasks
 from .names import SqsOptions
+from .protocol import protocol
+from .protocol.signatures import Proof, Signatures
 from .queue_attributes import MAX_MESSAGE_BYTES
-from .queues import Queues
 from .quick import Quick
-from .receiving import Receiving
-from .sending import Sending
-from .signatures import Proof, Signatures
 from .sns import wire
 from .sns.faults import as_sns
 from .sns.publishing import Publishing
 from .sns.subscriptions import Subscriptions
 from .sns.topics import Topics
-from .tags import Tags
 
 # A batch of 1 MiB, each character escaped.
 MAX_BODY_BYTES = 8 * 1024 * 1024

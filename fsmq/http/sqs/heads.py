@@ -17,10 +17,10 @@ from ..describe import Values
 from ..guard.origin import Origins
 from ..lane.heads import END, MAX_HEAD_BYTES, Fields, Line, Signer, remember
 from ..lane.request import Verb
-from . import sigv4
 from .ask import TRACE_HEADER
-from .protocol import TARGET
-from .signatures import Signatures
+from .protocol import sigv4
+from .protocol.protocol import TARGET
+from .protocol.signatures import Signatures
 
 _LINE = re.compile(
     rb"POST (/(?:[0-9]{12}/([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)/?)?) HTTP/1\.1"

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.message import MAX_HEADER_BYTES, OWN, is_attribute_name, is_own
+from fsmq.spool.layout.messages.message import MAX_HEADER_BYTES, OWN, is_attribute_name, is_own
 
 from .errors import SqsError, invalid
 

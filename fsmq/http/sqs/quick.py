@@ -13,7 +13,7 @@ from typing import TypeVar
 from aiohttp.web import Response
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.message import Message
+from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.verbs.remove_if import Acked
 
 from ..describe import Operation
@@ -21,13 +21,13 @@ from ..guard.keys import Right
 from ..lane.json_bodies import json_body
 from ..lane.request import Request, Verb
 from ..service.service import Service
-from . import protocol
+from .actions.claims import Claims, Deletes
+from .actions.receiving import Receiving, Wanted
+from .actions.sending import Sending, Sends
 from .ask import TRACE_HEADER, Ask, Result
-from .claims import Claims, Deletes
 from .errors import translated
 from .names import SqsOptions
-from .receiving import Receiving, Wanted
-from .sending import Sending, Sends
+from .protocol import protocol
 
 T = TypeVar("T")
 

@@ -25,18 +25,18 @@ from ..routing.call import Call
 from ..routing.needs import Need
 from ..service.service import Service
 from .acts import Acts
-from .cluster_pages import ClusterPages
-from .dead_pages import DeadPages
-from .looking import Looking
-from .message_pages import MessagePages
+from .pages.cluster_pages import ClusterPages
+from .pages.dead_pages import DeadPages
+from .pages.message_pages import MessagePages
+from .pages.queue_pages import Looking
+from .pages.schedule_pages import SchedulePages
+from .pages.topic_pages import TopicPages
+from .pages.work_pages import WorkPages
 from .queue_acts import QueueActs
 from .rendering import HEADERS, Rendering
-from .schedule_pages import SchedulePages
 from .session import Sessions
 from .streams import Streams
-from .topic_pages import TopicPages
 from .visit import Visit
-from .work_pages import WorkPages
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[StreamResponse]]
 # Long enough that a log is not filled by someone who tries, and nobody waits for who mistyped.

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.names import MAX_PRIORITY, check_queue
 from fsmq.spool.layout.settings import (
     DEFAULTS,
@@ -36,8 +36,8 @@ from .acts import (
 from .commands import curl, curl_each, fsmq
 from .forms import File
 from .hidden_acts import HIDDEN_ACTS, MOST_UNDONE
-from .looking import choose_all
 from .moving_acts import MOVING_ACTS
+from .pages.queue_pages import choose_all
 from .visit import Visit
 
 MOST_COPIES = 100

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiohttp import hdrs
 from aiohttp.web import Response
@@ -19,8 +19,6 @@ from . import words
 
 if TYPE_CHECKING:
     import jinja2
-
-    from .visit import Visit
 
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 # In our own files: what is there for whoever reads them here, comments and blanks around signs.
@@ -54,6 +52,12 @@ class Asset(NamedTuple):
     kind: str
     content: bytes
     packed: bytes
+
+
+class Addresses(Protocol):
+    """Knows the addresses of other pages from the one that is rendered."""
+
+    def url(self, *segments: str, **query: object) -> str: ...
 
 
 class Rendering:
@@ -101,7 +105,7 @@ class Rendering:
                 found[file.name] = Asset(digest, kind, content, packed)
         return found
 
-    def render(self, template: str, visit: Visit, values: Mapping[str, Any]) -> str:
+    def render(self, template: str, visit: Addresses, values: Mapping[str, Any]) -> str:
         return self._templates.get_template(template).render(visit=visit, url=visit.url, **values)
 
     @staticmethod
@@ -115,7 +119,7 @@ class Rendering:
             headers={**HEADERS, **(headers or {}), hdrs.CACHE_CONTROL: "no-store"},
         )
 
-    def _address(self, name: str, visit: Visit) -> str:
+    def _address(self, name: str, visit: Addresses) -> str:
         return visit.url("static", self.assets[name].digest, name)
 
 

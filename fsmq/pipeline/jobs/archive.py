@@ -36,7 +36,7 @@ from fsmq.pipeline.read.stream import BATCH_COLUMN
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
+from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
 

@@ -35,7 +35,8 @@ from fsmq.pipeline.logs.log_columns import batch_of, schema_of
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, OffsetGone, Spool, Unavailable
 from fsmq.spool.layout.names import check_queue
-from fsmq.spool.log.log import From, Log
+from fsmq.spool.log.log import Log
+from fsmq.spool.log.open_log import From
 from fsmq.spool.log.segment.record import Piece
 
 NAME = "fsmq_log"

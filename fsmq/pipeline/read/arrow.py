@@ -31,8 +31,8 @@ from fsmq.pipeline.columns import (
     visible_us,
 )
 from fsmq.spool import State
-from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
-from fsmq.spool.layout.message import unpack
+from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
+from fsmq.spool.layout.messages.message import unpack
 from fsmq.spool.layout.names import PLAIN, UUID7, Facts, facts
 from fsmq.spool.layout.stamps import Stamp, Stamps
 

@@ -36,9 +36,9 @@ from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.compression import MAX_PLAIN_BYTES
 from fsmq.spool.layout.filesystem import is_network, kind_of, looks_coarse
-from fsmq.spool.layout.message import MAX_HEADER_BYTES
+from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
+from fsmq.spool.layout.messages.message import MAX_HEADER_BYTES
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.records.alive import look

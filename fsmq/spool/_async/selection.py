@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..layout.message import Message
+from ..layout.messages.message import Message
 from ..verbs.several import Choice, Turns
 from .claimed_message import AsyncClaimed
 from .queue_verbs import one_of

@@ -9,7 +9,7 @@ from contextlib import suppress
 from ..claimed import Bury, Of, Retry
 from ..errors import ClaimEnded, FsmqError, InvalidValue, NoSuchMessage
 from ..given import Delay
-from ..layout.dead_letter import reason_of
+from ..layout.messages.dead_letter import reason_of
 
 log = logging.getLogger(__name__)
 # The claim is over.

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ..claimed import acked, single
 from ..given import JSON_TYPE, Body, Delay, json_of, new_message
-from ..layout.message import Message, NewMessage
+from ..layout.messages.message import Message, NewMessage
 from ..verbs.remove_if import Acked
 from .claimed_message import Claimed
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..layout.message import Message
+from ..layout.messages.message import Message
 from ..verbs.several import Choice, Turns
 from .claimed_message import Claimed
 from .queue_verbs import one_of

@@ -16,13 +16,13 @@ from typing import NamedTuple, TypeAlias
 from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..errors import FsmqError, InvalidValue, unavailable
-from ..layout.identity import UNKNOWN, Identity, identify
 from ..layout.settings import check_number
 from ..layout.transitions import CLAIMED, DELAY, QUEUES, RELEASED, State
 from ..records.journal import Details
 from ..verbs.claim import Claim, claims_of, deadline_of
 from ..verbs.latch import PATIENCE_S, latch
 from ..verbs.release import release_uncounted
+from .identity import UNKNOWN, Identity, identify
 from .window import Window
 
 MAX_BATCH = 1_000_000

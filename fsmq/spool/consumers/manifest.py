@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..layout import documents
-from ..layout.identity import Identity, identify
 from ..layout.names import UUID7, check_id, is_queue
 from ..layout.stamps import MAX_COUNT
 from ..layout.transitions import CONSUMERS
 from ..layout.tree import Tree
 from .claims import Claimed, Renewals
+from .identity import Identity, identify
 
 LOCK, OPEN, DONE = ".lock", ".json", ".done"
 NAME = rf"{UUID7}(?:\{OPEN}|\{DONE})"

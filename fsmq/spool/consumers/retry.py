@@ -8,7 +8,7 @@ from ..context import Context, OpenSpool, Prepared
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import NoSuchMessage, NoSuchQueue, as_unavailable
-from ..layout.dead_letter import USED_UP
+from ..layout.messages.dead_letter import USED_UP
 from ..layout.names import fits
 from ..layout.stamps import MAX_COUNT
 from ..layout.transitions import CLAIMED, DELAY, State

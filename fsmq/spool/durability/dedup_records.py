@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from ..layout.digests import sha256
-from ..layout.message import MAX_HEADER_BYTES, dedup_of, header
+from ..layout.messages.message import MAX_HEADER_BYTES, dedup_of, header
 from ..layout.names import dedup_name, facts, queue_of_dedup, sends_name, sequence_of
 from ..layout.settings_store import SettingsStore
 from ..layout.transitions import CONFIG

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..errors import InUse, is_full
-from ..layout.given_ids import Given, link_name, read_given
+from ..layout.messages.given_ids import Given, link_name, read_given
 from ..layout.names import is_id, seal_of, staged_entry
 from ..layout.transitions import DELAY, IDS, NEW, QUEUES, REMOVE, State
 from ..layout.tree import STRAY, Tree

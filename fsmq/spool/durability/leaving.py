@@ -12,7 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from ..errors import is_full
-from ..layout.given_ids import link_name, read_given
+from ..layout.messages.given_ids import link_name, read_given
 from ..layout.names import facts, is_queue
 from ..layout.transitions import IDS, State
 from ..layout.tree import STRAY, Tree

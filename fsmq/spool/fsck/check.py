@@ -19,7 +19,7 @@ from ..index.counting import Counts
 from ..layout.filesystem import examine
 from ..layout.names import is_id, is_queue, split_entry
 from ..layout.stamps import Stamps
-from ..layout.topics import Topics
+from ..layout.topics.topics import Topics
 from ..layout.transitions import (
     CONFIG,
     CONSUMERS,

@@ -11,9 +11,9 @@ from ..errors import FsmqError
 from ..layout.filesystem import mounts_below
 from ..layout.names import UUID7, is_queue
 from ..layout.settings_store import SettingsStore
-from ..layout.topics import ABOUT, Topics, log_of_entry
+from ..layout.topics.topics import ABOUT, Topics, log_of_entry
 from ..layout.transitions import CONFIG, LOGS, QUEUES, TOPICS
-from ..verbs.deletion import leaving
+from ..verbs.queues.deletion import leaving
 from .fifo_files import shared
 from .messages import Inspection, hidden, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity

@@ -23,8 +23,8 @@ from ..durability.settings_lock import settings_held
 from ..durability.unfinished import is_complete
 from ..errors import Unavailable
 from ..index.ready import Ready
-from ..layout.compression import ZSTD_MAGIC, decompress
-from ..layout.message import MAX_HEADER_BYTES, header
+from ..layout.messages.compression import ZSTD_MAGIC, decompress
+from ..layout.messages.message import MAX_HEADER_BYTES, header
 from ..layout.names import (
     MAX_FILE_NAME_BYTES,
     Facts,
@@ -39,7 +39,7 @@ from ..layout.names import (
 from ..layout.settings import MAX_DELAY_S
 from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
-from ..layout.topics import Topics
+from ..layout.topics.topics import Topics
 from ..layout.transitions import DELAY, NEW, QUEUES, State
 from ..layout.tree import Tree
 from ..probe import remove_scratch

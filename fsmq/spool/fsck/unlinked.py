@@ -19,13 +19,13 @@ from ..durability.ids import (
 )
 from ..durability.put_numbers import PUTS
 from ..durability.settings_lock import no_ids, settings_held
-from ..layout import dead_letter
-from ..layout.given_ids import link_name
+from ..layout.messages import dead_letter
+from ..layout.messages.given_ids import link_name
 from ..layout.names import facts, is_queue
 from ..layout.transitions import IDS, INDEX_TRASH, REMOVE
 from ..layout.tree import STRAY
 from ..layout.uuids import uuid7
-from ..verbs.deletion import leaving
+from ..verbs.queues.deletion import leaving
 from .messages import Inspection, hidden, stray
 from .report import Fault, Finding, Kind, Severity
 

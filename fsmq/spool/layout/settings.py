@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 from fsmq.kinds import Choice, Flag, Kind, Number, Raw, Until, Whole
 
 from ..errors import InvalidValue
-from .compression import METHODS, Method
+from .messages.compression import METHODS, Method
 from .names import check_queue
 from .stamps import MAX_COUNT
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..durability.locks import patiently
 from ..errors import (
@@ -18,7 +18,7 @@ from ..errors import (
     as_unavailable,
     understood,
 )
-from ..layout.dead_letter import check_reason
+from ..layout.messages.dead_letter import check_reason
 from ..layout.names import check_queue
 from ..layout.settings import (
     LONGEST_WAIT_S,
@@ -32,16 +32,14 @@ from .consuming import channel_files
 from .consuming.burial import bury, choose_queue
 from .consuming.channel_files import CHANNEL_FILE
 from .consuming.channels import ChannelStore
-from .consuming.delivered import Delivered, Given, claims_of, generation_of, offset_of
 from .consuming.dispatch import Asked
 from .consuming.open_channel import TENDING_S
 from .consuming.progress import Lease
+from .delivered import Delivered, Given, claims_of, generation_of, offset_of
 from .log_settings import ChannelSettings
+from .open_log import From, OpenLog
 from .ranges import Range, ranges_of
 from .segment.record import LogMessage
-
-if TYPE_CHECKING:
-    from .log import From, Log
 
 log = logging.getLogger(__name__)
 _POLL_S = 0.05
@@ -83,7 +81,7 @@ class Channel:
     NoSuchLog, NoSuchChannel if there is none, Unavailable when the disk refuses.
     """
 
-    def __init__(self, of: Log, name: str) -> None:
+    def __init__(self, of: OpenLog, name: str) -> None:
         self.log = of
         self.name = check_queue(name, "channel")
 

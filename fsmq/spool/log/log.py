@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ..context import OpenSpool
-from ..durability.locks import patiently
 from ..errors import (
     FsmqError,
     InvalidValue,
@@ -17,19 +15,16 @@ from ..errors import (
     OffsetGone,
     as_unavailable,
 )
-from ..layout.message import NewMessage
+from ..layout.messages.message import NewMessage
 from ..layout.settings import check_number
 from .channel import Channel
 from .log_settings import LogSettings
-from .logs import Logs
+from .open_log import From, OpenLog
 from .reader import Page
 from .segment.record import Entry, LogMessage, entry
 from .store import Store
 
 MAX_BATCH_BYTES = 1 << 30
-From = int | datetime | str
-"""Where to begin: an offset, a moment with a time zone, "first" or "last"."""
-_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +67,12 @@ class Batch(NamedTuple):
     lost: int
 
 
-class Log:
+class Log(OpenLog):
     """One ordered log of a spool, with every verb durable when it returns. Safe in threads.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
     NoSuchLog if there is no such log, Unavailable when the disk refuses.
     """
-
-    def __init__(self, spool: OpenSpool, logs: Logs, name: str) -> None:
-        self.spool = spool
-        self.name = name
-        self._logs = logs
-
-    def __repr__(self) -> str:
-        return f"<Log {self.name!r} of {self.spool.context.tree.root}>"
 
     def create(self, **settings: Any) -> bool:
         """Create the log durably, with settings; False if it was there, and is as it was."""
@@ -238,32 +225,6 @@ class Log:
 
     # -- read ------------------------------------------------------------------------------------
 
-    def first(self) -> int:
-        """The first offset that is left."""
-        return self._store.first()
-
-    def end(self) -> int:
-        """The offset that the next message gets. All before it is durable."""
-        return self._store.end()
-
-    def offset_of(self, place: From) -> int:
-        """The offset that a place stands for.
-
-        place: an offset; a datetime with a time zone: that of the first message that is not older;
-            "first": the first that is left; "last": the end.
-        """
-        store = self._store
-        if isinstance(place, datetime):
-            if place.tzinfo is None:
-                raise InvalidValue("from", "is a datetime without a time zone: give it one")
-            with as_unavailable(f"cannot read log {self.name!r}"):
-                return store.reader.offset_at(int(place.timestamp() * 1_000_000))
-        if isinstance(place, str):
-            if place not in ("first", "last"):
-                raise InvalidValue("from", f"unknown place {place!r}; expected: first, last")
-            return store.first() if place == "first" else store.end()
-        return check_number("from", place, 0, 10**18)
-
     def page(self, from_: int, count: int = 1000, max_bytes: int = 64 << 20) -> Batch:
         """Up to ``count`` messages from an offset on. Leaves no trace.
 
@@ -308,10 +269,6 @@ class Log:
         for batch in self.batches(from_, follow=follow):
             yield from batch
 
-    def wait(self, offset: int, seconds: float) -> bool:
-        """Wait until the log goes beyond an offset, ``seconds`` at most; whether it does."""
-        return patiently(lambda: self.end() > offset, seconds, _POLL_S)
-
     def stats(self) -> LogStats:
         """The log in numbers, by its names and the first and last message."""
         store = self._store
@@ -348,7 +305,3 @@ class Log:
         disk = self._store.disk
         with as_unavailable(f"cannot list the channels of log {self.name!r}"):
             return disk.tree.folders(disk.channels)
-
-    @property
-    def _store(self) -> Store:
-        return self._logs.store(self.name)

@@ -15,7 +15,7 @@ from ..context import OpenSpool
 from ..durability.settings_lock import LOG, settings_held
 from ..errors import NoSuchLog, as_unavailable, understood
 from ..layout.names import check_queue
-from ..layout.topics import subscriber_of
+from ..layout.topics.topics import subscriber_of
 from ..layout.transitions import LOGS, REMOVE
 from ..layout.uuids import uuid7
 from ..records.peers import host_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..layout.message import NewMessage
+from ..layout.messages.message import NewMessage
 from ..layout.names import check_queue
 from .log import Log
 from .logs import Logs

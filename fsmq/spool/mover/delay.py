@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..index.quarantine import Quarantine
 from ..index.timers import Timers
-from ..layout.dead_letter import USED_UP
+from ..layout.messages.dead_letter import USED_UP
 from ..layout.names import fits, split_entry
 from ..layout.settings import QueueSettings
 from ..layout.stamps import Stamps

@@ -24,8 +24,8 @@ from ..layout.unclaimed import is_delayed
 from ..records.journal import Details
 from ..records.peers import forget_zones
 from ..staging.abandoned import Abandoned
-from ..verbs.creation import finish_for_dead
 from ..verbs.latch import move_back
+from ..verbs.queues.creation import finish_for_dead
 from .task import MAX_AGAIN, MAX_STEP, RIPE_AFTER_S, Listings, Task
 from .undeliverable import Undeliverable
 

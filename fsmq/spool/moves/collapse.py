@@ -25,7 +25,7 @@ from ..layout.transitions import (
 from ..layout.tree import Tree
 from ..verbs.dedup import content_id
 from ..verbs.deliver import deliver_one
-from ..verbs.move import latched_delayed, move_timer
+from ..verbs.moves.move import latched_delayed, move_timer
 from ..views.look import look
 
 _PURGES = {MOVE_READY: PURGE_READY, MOVE_NEW: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}

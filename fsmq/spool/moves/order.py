@@ -25,9 +25,9 @@ from ..layout.settings import check_number
 from ..layout.transitions import MOVES
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
-from ..verbs.creation import create
 from ..verbs.dedup import read_side, write_side
-from ..verbs.move import check_order
+from ..verbs.moves.move import check_order
+from ..verbs.queues.creation import create
 
 Status = Literal["in_progress", "complete", "error", "stopped"]
 _ref = re.compile(UUID7)

@@ -36,10 +36,10 @@ from ..layout.transitions import (
     State,
     Transition,
 )
-from ..verbs import move as moving
 from ..verbs.dedup import read_side, write_side
-from ..verbs.links_of_move import PART, LastTries, Turns, index_folders, receiving
-from ..verbs.redrive import Redrive, Redriven, buried_at
+from ..verbs.moves import move as moving
+from ..verbs.moves.links_of_move import PART, LastTries, Turns, index_folders, receiving
+from ..verbs.moves.redrive import Redrive, Redriven, buried_at
 from ..views import browse
 from .collapse import Stays, collapse
 from .order import MAX_CHOSEN, Move, is_stopped, outcome, read_found, save, write_found

@@ -11,8 +11,8 @@ from contextlib import closing
 from ..durability.sync import Syncer, Work
 from ..errors import ADVICE, Unavailable, is_full, is_passing
 from ..index.events import HAS_EVENTS, Events
-from ..layout import dead_letter
 from ..layout.filesystem import Filesystem, examine, has_journal, mounts_below
+from ..layout.messages import dead_letter
 from ..layout.names import scratch_name
 from ..layout.transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE
 from ..layout.tree import Tree

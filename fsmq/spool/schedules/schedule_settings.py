@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import InvalidValue
-from ..layout.message import NewMessage, pack_header
+from ..layout.messages.message import NewMessage, pack_header
 from ..layout.names import MAX_PRIORITY, check_queue
 from ..layout.settings import MAX_DELAY_S, MAX_TTL_S, check_number, check_seconds
 from ..layout.uuids import derived_uuid7

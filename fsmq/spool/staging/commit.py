@@ -19,7 +19,7 @@ from ..errors import QueueFull, Unavailable, as_unavailable
 from ..index.counting import count
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
-from ..verbs.creation import create
+from ..verbs.queues.creation import create
 from .forward import Forward, Manifest, last, load, remove_gone, save
 from .part import (
     REJECTED,

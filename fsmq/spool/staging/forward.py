@@ -27,7 +27,7 @@ from ..layout.settings import MAX_DELAY_S
 from ..layout.transitions import ACCEPTED, NEW, STAGING
 from ..layout.tree import Tree
 from ..records.journal import NoJournal
-from ..verbs.links_of_move import Turns
+from ..verbs.moves.links_of_move import Turns
 from .part import Job, Sync, committed_folder, gone_folder
 
 MANIFEST = "commit.json"

@@ -30,7 +30,7 @@ from ..durability.locks import Lock, lock
 from ..durability.sync import Work
 from ..errors import InvalidValue, NoSuchQueue, Unavailable, as_unavailable, unavailable
 from ..layout.files import write_all
-from ..layout.message import NewMessage
+from ..layout.messages.message import NewMessage
 from ..layout.names import UUID7, check_queue, entry
 from ..layout.settings import DEFAULTS, QueueSettings
 from ..layout.transitions import STAGING

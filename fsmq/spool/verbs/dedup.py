@@ -20,7 +20,7 @@ from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..errors import NoRoom, as_unavailable, unavailable
 from ..layout.digests import sha256
-from ..layout.message import Message, NewMessage
+from ..layout.messages.message import Message, NewMessage
 from ..layout.names import MAX_QUEUE_BYTES
 from ..layout.steps import FEW, Steps, finish
 from ..layout.transitions import NEW, PULL, QUEUES, State

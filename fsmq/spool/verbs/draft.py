@@ -8,10 +8,10 @@ from ..context import Context
 from ..durability.dedup_records import key_of
 from ..durability.drafts import Draft
 from ..errors import InvalidValue, MessageTooLarge
-from ..layout.compression import compress
 from ..layout.digests import sha256
-from ..layout.given_ids import check_given, given_lines
-from ..layout.message import (
+from ..layout.messages.compression import compress
+from ..layout.messages.given_ids import check_given, given_lines
+from ..layout.messages.message import (
     ARRIVED,
     CONTENT_TYPE,
     DEDUP,

@@ -12,7 +12,7 @@ import os
 from typing import Unpack
 
 from ..context import Context
-from ..layout.message import MAX_HEADER_BYTES, arrived_ms
+from ..layout.messages.message import MAX_HEADER_BYTES, arrived_ms
 from ..layout.names import facts
 from ..layout.transitions import Transition
 from ..records.journal import Details

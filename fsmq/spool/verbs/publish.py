@@ -18,11 +18,11 @@ from typing import NamedTuple
 from ..context import Context, Prepared
 from ..durability.prepared import Send
 from ..errors import FsmqError, NoSuchLog, NoSuchQueue, as_unavailable
-from ..layout.filters import Filter
-from ..layout.message import NewMessage
+from ..layout.messages.message import NewMessage
 from ..layout.settings import QueueSettings
 from ..layout.steps import giving_way
-from ..layout.topics import Subscription, Topics, log_of
+from ..layout.topics.filters import Filter
+from ..layout.topics.topics import Subscription, Topics, log_of
 from .put import Batch, put
 
 

@@ -26,7 +26,7 @@ from ..errors import (
     reraise,
     unavailable,
 )
-from ..layout.message import NewMessage
+from ..layout.messages.message import NewMessage
 from ..layout.names import check_queue, siblings
 from ..layout.settings import QueueSettings
 from ..layout.steps import free_all, giving_way, in_order

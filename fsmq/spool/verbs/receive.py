@@ -9,7 +9,7 @@ from ..durability.send_lines import Line, Recovery, read_line
 from ..durability.sync import Work
 from ..errors import FsmqError, NoRoom, is_full, unavailable
 from ..layout.claim_names import claim_name
-from ..layout.message import Message, found_message
+from ..layout.messages.message import Message, found_message
 from ..layout.names import Facts, check_queue, facts, sends_name, sequence_of
 from ..layout.settings import DEFAULTS, check_number
 from ..layout.steps import Steps, finish

@@ -14,18 +14,18 @@ from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
-from ..layout import dead_letter
 from ..layout.claim_names import check_named, of_ended_claim
-from ..layout.dead_letter import USED_UP, DeadLetter, check_reason
-from ..layout.message import Message
+from ..layout.messages import dead_letter
+from ..layout.messages.dead_letter import USED_UP, DeadLetter, check_reason
+from ..layout.messages.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.steps import giving_way
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
 from ..records.journal import Details
 from .backoff import back_off, end_in_place
-from .creation import create
 from .latch import IsWanted, Latched, anyone, check_held, latch_patiently, not_held, restamp
+from .queues.creation import create
 
 # For the lock of a dead-letter queue that is missing.
 _PATIENCE_S = 0.1

@@ -1,4 +1,4 @@
-"""Remove messages. (`fsmq.spool.verbs.purge` empties a queue, `deletion` deletes one.)
+"""Remove messages. (`fsmq.spool.verbs.queues.purge` empties a queue, `deletion` deletes one.)
 
 A removal is a rename into ``remove/``; `fsmq.spool.reaper` unlinks.
 """

@@ -15,7 +15,7 @@ from ..context import Context, Prepared
 from ..durability.sync import Work
 from ..errors import FsmqError, InvalidValue, NoRoom, NoSuchQueue, as_unavailable
 from ..index import listings
-from ..layout.message import Message
+from ..layout.messages.message import Message
 from ..layout.names import check_queue, is_queue
 from ..layout.patterns import compiled, is_pattern
 from ..layout.settings import MAX_VISIBILITY_S, check_number, check_seconds

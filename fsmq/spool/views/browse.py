@@ -8,7 +8,7 @@ from itertools import islice
 
 from ..context import Context
 from ..errors import InvalidValue, as_unavailable
-from ..layout.message import Message
+from ..layout.messages.message import Message
 from ..layout.names import check_id, check_queue, split_entry
 from ..layout.steps import in_order
 from ..layout.transitions import State

@@ -7,8 +7,8 @@ import stat
 
 from ..context import Context
 from ..errors import NoRoom
-from ..layout import dead_letter
-from ..layout.message import MAX_HEADER_BYTES, Message, header
+from ..layout.messages import dead_letter
+from ..layout.messages.message import MAX_HEADER_BYTES, Message, header
 from ..layout.names import facts
 from ..layout.stamps import hidden_state
 from ..layout.steps import finish

@@ -9,9 +9,9 @@ import os
 from typing import NamedTuple, Protocol
 
 from ..context import Context
-from ..layout.compression import decompress_in
 from ..layout.files import read_all
-from ..layout.message import MAX_HEADER_BYTES, NO_HEADER, NO_LINES, OwnLines, header
+from ..layout.messages.compression import decompress_in
+from ..layout.messages.message import MAX_HEADER_BYTES, NO_HEADER, NO_LINES, OwnLines, header
 from ..layout.names import Facts
 from ..layout.steps import LARGE_BYTES, Steps
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ..context import Context
 from ..errors import InvalidValue, as_unavailable
-from ..layout.message import Message
+from ..layout.messages.message import Message
 from ..layout.names import check_queue, is_id, split_entry
 from ..layout.transitions import State
 from . import browse

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..errors import InvalidValue
-from ..layout.message import Message, is_attribute_name
+from ..layout.messages.message import Message, is_attribute_name
 from ..layout.names import facts
 
 MAX_TEXT_BYTES = 1024

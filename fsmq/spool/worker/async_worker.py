@@ -17,7 +17,7 @@ from typing import Any
 
 from ..claimed import Bury, Retry
 from ..errors import ClaimEnded, FsmqError, InvalidValue, Unavailable
-from ..layout.dead_letter import reason_of
+from ..layout.messages.dead_letter import reason_of
 from .handlers import Claim, Failed, Handler, Work, WorkerOptions, name_of
 from .patience import backoff
 from .source import Source

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..layout.message import Message
+from ..layout.messages.message import Message
 from .async_worker import AsyncWorker
 from .handlers import Claim, WorkerOptions, in_thread
 from .source import QueueSource, Source

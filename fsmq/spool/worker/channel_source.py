@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import FsmqError
 from ..log.channel import Channel
-from ..log.consuming.delivered import Delivered
+from ..log.delivered import Delivered
 from .blocking_worker import Worker
 from .handlers import Claim, WorkerOptions
 from .source import ThreadedSource

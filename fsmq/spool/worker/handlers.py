@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from ..layout.message import Message
+from ..layout.messages.message import Message
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
-from ..log.consuming.delivered import Delivered
+from ..log.delivered import Delivered
 
 MAX_CONCURRENCY = 1000
 # What is worked on: a message of a queue, or one that a channel has handed out.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .. import prepare
 from ..errors import ClaimEnded, FsmqError, Unavailable
-from ..layout.message import Message
+from ..layout.messages.message import Message
 from .handlers import Work
 from .patience import backoff
 from .removals import Removals

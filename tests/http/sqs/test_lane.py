@@ -18,9 +18,9 @@ from multidict import CIMultiDict
 
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
-from fsmq.http.sqs import sigv4
 from fsmq.http.sqs.heads import SqsHeads
 from fsmq.http.sqs.names import SqsOptions
+from fsmq.http.sqs.protocol import sigv4
 from tests.harness.suite import eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside

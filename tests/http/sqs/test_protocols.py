@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fsmq.http.native.dialect import NativeDialect
-from fsmq.http.sqs import protocol
 from fsmq.http.sqs.dialect import NATIVE
 from fsmq.http.sqs.errors import KINDS, SqsError
+from fsmq.http.sqs.protocol import protocol
 from tests.harness.suite import Suite
 from tests.http.inside import Inside
 from tests.http.sqs.clients import (

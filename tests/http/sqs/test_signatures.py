@@ -14,8 +14,8 @@ from urllib.parse import quote
 import pytest
 from multidict import CIMultiDict
 
-from fsmq.http.sqs import sigv4
-from fsmq.http.sqs.sigv4 import Request, Signed
+from fsmq.http.sqs.protocol import sigv4
+from fsmq.http.sqs.protocol.sigv4 import Request, Signed
 from tests.harness.suite import Suite
 from tests.http.helpers import Wire
 from tests.http.keyfile import add_key

@@ -19,12 +19,12 @@ import pytest
 
 from fsmq.cli import main
 from fsmq.http.problems import UnreadableBody
-from fsmq.http.service.rates import Rate
-from fsmq.http.service.recent import MOST_QUEUES, Recent
-from fsmq.http.service.troubles import long_paused
+from fsmq.http.service.monitoring.rates import Rate
+from fsmq.http.service.monitoring.recent import MOST_QUEUES, Recent
+from fsmq.http.service.monitoring.troubles import long_paused
 from fsmq.http.ui.forms import File, plain, with_files
 from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.message import NewMessage
+from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.moves.order import holders
 from fsmq.spool.records.peers import host_name
 from fsmq.spool.spool import Spool

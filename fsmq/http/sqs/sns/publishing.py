@@ -14,18 +14,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchTopic, as_unavailable
-from fsmq.spool.layout.deliveries import Delivery
-from fsmq.spool.layout.filters import Filter
-from fsmq.spool.layout.message import NewMessage
-from fsmq.spool.layout.policies import Candidates, as_number, listed
-from fsmq.spool.layout.topics import Subscription, log_of, work_of
+from fsmq.spool.layout.messages.message import NewMessage
+from fsmq.spool.layout.topics.deliveries import Delivery
+from fsmq.spool.layout.topics.filters import Filter
+from fsmq.spool.layout.topics.policies import Candidates, as_number, listed
+from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.verbs.publish import Copy, copy_of
 
 from .. import fifo, message_attributes
+from ..actions.sending import check_id, own_lines
 from ..ask import Action, Ask, Result
 from ..message_attributes import Attribute, BadAttribute
-from ..sending import check_id, own_lines
 from .arns import require, subscription_arn, topic_of
 from .faults import SnsError, invalid, no_such_topic
 from .topics import CONTENT_BASED, OfTopics, Topic

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic
-from fsmq.spool.layout.deliveries import REDRIVE, Delivery
-from fsmq.spool.layout.filters import Filter
-from fsmq.spool.layout.policies import SCOPES, Policy, Scope
 from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.layout.topics import log_of
-from fsmq.spool.verbs.subscribing import change_filter, subscribe
+from fsmq.spool.layout.topics.deliveries import REDRIVE, Delivery
+from fsmq.spool.layout.topics.filters import Filter
+from fsmq.spool.layout.topics.policies import SCOPES, Policy, Scope
+from fsmq.spool.layout.topics.topics import log_of
+from fsmq.spool.verbs.queues.subscribing import change_filter, subscribe
 
 from ...guard.sight import seen_of
 from ..ask import Action, Ask, Result

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchTopic
-from fsmq.spool.layout.topics import log_of
-from fsmq.spool.verbs.subscribing import describe_topic
+from fsmq.spool.layout.topics.topics import log_of
+from fsmq.spool.verbs.queues.subscribing import describe_topic
 
 from ...guard.sight import seen_of
+from ..actions.tags import MAX_TAGS, check_tags
 from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError
 from ..flags import in_small_letters
 from ..queue_attributes import MAX_MESSAGE_BYTES
-from ..tags import MAX_TAGS, check_tags
 from .arns import FIFO, is_name, require, topic_of
 from .faults import SnsError, invalid, no_such_topic
 

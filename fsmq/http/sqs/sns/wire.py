@@ -7,8 +7,8 @@ from typing import Any
 
 from aiohttp.web import Response
 
-from ..protocol import Asked, leaf, xml_answer
-from ..shapes import VALUE, Contents, Items, Members, Pairs, Shape, Text
+from ..protocol.protocol import Asked, leaf, xml_answer
+from ..protocol.shapes import VALUE, Contents, Items, Members, Pairs, Shape, Text
 from .faults import SnsError
 
 _VERSION = "2010-03-31"

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from ...errors import FsmqError
-from ..consuming.delivered import Delivered, Given
+from ..delivered import Delivered, Given
 
 
 class AsyncDelivering(Protocol):

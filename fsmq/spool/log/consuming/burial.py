@@ -6,11 +6,11 @@ import logging
 
 from ...context import Context, OpenSpool
 from ...errors import DuplicateMessage, InvalidValue
-from ...layout import dead_letter
+from ...layout.messages import dead_letter
 from ...layout.names import check_queue
 from ...layout.uuids import derived_uuid7
-from ...verbs.creation import create
 from ...verbs.put import put
+from ...verbs.queues.creation import create
 from ..segment.record import LogMessage
 from .channels import ChannelStore
 from .forwarding import copy_of

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ...durability.sync import Work
 from ...errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
-from ...layout.dead_letter import USED_UP
+from ...layout.messages.dead_letter import USED_UP
 from ..ranges import Range, Ranges, ranges_of, size_of
 from ..segment.record import LogMessage
 from .dispatch import Asked, Chosen, Dispatcher, together

@@ -18,7 +18,7 @@ from ...errors import (
     MessageTooLarge,
     NotInFlight,
 )
-from ...layout.message import NewMessage
+from ...layout.messages.message import NewMessage
 from ...layout.uuids import derived_uuid7
 from .._sync.channel_message import Delivering
 from ..segment.record import LogMessage

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...errors import InvalidValue
-from ...layout.message import header as parse_header
-from ...layout.message import pack_header
+from ...layout.messages.message import header as parse_header
+from ...layout.messages.message import pack_header
 
 HEAD = struct.Struct("<IIQHH")  # CRC-32 of all that follows, body, time in µs, header, flags
 HEAD_BYTES = HEAD.size

@@ -1,0 +1,290 @@
+"""``fsmq bench``: what the disk under a folder can do, and which ``--sync`` suits it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import click
+
+from fsmq.cli.output import bar, json_option
+from fsmq.cli.place.place import root_option
+from fsmq.spool import prepare
+from fsmq.spool.durability.sync import SyncMode
+from fsmq.spool.errors import FsmqError
+from fsmq.spool.layout.files import add_file
+from fsmq.spool.layout.filesystem import mounts_below
+from fsmq.spool.layout.messages.message import NewMessage
+from fsmq.spool.spool import Spool
+
+_FAILED = 1
+_QUEUE = "bench"
+_GROUPS = (1, 8, 64)
+_METHODS: tuple[SyncMode, ...] = ("fsync", "syncfs", "auto", "none")
+# Each measurement is made in so many turns, one after the other with all the others, so that
+# whatever else happens on the disk meanwhile slows all of them.
+_TURNS = 4
+# One method counts as faster than another from here on: less is noise.
+_CLEARLY = 1.1
+_FLOOR = "raw fsync"
+"""The name of the floor among the methods: files created, written, fsynced, closed, one by one."""
+
+
+@dataclass
+class Figure:
+    """What was measured for one method and one size of groups."""
+
+    method: str
+    group: int
+    body_bytes: int
+    seconds: list[float] = field(default_factory=list)  # for each group
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return len(self.seconds) * self.group / sum(self.seconds)
+
+    def latency_ms(self, share: float) -> float:
+        """The time that ``share`` (0 to 1) of the groups stay within."""
+        ordered = sorted(self.seconds)
+        return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "group": self.group,
+            "body_bytes": self.body_bytes,
+            "messages_per_second": round(self.rate, 1),
+            "p50_ms": round(self.latency_ms(0.5), 3),
+            "p95_ms": round(self.latency_ms(0.95), 3),
+            "p99_ms": round(self.latency_ms(0.99), 3),
+            "max_ms": round(self.latency_ms(1.0), 3),
+        }
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which ``--sync`` suits a disk, and why."""
+
+    sync: Literal["auto", "fsync", "syncfs"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """All figures of a run, in the order in which they were asked for."""
+
+    filesystem: str
+    own_mount: bool  # whether no one else has files on the same mount
+    figures: list[Figure]
+    advice: Advice
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "filesystem": self.filesystem,
+            "own_mount": self.own_mount,
+            "figures": [figure.as_dict() for figure in self.figures],
+            "sync": self.advice.sync,
+            "reason": self.advice.reason,
+        }
+
+
+@click.command("bench")
+@json_option
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.05, 600),
+    default=2.0,
+    show_default=True,
+    help="How long each of the figures is measured.",
+)
+@click.option(
+    "--bytes",
+    "body_bytes",
+    type=click.IntRange(0, 16 * 2**20),
+    default=1024,
+    show_default=True,
+    help="The length of each message.",
+)
+@root_option
+def bench(root: Path, body_bytes: int, seconds: float, as_json: bool) -> None:
+    """Measure what this disk can do, and which --sync suits it.
+
+    Puts messages into a scratch spool inside the folder, which is removed afterwards: in groups of
+    1, 8 and 64, as mq forms them when this many clients wait at once, with each --sync method,
+    compared to a plain loop of fsyncs. An existing spool is left alone. Exits with 0, or with 1 if
+    the disk refused.
+    """
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        with scratch(root) as folder, bar("measuring", 1000, wanted=not as_json) as show:
+            result = measure(folder, seconds, body_bytes, lambda share: show(round(1000 * share)))
+    except (OSError, FsmqError) as error:
+        click.echo(f"fsmq: cannot measure in {root}: {error}", err=True)
+        sys.exit(_FAILED)
+    click.echo(json.dumps(result.as_dict(), indent=2) if as_json else _as_text(result))
+
+
+def measure(
+    folder: Path,
+    seconds: float,
+    body_bytes: int,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Result:
+    """Measure all figures in an empty folder, each for ``seconds``.
+
+    progress: called with the share (0 to 1) of the work that is done.
+
+    Raises:
+        OSError, FsmqError: the disk refuses.
+    """
+    body = os.urandom(body_bytes)
+    with ExitStack() as stack:
+        spools: dict[SyncMode, Spool] = {}
+        for method in _METHODS:
+            spool = Spool(folder / "mq", sync=method, delivers=False, max_message_bytes=2**30)
+            spools[method] = stack.enter_context(spool)
+        filesystem = spools["auto"].filesystem
+        if not filesystem.whole_sync:
+            # It would be fsync; here one syncfs promises too little.
+            del spools["syncfs"]
+        spools["auto"].create_queue(_QUEUE)
+        floor = Figure(_FLOOR, 1, body_bytes)
+        puts = [Figure(method, group, body_bytes) for group in _GROUPS for method in spools]
+        turns = [figure for _ in range(_TURNS) for figure in (floor, *puts)]
+        for done, figure in enumerate(turns):
+            progress(done / len(turns))
+            if figure is floor:
+                _try_floor(folder / "floor", seconds / _TURNS, body, figure)
+            else:
+                method = next(m for m in spools if m == figure.method)
+                _try_put(spools[method], seconds / _TURNS, body, figure)
+                _remove_messages(spools["none"])
+        progress(1.0)
+    figures = [floor, *puts]
+    return Result(filesystem.kind, _is_own_mount(folder), figures, advise(figures))
+
+
+def advise(figures: list[Figure]) -> Advice:
+    """Say which method suits a disk on which this was measured."""
+    rates = {(figure.method, figure.group): figure.rate for figure in figures}
+    if ("syncfs", _GROUPS[0]) not in rates:
+        return Advice("fsync", "this filesystem does not promise that one syncfs covers everything")
+    gains = [rates["syncfs", group] / rates["fsync", group] for group in _GROUPS]
+    if all(gain >= _CLEARLY for gain in gains):
+        most = max(gains)
+        return Advice(
+            "auto",
+            f"syncfs is faster at every size of group (up to {most:.1f}×), and auto finds that out;"
+            " unlike a fixed syncfs it turns back to fsync when another writer slows the disk",
+        )
+    if all(gain <= 1 / _CLEARLY for gain in gains):
+        return Advice("fsync", "fsync of each file is faster than syncfs at every size of group")
+    return Advice(
+        "auto",
+        f"syncfs against fsync is {gains[0]:.1f}× for one message and {gains[-1]:.1f}× for groups"
+        f" of {_GROUPS[-1]}: auto takes what is faster for the group at hand",
+    )
+
+
+@contextmanager
+def scratch(root: Path) -> Iterator[Path]:
+    """A folder inside ``root``, which is made if it is missing; nothing stays. Raises OSError."""
+    missing = [path for path in (root, *root.parents) if not path.exists()]
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A dot-name: neither a program nor fsck takes it for a part of a spool.
+    folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=root))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        for path in missing:
+            try:
+                path.rmdir()
+            except OSError:
+                break  # someone uses it by now
+
+
+def _try_floor(folder: Path, seconds: float, body: bytes, figure: Figure) -> None:
+    """What no message goes through: the disk without us."""
+    folder.mkdir()
+    count = 0
+
+    def one() -> None:
+        add_file(folder / str(count), body)
+
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or not count:
+        figure.seconds.append(_timed(one))
+        count += 1
+    shutil.rmtree(folder)
+
+
+def _try_put(spool: Spool, seconds: float, body: bytes, figure: Figure) -> None:
+    messages = [NewMessage(body)] * figure.group
+
+    def one() -> None:
+        spool.complete(prepare.put(spool.context, _QUEUE, messages))
+
+    one()  # the first after the clearing of another's messages pays for that
+    end = time.perf_counter() + seconds
+    first = True
+    while first or time.perf_counter() < end:
+        first = False
+        figure.seconds.append(_timed(one))
+
+
+def _timed(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def _remove_messages(spool: Spool) -> None:
+    spool.queue(_QUEUE).purge()
+    spool.reap()
+
+
+def _is_own_mount(folder: Path) -> bool:
+    """Whether the root of the spool, in which ``folder`` is, is where a filesystem is mounted."""
+    root = folder.parent.resolve()
+    return root.name in mounts_below(root.parent)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)  # not at once: the scratch folder has to go
+
+
+def _as_text(result: Result) -> str:
+    where = "a mount of its own" if result.own_mount else "shared with other files"
+    lines = [f"filesystem: {result.filesystem or 'unknown'}, {where}"]
+    lines.append("")
+    lines.append(
+        f"{'':14}{'group':>5}{'messages/s':>12}{'p50':>10}{'p95':>10}{'p99':>10}{'max':>10}"
+    )
+    last = 0
+    for figure in result.figures:
+        if figure.method != _FLOOR and figure.group != last:
+            last = figure.group
+            lines.append("")
+        times = "".join(f"{figure.latency_ms(share):7.2f} ms" for share in (0.5, 0.95, 0.99, 1.0))
+        lines.append(f"{figure.method:14}{figure.group:5}{figure.rate:12,.0f}{times}")
+    lines.append("")
+    lines.append("A group is what shares one sync; its messages wait for it together. raw fsync is")
+    lines.append("the plain loop of create, write, fsync, close; none is not durable.")
+    lines.append("")
+    lines.append(f"--sync {result.advice.sync}: {result.advice.reason}.")
+    if not result.own_mount and result.advice.sync != "fsync":
+        lines.append("Other writers on this filesystem slow syncfs: a mount of its own is better.")
+    return "\n".join(lines)

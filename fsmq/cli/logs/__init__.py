@@ -1,0 +1,1 @@
+"""Commands on ordered logs and their channels."""

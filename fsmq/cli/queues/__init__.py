@@ -1,0 +1,1 @@
+"""Commands on whole queues: ls, create, config, pause, purge, history, top."""

@@ -1,0 +1,1 @@
+"""Sessions with a server, for coroutines and for threads, and the connections that carry them."""

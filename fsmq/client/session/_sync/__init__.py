@@ -1,0 +1,2 @@
+# Made from ../_async/__init__.py by `make sync`: change that one.
+"""Sessions for threads."""

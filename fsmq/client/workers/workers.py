@@ -1,0 +1,65 @@
+"""Workers of the client for threads: each has connections of its own, on its event loop.
+
+name, claim: as of `RemoteSource`. pace: as of `WorkerOptions`. What they need is imported when one
+is made: asyncio and aiohttp, which who only puts and claims can do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..options import MAX_CONNECTIONS, Options
+
+if TYPE_CHECKING:
+    from fsmq.spool import ChannelMessage
+    from fsmq.spool.layout.messages.message import Message
+    from fsmq.spool.worker.blocking_worker import Worker
+    from fsmq.spool.worker.handlers import Claim
+
+    from ..session._async.session import AsyncSession
+    from ..session._sync.session import Session
+    from .source import ClaimVerb
+
+
+def queue_worker(
+    client: Session,
+    name: str,
+    claim: ClaimVerb,
+    handler: Callable[[Message, Claim], object],
+    *pace: Any,
+) -> Worker:
+    from fsmq.spool.worker.blocking_worker import Worker
+    from fsmq.spool.worker.handlers import WorkerOptions
+
+    from .source import RemoteSource
+
+    options = WorkerOptions(*pace)
+    own = _own_session(client.options, options.concurrency)
+    return Worker(RemoteSource(own, name, claim, owns_session=True), handler, options)
+
+
+def channel_worker(
+    client: Session,
+    log: str,
+    name: str,
+    handler: Callable[[ChannelMessage, Claim], object],
+    *pace: Any,
+) -> Worker:
+    from fsmq.spool.worker.blocking_worker import Worker
+    from fsmq.spool.worker.handlers import WorkerOptions
+
+    from .channel_source import RemoteChannel
+
+    options = WorkerOptions(*pace)
+    own = _own_session(client.options, options.concurrency)
+    return Worker(RemoteChannel(own, log, name, owns_session=True), handler, options)
+
+
+def _own_session(options: Options, concurrency: int) -> AsyncSession:
+    """With a connection for each message in work, one that claims, and some in reserve."""
+    from ..session._async.session import AsyncSession
+
+    connections = min(MAX_CONNECTIONS, max(options.connections, concurrency + 10))
+    return AsyncSession(replace(options, connections=connections))

@@ -1,0 +1,1 @@
+"""Requests of the native dialect that the fast path takes."""

@@ -1,0 +1,79 @@
+"""Batches of few messages in the native dialect, as the lane takes them.
+
+What it takes long to read is left to aiohttp, and threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from fsmq.spool.errors import FsmqError
+from fsmq.spool.layout.steps import FEW
+from fsmq.spool.verbs.remove_if import Acked
+
+from ....wire import unquote_id
+from ...lane.heads import Verbs
+from ...lane.json_bodies import json_body
+from ...lane.request import Request, Verb
+from ...routing.headers import wants_events
+from ...service.service import Service
+from ..messages.acks import Acks, acked, ids_and_claims
+from ..messages.batch import Batches, indexed, new_messages, stored
+from . import heads
+
+
+class QuickBatches:
+    """The verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._admission = service.admission
+        self._spool = service.spool
+        self._queues = service.queues
+        self.verbs: Verbs = {
+            ("POST", heads.BATCH): Verb(Batches.BATCH, "send", self._put, has_body=True),
+            ("POST", heads.ACK): Verb(Acks.ACK, "receive", self._ack, has_body=True),
+        }
+
+    def _put(self, request: Request) -> None:
+        body = json_body(request, self._admission)
+        # Each message has such a member. To read many here would be in vain.
+        if wants_events(request.fields.kept[0]) or body.count(b'"body') > FEW:
+            request.hand_over()
+            return
+        messages = new_messages(body)
+        if len(messages) > FEW:
+            request.hand_over()
+            return
+        self._queues.begin_put(request.queue, messages, partial(_put, request, len(messages)))
+
+    def _ack(self, request: Request) -> None:
+        body = json_body(request, self._admission)
+        # Of commas there are as many between ids.
+        if body.count(b",") - body.count(b'"claim"') >= FEW:
+            request.hand_over()
+            return
+        ids, claims = ids_and_claims(body)
+        answer = partial(self._acked, ids, claims)
+        self._queues.begin_ack(
+            request.queue, list(map(unquote_id, ids)), claims, partial(request.answer_by, answer)
+        )
+
+    def _acked(
+        self,
+        ids: list[str],
+        claims: list[str | None],
+        request: Request,
+        outcomes: Sequence[Acked],
+    ) -> None:
+        request.respond(acked(self._spool, request.queue, ids, claims, outcomes))
+
+
+def _put(request: Request, number: int, outcome: Sequence[str] | Exception) -> None:
+    if isinstance(outcome, FsmqError):
+        outcome = indexed(outcome, number)
+    request.answer_by(_stored, outcome)
+
+
+def _stored(request: Request, ids: Sequence[str]) -> None:
+    request.respond(stored(ids))

@@ -1,0 +1,96 @@
+"""Messages in the native dialect, as the lane takes them.
+
+`forms.py` says what the requests mean and what the answers hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from fsmq.spool.errors import ClaimEnded
+from fsmq.spool.layout.claim_names import Renewal
+from fsmq.spool.layout.messages.message import Message
+from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.verbs.remove_if import Acked
+
+from ...lane.heads import Verbs
+from ...lane.request import Request, Verb
+from ...routing.bodies import INERT
+from ...service.service import Service
+from ...service.wanted import Wanted
+from .. import forms
+from ..messages.messages import Messages
+from . import heads
+
+
+class Quick:
+    """The verbs."""
+
+    def __init__(self, service: Service) -> None:
+        self._changes = service.changes
+        self._queues = service.queues
+        self.verbs: Verbs = {
+            ("POST", heads.ALL): Verb(Messages.POST, "send", self._put, has_body=True),
+            ("GET", heads.ALL): Verb(Messages.CLAIM, "receive", self._claim),
+            ("DELETE", heads.ONE): Verb(Messages.REMOVE, "receive", self._remove),
+            ("PATCH", heads.ONE): Verb(Messages.CHANGE, "receive", self._change),
+        }
+
+    def _put(self, request: Request) -> None:
+        message = forms.new_message(request.body, request.values, request.fields.kept)
+        self._queues.begin_put(request.queue, [message], partial(request.answer_by, _stored))
+
+    def _claim(self, request: Request) -> None:
+        values = request.values
+        count = values[forms.COUNT]
+        in_json = count is not None or request.fields.in_json
+        wanted = Wanted(
+            (request.queue,), count or 1, values[forms.VISIBILITY], values[forms.WAIT], in_json
+        )
+        answer = partial(_claimed, in_json)
+        self._queues.begin_claim(request, wanted, partial(request.answer_by, answer))
+
+    def _remove(self, request: Request) -> None:
+        ids, claims = (request.message_id,), (request.fields.claim,)
+        self._queues.begin_ack(request.queue, ids, claims, partial(request.answer_by, _removed))
+
+    def _change(self, request: Request) -> None:
+        if request.values[forms.NEW_PRIORITY] is not None:
+            request.hand_over()
+            return
+        change = forms.change_of(
+            self._changes,
+            request.queue,
+            request.message_id,
+            request.values,
+            request.fields.claim,
+        )
+        self._queues.begin(change, partial(request.answer_by, _changed))
+
+
+def _stored(request: Request, ids: Sequence[str]) -> None:
+    request.answer(201, *forms.stored(ids[0]))
+
+
+def _claimed(in_json: bool, request: Request, claimed: list[Message]) -> None:
+    if not claimed:
+        request.answer(204, {}, b"")
+    elif in_json:
+        request.respond(forms.in_json(claimed))
+    elif len(claimed[0].body) > LARGE_BYTES:
+        request.respond(forms.as_posted(claimed[0]))
+    else:
+        request.answer(200, {**INERT, **forms.headers_of(claimed[0])}, claimed[0].body)
+
+
+def _removed(request: Request, outcomes: Sequence[Acked]) -> None:
+    if outcomes[0] == "ended":
+        raise ClaimEnded(request.queue, request.message_id)
+    if outcomes[0] == "missing":
+        raise forms.nowhere(request.queue, request.message_id)
+    request.answer(202, {}, b"")
+
+
+def _changed(request: Request, renewal: Renewal | None) -> None:
+    request.answer(204, forms.changed(renewal), b"")

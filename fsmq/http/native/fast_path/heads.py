@@ -1,0 +1,66 @@
+"""Heads of requests of the native dialect that the lane is sure of."""
+
+from __future__ import annotations
+
+import re
+
+from fsmq.spool.errors import FsmqError
+
+from ...guard.access import channel
+from ...guard.origin import Origins
+from ...lane.heads import NAME, QUERY, BearerHeads, Line, Verbs, remember
+from ...routing.headers import CLAIM
+
+# What verbs are found by, beside the method.
+ALL, ONE, BATCH, ACK = "messages", "messages/{id}", "batch", "ack"
+_LINE = re.compile(
+    rb"(?P<method>GET|POST|PATCH|DELETE)"
+    rb" /(?P<queue>%(name)s|_logs/%(name)s/channels/%(name)s)/(?P<place>messages|batch|ack)"
+    rb"(?:/(?P<id>%(name)s))?(?:\?(?P<query>%(query)s))? HTTP/1\.1\r\n"
+    % {b"name": NAME, b"query": QUERY}
+)
+_ONCE = re.compile(rb"[?&](?:dedup_)?id=")
+
+
+class NativeHeads(BearerHeads):
+    """Reads heads.
+
+    verbs: what may be asked for, of queues; of_channels: of channels of logs. reserved: first
+    segments of paths that belong to others.
+    """
+
+    def __init__(
+        self,
+        verbs: Verbs,
+        of_channels: Verbs,
+        reserved: frozenset[str],
+        origins: Origins,
+        needs_keys: bool,
+    ) -> None:
+        super().__init__(origins, needs_keys, (CLAIM,))
+        self._verbs = verbs
+        self._of_channels = of_channels
+        self._reserved = reserved
+
+    def _line(self, named: bytes) -> Line | None:
+        match = _LINE.fullmatch(named)
+        if match is None:
+            return None
+        method, queue, place, message_id, query = (
+            part.decode("ascii") if part is not None else "" for part in match.groups()
+        )
+        verbs = self._verbs
+        if queue.startswith("_"):
+            _, log, _, name = queue.split("/")
+            queue, verbs = channel(log, name), self._of_channels
+        verb = verbs.get((method, f"{place}/{{id}}" if message_id else place))
+        if verb is None or queue in self._reserved:
+            return None
+        try:
+            values = verb.operation.read(query)
+        except FsmqError:
+            return None
+        line = Line(verb, queue, message_id, values)
+        # An id comes once: in the path, or of a post in the query.
+        is_usual = not message_id and not _ONCE.search(named)
+        return remember(self._lines, named, line) if is_usual else line

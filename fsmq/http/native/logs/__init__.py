@@ -1,0 +1,1 @@
+"""Ordered logs and their channels in the native dialect."""

@@ -1,0 +1,245 @@
+"""What requests about logs say, and what answers hold, in the native dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from aiohttp import hdrs
+
+from fsmq.spool import ChannelMessage
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
+from fsmq.spool.log.channel import Channel, ChannelState
+from fsmq.spool.log.delivered import Given
+from fsmq.spool.log.log_settings import (
+    CHANNEL_SETTINGS,
+    LOG_SETTINGS,
+    ChannelSettings,
+    LogSettings,
+)
+from fsmq.spool.log.open_log import From
+from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES, LogMessage
+from fsmq.spool.verbs.receive import MAX_CLAIMS
+
+from ....wire import exact_moment, log_facts, moment
+from ...describe import (
+    QUEUE_NAME,
+    TRUE,
+    Component,
+    Header,
+    Kind,
+    Parameter,
+    QueryParameter,
+    integer,
+    or_null,
+    query,
+    record,
+    seconds,
+    text,
+    utf8,
+    whole,
+)
+from ...routing import bodies
+from ...routing.headers import ATTRIBUTE, own_headers
+from ..forms import MOMENT, one_line
+from ..queues import setting_schema
+
+KEY = "X-Message-Key"
+MAX_OFFSET = 10**18 - 1
+LOG = Parameter("log", "the log's name; the rules are those of a queue's name", QUEUE_NAME, "path")
+CHANNEL = Parameter(
+    "channel", "the channel's name; the rules are those of a queue's name", QUEUE_NAME, "path"
+)
+OFFSET = Parameter("offset", "the offset of a message", integer(0, MAX_OFFSET), "path")
+
+
+def offset_of(value: str) -> int:
+    """The offset that a path names. Raises InvalidValue."""
+    if not value.isascii() or not value.isdecimal() or len(value) > 18:
+        raise InvalidValue("offset", f"{value[:50]!r} is not an offset")
+    return int(value)
+
+
+def _place(name: str, value: str) -> From:
+    if value.isascii() and value.isdecimal() and len(value) <= 18:
+        return int(value)
+    if value in ("first", "last"):
+        return value
+    try:
+        # A plus sign that was not encoded is a space by now.
+        found = datetime.fromisoformat(value.replace(" ", "+"))
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InvalidValue(
+            name,
+            f"{value[:50]!r} is unknown; expected an offset, first, last,"
+            " or a moment such as 2030-01-31T12:00:00Z",
+        )
+    return found
+
+
+_PLACES = "an offset, a moment (RFC 3339, with a time zone), `first` or `last`"
+_PLACE = Kind(text(minLength=1), _place, _PLACES)
+FROM: QueryParameter[From] = query("from", "where to begin", _PLACE, "first")
+BEGIN: QueryParameter[From] = query("from", "where it begins", _PLACE, "last")
+TO = query("to", "where it goes", _PLACE, otherwise="it is needed")
+COUNT = query(
+    "count",
+    "up to this many messages, answered as JSON",
+    whole(1, MAX_CLAIMS),
+    otherwise="one, as it was published",
+)
+OWN_ID = query(
+    "id",
+    "an id that the publisher chooses: published again within the log's `dedupe_window`, it stores"
+    " nothing and is answered the first offset",
+    utf8(MAX_ID_BYTES),
+    otherwise="none",
+)
+MESSAGE_KEY = Parameter(
+    KEY,
+    "messages of one key stay in order in channels whose `order` is key",
+    text(minLength=1, maxLength=MAX_KEY_BYTES),
+    "header",
+)
+VISIBILITY = query(
+    "visibility",
+    "how long the claim holds",
+    seconds(MAX_VISIBILITY_S),
+    otherwise="the channel's `visibility_timeout`",
+)
+RENEWAL = query(
+    "visibility",
+    "**renew**, also without any of these: the claim lasts this time from now; 0 releases",
+    seconds(MAX_VISIBILITY_S),
+    otherwise="the channel's `visibility_timeout`",
+)
+RELEASE = query(
+    "release",
+    "**release**: the message can be claimed again after this time",
+    seconds(MAX_DELAY_S),
+)
+BURY = query("bury", "**bury**: move it to the channel's dead-letter queue now", TRUE)
+GENERATION = query(
+    "generation",
+    "that of the claim, as its answer had it",
+    whole(1, MAX_OFFSET),
+    otherwise="whatever it is now",
+)
+DELIVERIES = query(
+    "deliveries",
+    "those of the claim, as its answer had them",
+    whole(1, MAX_OFFSET),
+    otherwise="whatever they are now",
+)
+
+SETTINGS_OF_LOG = {
+    name: setting_schema(setting, getattr(LogSettings(), name))
+    for name, setting in LOG_SETTINGS.items()
+}
+SETTINGS_OF_CHANNEL = {
+    name: setting_schema(setting, getattr(ChannelSettings(), name))
+    for name, setting in CHANNEL_SETTINGS.items()
+}
+_FACTS = {
+    "offset": integer(0),
+    "key": or_null(text()),
+    "id": or_null(text()),
+    "content_type": or_null(text()),
+    "attributes": {"type": "object", "additionalProperties": text()},
+    "published_at": text(format="date-time", description="RFC 3339 in UTC, with microseconds"),
+}
+_OF_CLAIM = {
+    "deliveries": integer(1),
+    "deadline": MOMENT,
+    "generation": integer(1, description="of the channel: one more with each seek"),
+}
+
+
+def _message(name: str, facts: Mapping[str, Any]) -> Component:
+    body = {
+        "body": text(description="the body, if it is UTF-8"),
+        "body_base64": text(contentEncoding="base64", description="the body, if it is not UTF-8"),
+    }
+    either = [{"required": ["body"]}, {"required": ["body_base64"]}]
+    return Component(name, record({**facts, **body}, required=list(facts), oneOf=either))
+
+
+LOG_MESSAGE = _message("LogMessage", _FACTS)
+CHANNEL_MESSAGE = _message("ChannelMessage", {**_FACTS, **_OF_CLAIM})
+HEADERS = {
+    "X-Message-Offset": Header("its offset", integer(0)),
+    KEY: Header("its key, if it has one", text()),
+    "X-Message-Id": Header("its publisher's id, if it has one", text()),
+    "X-Message-Published-At": Header("when it was published", _FACTS["published_at"]),
+}
+CLAIM_HEADERS = {
+    **HEADERS,
+    "X-Message-Deliveries": Header("claims so far", integer(1)),
+    "X-Message-Deadline": Header("when the claim ends", MOMENT),
+    "X-Message-Generation": Header("that of the claim", integer(1)),
+}
+
+
+def encode(message: LogMessage) -> Iterator[bytes]:
+    """A message that was read, in JSON."""
+    return bodies.encode_facts(log_facts(message), message.body)
+
+
+def encode_claimed(message: ChannelMessage) -> Iterator[bytes]:
+    """A message that was claimed, in JSON."""
+    facts = {
+        **log_facts(message),
+        "deliveries": message.deliveries,
+        "deadline": moment(message.deadline),
+        "generation": message.generation,
+    }
+    return bodies.encode_facts(facts, message.body)
+
+
+def headers_of(message: LogMessage) -> dict[str, str]:
+    """The headers that tell about a message beside its body."""
+    headers = {
+        "X-Message-Offset": str(message.offset),
+        "X-Message-Published-At": exact_moment(message.published_at),
+    }
+    for name, value in ((KEY, message.key), ("X-Message-Id", message.id)):
+        if value is not None:
+            headers[name] = one_line(value)
+    for name, value in message.attributes.items():
+        headers[ATTRIBUTE + name] = one_line(value)
+    if message.attributes:
+        for name, value in own_headers(message.attributes).items():
+            headers[name] = one_line(value)
+    headers[hdrs.CONTENT_TYPE] = one_line(message.content_type or "application/octet-stream")
+    return headers
+
+
+def headers_of_claimed(message: ChannelMessage) -> dict[str, str]:
+    """The same for one that was claimed."""
+    return {
+        **headers_of(message),
+        "X-Message-Deliveries": str(message.deliveries),
+        "X-Message-Deadline": moment(message.deadline),
+        "X-Message-Generation": str(message.generation),
+    }
+
+
+def given_message(
+    channel: Channel, offset: int, generation: int | None, deliveries: int | None = None
+) -> Given:
+    """A message that a request names, as the verbs take it."""
+    message = LogMessage(offset, 0, b"", b"")
+    return ChannelMessage(channel, message, deliveries or 0, 0.0, generation or 0)
+
+
+def reason_of(state: ChannelState) -> str:
+    """Why a channel hands out nothing; empty if there is nothing."""
+    if state.paused:
+        return "paused"
+    if state.blocked_at is not None or state.unburied_at is not None:
+        return "blocked"
+    return "stalled" if state.stalled is not None else ""

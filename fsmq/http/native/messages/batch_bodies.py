@@ -1,0 +1,108 @@
+"""What bodies of requests about many messages are made of."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Collection, Iterator, Set
+from json import JSONDecoder
+from typing import Any
+
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.verbs.put import MAX_BATCH
+
+from ...problems import UnreadableBody
+from ...routing.json_reader import JsonText, LongText, Reader
+
+_decoder = JSONDecoder()
+_TEXTS = (str, LongText)
+
+
+def elements_in(body: JsonText, name: str, within: str | None = None) -> Iterator[Any]:
+    """The elements of an array, which is all of a body, or the one member of an object.
+
+    Raises:
+        UnreadableBody, InvalidValue
+    """
+    reader = Reader(body, _decoder)
+    number = 0
+    try:
+        for element in _elements(reader, name, within):
+            number += 1
+            if number > MAX_BATCH:
+                break
+            yield element
+        else:
+            reader.end()
+    except (ValueError, RecursionError) as error:
+        raise UnreadableBody(f"the body is not JSON: {error}") from None
+    if not 1 <= number <= MAX_BATCH:
+        many = "more" if number else "none"
+        raise InvalidValue(name, f"{many} are given; one batch takes 1 to {MAX_BATCH}")
+
+
+def _elements(reader: Reader, name: str, within: str | None) -> Iterator[Any]:
+    if reader.first() != ("[" if within is None else "{"):
+        # It may be no JSON at all. Not skipped: that reads on however many values there are.
+        reader.value()
+        what = f"the {name} are not a JSON array" if within is None else _not_alone(within)
+        raise UnreadableBody(what)
+    if within is None:
+        yield from reader.elements()
+        return
+    number = 0
+    for member in reader.members():
+        number += 1
+        if member != within or number > 1:
+            raise UnreadableBody(_not_alone(within))
+        yield from _elements(reader, name, None)
+    if not number:
+        raise UnreadableBody(_not_alone(within))
+
+
+def _not_alone(member: str) -> str:
+    return f'the body is not a JSON object with the one member "{member}"'
+
+
+def body_in(given: dict[str, Any]) -> bytes:
+    text, encoded = given.get("body"), given.get("body_base64")
+    if (text is None) == (encoded is None):
+        raise InvalidValue("body", "is missing: give either body or body_base64")
+    if encoded is None:
+        if not isinstance(text, _TEXTS):
+            raise InvalidValue("body", "must be a string (JSON must be encoded as a string)")
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            raise InvalidValue("body", "contains an unpaired surrogate") from None
+    try:
+        if isinstance(encoded, LongText):
+            return encoded.from_base64()
+        return base64.b64decode(encoded, validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise InvalidValue("body_base64", f"is not base64: {error}") from None
+
+
+def members_of(described: Any, fields: Set[str], strings: Collection[str]) -> dict[str, Any]:
+    """The members of a message that are set; ``attributes`` among them, in any case.
+
+    fields: those that there may be. strings: those of them that are strings.
+
+    Raises InvalidValue.
+    """
+    if not isinstance(described, dict):
+        raise InvalidValue("message", "is not a JSON object")
+    if not described.keys() <= fields:
+        unknown = sorted(described.keys() - fields)
+        known = ", ".join(fields)
+        raise InvalidValue(unknown[0][:100], f"unknown field; expected one of: {known}")
+    # null is what many libraries write for "not set".
+    given = {name: value for name, value in described.items() if value is not None}
+    for name in strings:
+        if not isinstance(given.get(name, ""), str):
+            raise InvalidValue(name, "must be a string")
+    attributes = given.setdefault("attributes", {})
+    values = attributes.values() if isinstance(attributes, dict) else (None,)
+    if not all(isinstance(value, str) for value in values):
+        raise InvalidValue("attributes", "must be an object of strings")
+    return given

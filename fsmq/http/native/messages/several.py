@@ -1,0 +1,168 @@
+"""Claims from several queues in the native dialect."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from aiohttp import hdrs
+from aiohttp.web import Response, StreamResponse
+
+from fsmq.spool.context import Prepared
+from fsmq.spool.errors import NoSuchQueue, Unavailable
+from fsmq.spool.layout.messages.message import Message
+from fsmq.spool.layout.names import MAX_QUEUE_BYTES
+from fsmq.spool.layout.steps import Steps
+from fsmq.spool.verbs.several import (
+    MAX_PARTS,
+    MAX_QUEUES,
+    MAX_WEIGHT,
+    Choice,
+    Found,
+    Turns,
+    claim_several_in,
+    flat,
+)
+from fsmq.spool.views.reading import Room
+
+from ...describe import OTHERS, QUEUE_NAME, Header, Operation, QueryParameter, text
+from ...dialect import Handlers
+from ...problem_answers import guarded
+from ...routing import needs
+from ...routing.call import Call
+from ...routing.headers import wants_events
+from ...routing.router import Router
+from ...service.service import Service
+from ...service.wanted import Wanted
+from ..forms import COUNT, VISIBILITY, WAIT, as_posted, in_json
+from . import events
+from .messages import Messages
+
+# Whose turn it is, is known of so many choices.
+_KEPT = 1000
+_PART = r"[A-Za-z0-9._:@*?-]+"
+QUEUES = QueryParameter(
+    "queues",
+    f"names and patterns (`*`, `?`) of queues, each with `:` and a weight from 1 to {MAX_WEIGHT} or"
+    " without. If none has a weight, the first that has messages is served first; else all share by"
+    f" weight, 1 where none is given. They stand for at most {MAX_QUEUES} queues",
+    text(f"{_PART}(,{_PART})*", maxLength=MAX_PARTS * (MAX_QUEUE_BYTES + 6)),
+    required=True,
+    values=f"1 to {MAX_PARTS} parts with commas between them",
+    parse=lambda name, value: Choice(value),
+    default=Choice("*"),
+)
+
+
+_CLAIMED = Messages.CLAIM.answers[200]
+
+
+class SeveralQueues(Handlers):
+    """One claim from several queues; each message is of its own queue afterwards."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        self._turns: OrderedDict[tuple[str | None, str], Turns] = OrderedDict()
+
+    def add_routes(self, router: Router) -> None:
+        router.add("GET", "/_claim", self.claim, self.CLAIM, self.NEED)
+
+    # What it is about stands in the query: the handler asks.
+    NEED = needs.anybody.then("`receive` on each queue that is named or that a pattern stands for")
+    CLAIM = Operation(
+        id="claim_several",
+        tag="Messages",
+        summary="Claim messages from several queues",
+        description="Each message is then acknowledged, renewed and released in its own queue."
+        f" {Messages.CLAIM.description}",
+        parameters=(QUEUES, VISIBILITY, WAIT, COUNT),
+        again=OTHERS,
+        answers={
+            **Messages.CLAIM.answers,
+            200: replace(
+                _CLAIMED,
+                headers={"X-Message-Queue": Header("its queue", QUEUE_NAME), **_CLAIMED.headers},
+            ),
+            **guarded(NoSuchQueue, Unavailable),
+        },
+    )
+
+    async def claim(self, call: Call) -> StreamResponse:
+        given = call.read()
+        choice = given[QUEUES]
+        for queue in choice.names:
+            call.sender.require("receive", queue)
+        several = Several(self._service, choice, self._turns_of(call, choice), call)
+        count = given[COUNT]
+        as_events = wants_events(call.request.headers.get(hdrs.ACCEPT))
+        call.in_json = as_events or count is not None or call.wants_json
+        begin = partial(several.begin, count or 1, given[VISIBILITY])
+        wanted = Wanted(
+            (), count or 1, wait=given[WAIT], in_json=call.in_json, begin=begin, several=several
+        )
+        messages = await self._service.queues.claim(call, wanted)
+        if not messages:
+            return Response(status=204)
+        if as_events:
+            return events.in_events(messages, with_queue=True)
+        if call.in_json:
+            return in_json(messages, with_queue=True)
+        return as_posted(messages[0], with_queue=True)
+
+    def _turns_of(self, call: Call, choice: Choice) -> Turns:
+        key = (call.account, str(choice))
+        turns = self._turns.pop(key, None) or Turns(choice)
+        self._turns[key] = turns
+        if len(self._turns) > _KEPT:
+            self._turns.popitem(last=False)
+        return turns
+
+
+class Several:
+    """The queues of one request, as the engine asks for them: `fsmq.http.service.wanted.Several`.
+
+    Those that its sender may not receive from are as if they were not there.
+    """
+
+    def __init__(self, service: Service, choice: Choice, turns: Turns, call: Call) -> None:
+        self._service = service
+        self._context = service.spool.context
+        self._choice = choice
+        self._turns = turns
+        self._may: Callable[[str], bool] = partial(call.sender.may, "receive")
+        self._found: Found = ()
+        self._seen: dict[str, int] = {}
+        self._changes = 0
+
+    async def find(self) -> Sequence[str]:
+        receiver = self._service.receiver
+        self._changes = receiver.changes
+        if self._choice.has_patterns:
+            names, self._found = await self._service.listing(self._find)
+            self._changes += receiver.note_names(names)
+        else:
+            self._found = self._choice.find(self._context)
+        return list(flat(self._found))
+
+    def _find(self) -> tuple[list[str], Found]:
+        names = self._service.spool.queues()
+        return names, self._choice.find(self._context, self._may, names)
+
+    def fits(self, queue: str) -> bool:
+        return self._choice.fits(queue) and self._may(queue)
+
+    def has_more(self) -> bool:
+        if self._choice.has_patterns and self._changes != self._service.receiver.changes:
+            return True
+        counts = self._context.ready.counts(flat(self._found))
+        return any(number > self._seen.get(queue, 0) for queue, number in counts.items())
+
+    def begin(
+        self, count: int, visibility: float | None, room: Room
+    ) -> Steps[Prepared[list[Message]]]:
+        """Claim once."""
+        return claim_several_in(
+            self._context, self._turns, self._found, count, visibility, room, self._seen
+        )

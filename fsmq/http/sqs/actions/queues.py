@@ -1,0 +1,247 @@
+"""Actions on queues."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fsmq.spool.errors import InvalidValue, as_unavailable
+from fsmq.spool.index.counting import Counts
+from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool.spool import Spool
+from fsmq.spool.verbs.queues import creation
+
+from ...service.service import Service
+from .. import fifo
+from .. import queue_attributes as attributes
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError, invalid, no_such_queue
+from ..flags import in_small_letters
+from ..names import SqsOptions, check_new_name, is_visible
+from ..queue_attributes import MEMBER, Change
+from .paging import page
+from .tags import check_tags_of
+
+# A count that has taken so long is told again for a while: those who scale by it ask often.
+_QUICK_S = 0.02
+
+
+class Queues(Actions):
+    """Queues: created, found, listed, described, changed, emptied, deleted."""
+
+    def __init__(self, service: Service, options: SqsOptions) -> None:
+        super().__init__(service, options)
+        self._slow_until: dict[str, float] = {}  # of counts, by queue
+
+    def actions(self) -> Mapping[str, Action]:
+        return {
+            "CreateQueue": self.create,
+            "DeleteQueue": self.delete,
+            "GetQueueAttributes": self.describe,
+            "GetQueueUrl": self.find,
+            "ListDeadLetterSourceQueues": self.list_sources,
+            "ListQueues": self.list_queues,
+            "PurgeQueue": self.purge,
+            "SetQueueAttributes": self.configure,
+        }
+
+    async def create(self, ask: Ask) -> Result:
+        given = in_small_letters(ask.get("Attributes", {}))
+        is_fifo = given.get(fifo.FLAG) == "true"
+        queue = check_new_name(ask.members["QueueName"], is_fifo)
+        ask.require("admin", queue)
+        change = attributes.read_change(given, is_fifo)
+        fifo.check_together({k: v for k, v in change.kept.items() if v is not None})
+        tags = check_tags_of(queue, ask.get("tags", {}))
+        self._check_redrive(ask, queue, change, is_fifo)
+        created = await self._service.in_thread(self._create, queue, change, tags, is_fifo)
+        if not created:
+            await self._compare(queue, given)
+        return {"QueueUrl": ask.url(queue)}
+
+    def _create(self, queue: str, change: Change, tags: Mapping[str, str], is_fifo: bool) -> bool:
+        now_ms = int(time.time() * 1000)
+        now = now_ms // 1000
+        begun = {"created": now, "created_ms": now_ms, "tags": dict(tags)}
+        member = attributes.changed_member(begun, change.kept, now)
+        retention = float(attributes.DEFAULT_RETENTION_S)
+        asked = {"retention": retention, **change.settings}
+        if is_fifo:
+            asked |= fifo.first_settings_of(change.kept)
+        members = {**_typed(asked), MEMBER: member}
+        try:
+            return creation.create(self._spool.context, queue, members, of_any_kind=True)
+        except InvalidValue as error:
+            raise attributes.too_large(error) from None
+
+    async def _compare(self, queue: str, given: Mapping[str, str]) -> None:
+        """Make sure that a queue that is there has these attributes. Raises SqsError."""
+        now = await self._service.in_thread(self._described, queue)
+        for name, value in given.items():
+            if value != now.get(name, "") and not _is_same_json(value, now.get(name, "")):
+                words = (
+                    "A queue already exists with the same name and a different value for"
+                    f" attribute {name}"
+                )
+                raise SqsError("QueueNameExists", words)
+
+    async def find(self, ask: Ask) -> Result:
+        name = ask.members["QueueName"]
+        if not is_visible(name):
+            raise no_such_queue()
+        ask.require(None, name)
+        self.check_there(name)
+        return {"QueueUrl": ask.url(name)}
+
+    async def list_queues(self, ask: Ask) -> Result:
+        prefix = ask.get("QueueNamePrefix", "")
+        names = await self._service.names(ask.call, self._spool.queues, ask.identity.visible)
+        found = [name for name in names if name.startswith(prefix) and is_visible(name)]
+        return _listed(ask, "QueueUrls", found)
+
+    async def describe(self, ask: Ask) -> Result:
+        queue = ask.queue(None)
+        self.check_there(queue)
+        names = attributes.check_names(ask.get("AttributeNames", []))
+        if not names:
+            return {}
+        found = self._described(queue)
+        if attributes.asks_for_counts(names):
+            counts = await self._counts(queue)
+            found |= attributes.counted(counts.new + counts.ready, counts.in_flight, counts.delayed)
+        found["QueueArn"] = ask.options.arn(queue)
+        told = {name: found[name] for name in names if name in found}
+        return {"Attributes": told} if told else {}
+
+    async def configure(self, ask: Ask) -> Result:
+        queue = ask.queue("admin")
+        is_fifo = self._spool.settings(queue).fifo
+        given = in_small_letters(ask.members["Attributes"])
+        change = attributes.read_change(given, is_fifo)
+        self._check_redrive(ask, queue, change, is_fifo)
+        await self._service.in_thread(self._change, queue, change)
+        return {}
+
+    def _change(self, queue: str, change: Change) -> None:
+        def members(_: QueueSettings, document: Mapping[str, Any]) -> dict[str, Any]:
+            before, now = attributes.member_of(document), int(time.time())
+            member = attributes.changed_member(before, change.kept, now)
+            fifo.check_together(attributes.kept_in(member))
+            return {**_typed(change.settings), MEMBER: member}
+
+        try:
+            creation.change(self._spool.context, queue, members, MEMBER)
+        except InvalidValue as error:
+            raise attributes.too_large(error) from None
+
+    async def delete(self, ask: Ask) -> Result:
+        queue = ask.queue("admin")
+        await self._service.listing(self._spool.delete_queue, queue)
+        return {}
+
+    async def purge(self, ask: Ask) -> Result:
+        queue = ask.queue("receive")
+        await self._service.listing(self._spool.queue(queue).purge)
+        return {}
+
+    async def list_sources(self, ask: Ask) -> Result:
+        queue = ask.queue(None)
+        self.check_there(queue)
+        sources = await self._service.listing(self._sources, queue, ask.identity.visible)
+        return {"queueUrls": [], **_listed(ask, "queueUrls", sources)}
+
+    def _sources(self, queue: str, visible: Callable[[list[str]], list[str]]) -> list[str]:
+        return [name for name in visible(sources_of(self._spool, queue)) if is_visible(name)]
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _check_redrive(self, ask: Ask, queue: str, change: Change, is_fifo: bool) -> None:
+        """Make sure that a redrive policy names a queue that takes these dead letters.
+
+        Raises SqsError, Unavailable.
+        """
+        if change.redrive is None:
+            return
+        target, text = change.redrive.target, change.kept[attributes.REDRIVE]
+        # Else an admin of one queue could put messages into any other. Before it is looked for:
+        # whether it is there is told to its admins.
+        ask.require("admin", target)
+        if target == queue:
+            reason = "fsmq does not take a queue as its own dead-letter queue."
+            raise invalid(attributes.REDRIVE, text, reason)
+        if not is_visible(target) or not self._spool.has_queue(target):
+            raise invalid(attributes.REDRIVE, text, "Dead letter target does not exist.")
+        with as_unavailable(f"cannot read the settings of {target!r}"):
+            member = self._spool.context.settings.member(target, MEMBER)
+            if self._spool.context.settings.get(target).fifo != is_fifo:
+                reason = "Dead-letter queue must be same type of queue as the source queue."
+                raise invalid(attributes.REDRIVE, text, reason)
+        allow = attributes.kept_in(member).get(attributes.REDRIVE_ALLOW)
+        if not attributes.redrive_allows(allow, ask.options.arn(queue)):
+            reason = "The dead-letter queue does not permit this queue as a source."
+            raise invalid(attributes.REDRIVE, text, reason)
+
+    def _described(self, queue: str) -> dict[str, str]:
+        context = self._spool.context
+        with as_unavailable(f"cannot read the settings of {queue!r}"):
+            member = context.settings.member(queue, MEMBER)
+            settings = context.settings.get(queue)
+        return attributes.described(settings, member, context.max_message_bytes, self._redrive_of)
+
+    def _redrive_of(self, settings: QueueSettings) -> str | None:
+        if settings.dead_letter_queue is None:
+            return None
+        target = self._options.arn(settings.dead_letter_queue)
+        return json.dumps(
+            {"deadLetterTargetArn": target, "maxReceiveCount": settings.max_deliveries}
+        )
+
+    async def _counts(self, queue: str) -> Counts:
+        """As it is now, where that is quickly said: many ask right after they have sent."""
+        started = time.monotonic()
+        is_slow = self._slow_until.get(queue, 0.0) > started
+        if is_slow:
+            return await self._service.sizes.counts(queue)
+        counts = await self._service.listing(self._spool.counts, queue)
+        took = time.monotonic() - started
+        if took > _QUICK_S:
+            self._slow_until[queue] = started + 50 * took
+        else:
+            self._slow_until.pop(queue, None)
+        return counts
+
+
+def sources_of(spool: Spool, queue: str) -> list[str]:
+    """The queues whose dead letters go to a queue, sorted. Raises Unavailable."""
+    with as_unavailable("cannot read the settings of queues"):
+        settings = spool.context.settings
+        return [name for name in spool.queues() if settings.get(name).dead_letter_queue == queue]
+
+
+def _listed(ask: Ask, name: str, queues: list[str]) -> Result:
+    found, token = page(ask, queues)
+    result: Result = {name: [ask.url(queue) for queue in found]} if found else {}
+    if token is not None:
+        result["NextToken"] = token
+    return result
+
+
+def _typed(changes: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = ("visibility_timeout", "default_delay", "retention")
+    return {
+        name: float(value) if name in seconds and value is not None else value
+        for name, value in changes.items()
+    }
+
+
+def _is_same_json(one: str, other: str) -> bool:
+    """Whether two policies say the same; a number in one may be text in the other."""
+    try:
+        first, second = json.loads(one), json.loads(other)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        return False
+    return {k: str(v) for k, v in first.items()} == {k: str(v) for k, v in second.items()}

@@ -1,0 +1,255 @@
+"""ReceiveMessage: claims, and what they tell of messages."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
+from fsmq.spool.layout.messages.message import Message
+
+from ...guard.access import Identity
+from ...service.service import Service
+from ...service.wanted import Wanted as Claim
+from .. import message_attributes
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError
+from ..fifo import sequence_number
+from ..message_attributes import Attribute
+from ..names import Receipt, SqsOptions, pack_receipt
+from ..queue_attributes import MAX_VISIBILITY_S, MEMBER, check_number, check_wait, wait_of
+from .attempts import Attempt, Attempts, Given
+from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
+
+# What a message in a queue tells.
+_OfMessage: TypeAlias = Callable[[SqsOptions, str, Message], str]
+_MOST = 10
+# Nobody has said who sent it.
+_NOBODY = "AIDAIENQZJOLO23YVJ4VO"
+# A receive that hides nothing holds its messages only until they are given back.
+_MOMENT_S = 30.0
+_ENCODING = "fsmq.encoding"
+
+
+class Wanted(NamedTuple):
+    """What a receive asks for. attempt: its name, where it has one and the queue is FIFO.
+
+    system: the system attributes; names: of the others, as they were asked for. identity: whose.
+    """
+
+    queue: str
+    most: int
+    hides: float
+    wait: float
+    fifo: bool
+    attempt: str | None
+    system: list[str]
+    names: list[str]
+    identity: Identity
+
+    @property
+    def claim(self) -> Claim:
+        """How its messages are claimed."""
+        hides = self.hides or _MOMENT_S
+        return Claim((self.queue,), self.most, hides, self.wait, whole_groups=self.fifo)
+
+
+class Receiving(Actions):
+    """Messages go out."""
+
+    def __init__(self, service: Service, options: SqsOptions) -> None:
+        super().__init__(service, options)
+        self._attempts = Attempts()
+
+    def actions(self) -> Mapping[str, Action]:
+        return {"ReceiveMessage": self.receive}
+
+    async def receive(self, ask: Ask) -> Result:
+        wanted = self.read(ask)
+        queue, attempt = wanted.queue, wanted.attempt
+        now_ms = int(time.time() * 1000)
+        messages = None
+        if attempt is not None and (known := self._attempts.find(queue, attempt)) is not None:
+            messages = await self._again(ask, wanted, known)
+            now_ms = known.at_ms
+        if not messages:
+            messages = await self._claim(ask, wanted)
+            now_ms = int(time.time() * 1000)
+        if attempt is not None and wanted.hides:
+            given = [Given(m.id, m.claim, m.deliveries, m.deadline or 0.0) for m in messages]
+            self._attempts.note(queue, attempt, given, now_ms)
+        told = self.result(wanted, messages, now_ms)
+        if not wanted.hides:
+            await self._release(messages)
+        return told
+
+    def result(self, wanted: Wanted, messages: Sequence[Message], now_ms: int) -> Result:
+        """What is answered with messages that were claimed at this moment."""
+        told = [self._described(wanted, message, now_ms) for message in messages]
+        return {"Messages": told} if told else {}
+
+    def read(self, ask: Ask) -> Wanted:
+        """What a ReceiveMessage asks for. Raises SqsError, and what a look at the queue does."""
+        queue = ask.queue("receive")
+        system = _system_names(ask)
+        count = check_number("MaxNumberOfMessages", ask.get("MaxNumberOfMessages", 1), 1, _MOST)
+        visibility = ask.get("VisibilityTimeout")
+        if visibility is not None:
+            check_number("VisibilityTimeout", visibility, 0, MAX_VISIBILITY_S)
+        wait = ask.get("WaitTimeSeconds")
+        if wait is not None:
+            check_wait(wait)
+        settings = self.settings(ask, queue)
+        hides = settings.visibility_timeout if visibility is None else float(visibility)
+        if wait is None:
+            wait = wait_of(self._spool.context.settings.member(queue, MEMBER))
+        attempt = ask.get("ReceiveRequestAttemptId") if settings.fifo else None
+        if attempt is not None:
+            check_id("ReceiveRequestAttemptId", attempt)
+        names = ask.get("MessageAttributeNames", [])
+        told = settings.fifo, attempt, system, names, ask.identity
+        return Wanted(queue, count, hides, float(wait), *told)
+
+    async def _claim(self, ask: Ask, wanted: Wanted) -> list[Message]:
+        return await self._service.queues.claim(ask.call, wanted.claim)
+
+    async def _again(self, ask: Ask, wanted: Wanted, known: Attempt) -> list[Message]:
+        """The messages of a receive that is asked again, hidden anew; none if one was touched."""
+        service, queue = self._service, wanted.queue
+        found: list[Message] = []
+        for given in known.given:
+            message = await service.receiver.find(ask.call, queue, given.message_id)
+            if message is None or not given.is_untouched(message):
+                return []
+            found.append(message)
+        renewed = []
+        for message, given in zip(found, known.given, strict=True):
+            try:
+                renew = service.changes.renew(queue, message.id, wanted.hides, given.claim)
+                renewal = await service.queues.do(renew)
+            except (NoSuchMessage, ClaimEnded):
+                continue  # just now: its claim is over
+            renewed.append(replace(message, claim=given.claim, deadline=renewal.deadline))
+        return renewed
+
+    async def _release(self, messages: Sequence[Message]) -> None:
+        """Let messages be visible again at once; their receives count."""
+        for message in messages:
+            try:
+                service = self._service
+                release = service.changes.release(message.queue, message.id, 0.0, message.claim)
+                await service.queues.do(release)
+            except FsmqError:
+                continue  # its timer brings it back
+
+    # -- what is told ----------------------------------------------------------------------------
+
+    def _described(self, wanted: Wanted, message: Message, now_ms: int) -> Result:
+        queue, lines = wanted.queue, message.attributes
+        attributes = message_attributes.unpacked(lines) if lines else {}
+        raw = message.body
+        body = _text(raw)
+        if body is None:
+            raw = base64.b64encode(raw)
+            body = raw.decode()
+            attributes[_ENCODING] = Attribute("String", "base64")
+        receipt = Receipt(message.id, message.claim, now_ms)
+        answer: Result = {
+            "MessageId": uuid_of(message.id),
+            "ReceiptHandle": pack_receipt(queue, receipt),
+            "MD5OfBody": hashlib.md5(raw, usedforsecurity=False).hexdigest(),
+            "Body": body,
+        }
+        if wanted.system and (system := self._system(wanted, message, now_ms)):
+            answer["Attributes"] = system
+        if chosen := message_attributes.wanted(attributes, wanted.names):
+            answer["MD5OfMessageAttributes"] = message_attributes.md5_of(chosen)
+            answer["MessageAttributes"] = {name: one.encoded() for name, one in chosen.items()}
+        return answer
+
+    def _system(self, wanted: Wanted, message: Message, now_ms: int) -> dict[str, str]:
+        queue = wanted.queue
+        own = self._own(wanted, message, now_ms)
+        found: dict[str, str] = {}
+        for name in wanted.system:
+            if value := own.get(name) or _SYSTEM[name](self._options, queue, message):
+                found[name] = value
+        return found
+
+    def _own(self, wanted: Wanted, message: Message, now_ms: int) -> dict[str, str]:
+        """What the claim and the id of a message tell, and where it was sent to."""
+        origin = _origin(wanted, message)
+        sent_ms = now_ms if message.created_at is None else round(message.created_at * 1000)
+        return {
+            "SentTimestamp": str(sent_ms),
+            "ApproximateFirstReceiveTimestamp": str(now_ms if message.deliveries == 1 else sent_ms),
+            "ApproximateReceiveCount": str(self._receives(wanted.queue, origin, message)),
+            "SequenceNumber": sequence_number(message.id) if wanted.fifo else "",
+            "DeadLetterQueueSourceArn": "" if origin is None else self._options.arn(origin),
+        }
+
+    def _receives(self, queue: str, origin: str | None, message: Message) -> int:
+        """How often it was received; dead letters count on from what they came with."""
+        own = max(1, message.deliveries or 1)
+        if origin is None:
+            return own
+        with as_unavailable(f"cannot read the settings of {origin!r}"):
+            source = self._spool.context.settings.get(origin)
+        before = source.max_deliveries if source.dead_letter_queue == queue else None
+        return own + (before or 0)
+
+
+def _system_names(ask: Ask) -> list[str]:
+    """Which system attributes a receive asks for. Raises SqsError."""
+    names = [*ask.get("AttributeNames", []), *ask.get("MessageSystemAttributeNames", [])]
+    if any(name.lower() == "all" for name in names):
+        return list(_SYSTEM)
+    for name in names:
+        if name not in _SYSTEM:
+            raise SqsError("InvalidAttributeName", f"Unknown Attribute {name[:256]}.")
+    return list(dict.fromkeys(names))
+
+
+def _line(name: str, default: str = "") -> _OfMessage:
+    return lambda options, queue, message: message.attributes.get(name, default)
+
+
+def _dedup_id(options: SqsOptions, queue: str, message: Message) -> str:
+    """What a message is known by; a dead letter by its own id, as there."""
+    if message.dedup_id is None:
+        return ""
+    is_moved = message.attributes.get(QUEUE, queue) != queue
+    return uuid_of(message.id) if is_moved else message.dedup_id
+
+
+def _origin(wanted: Wanted, message: Message) -> str | None:
+    """The other queue to which a message was sent, if who receives it may know of that."""
+    origin = message.attributes.get(QUEUE, wanted.queue)
+    is_told = origin != wanted.queue and wanted.identity.may_see(origin)
+    return origin if is_told else None
+
+
+_SYSTEM: Mapping[str, _OfMessage] = {
+    "SenderId": _line(SENDER, _NOBODY),
+    "SentTimestamp": _line(""),
+    "ApproximateReceiveCount": _line(""),
+    "ApproximateFirstReceiveTimestamp": _line(""),
+    "SequenceNumber": _line(""),
+    "MessageDeduplicationId": _dedup_id,
+    "MessageGroupId": lambda options, queue, message: message.group or "",
+    "AWSTraceHeader": _line(TRACE),
+    "DeadLetterQueueSourceArn": _line(""),
+}
+
+
+def _text(body: bytes) -> str | None:
+    """A body as text; None if clients of SQS could not have sent it."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text and message_attributes.is_legal(text) else None

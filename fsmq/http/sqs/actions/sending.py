@@ -1,0 +1,254 @@
+"""SendMessage and SendMessageBatch."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fsmq.spool.layout.messages.message import SENT_TO, NewMessage
+from fsmq.spool.layout.names import UUID7
+from fsmq.spool.layout.settings import QueueSettings
+
+from .. import fifo, message_attributes
+from ..ask import Action, Actions, Ask, Result
+from ..errors import SqsError, invalid, missing
+from ..message_attributes import Attribute
+from ..queue_attributes import MAX_DELAY_S, MAX_MESSAGE_BYTES
+from .batches import entries_of, failure, outcome
+
+QUEUE, SENDER, TRACE = SENT_TO, "sqs.sender", "sqs.trace"
+_ID = re.compile(r"[!-~]{1,128}")
+_UUID = re.compile(UUID7)
+_NONE: Mapping[str, Attribute] = {}
+_TRACE_HEADER = "AWSTraceHeader"
+
+
+class Checked(NamedTuple):
+    """A message that may be stored, and what its sender is told of it."""
+
+    message: NewMessage
+    size: int
+    answer: Result
+
+
+class Sending(Actions):
+    """Messages come in."""
+
+    def actions(self) -> Mapping[str, Action]:
+        return {"SendMessage": self.send, "SendMessageBatch": self.send_batch}
+
+    async def send(self, ask: Ask) -> Result:
+        return await self._send(self.read_one(ask))
+
+    async def send_batch(self, ask: Ask) -> Result:
+        return await self._send(self.read_batch(ask))
+
+    async def _send(self, sends: Sends) -> Result:
+        messages = sends.messages
+        ids = await self._service.queues.put(sends.queue, messages) if messages else []
+        return sends.result(ids)
+
+    def read_one(self, ask: Ask) -> Sends:
+        """What a SendMessage is to store. Raises SqsError, and what the queue's look-up does."""
+        place = self._place(ask)
+        return Sends(place, [self._checked(ask, place, ask.members)])
+
+    def read_batch(self, ask: Ask) -> Sends:
+        """What a SendMessageBatch is to store. Raises the same, for the batch as a whole."""
+        place = self._place(ask, in_batch=True)
+        entries = entries_of(ask, "SendMessageBatchRequestEntry")
+        names, checked, failed, total = [], [], [], 0
+        for entry in entries:
+            place.check_order(entry)
+            try:
+                one = self._checked(ask, place, entry)
+            except SqsError as error:
+                failed.append(failure(entry, error))
+                total += _size_of(entry)
+            else:
+                total += one.size
+                names.append(entry["Id"])
+                checked.append(one)
+        if total > MAX_MESSAGE_BYTES:
+            words = (
+                f"Batch requests cannot be longer than {MAX_MESSAGE_BYTES} bytes."
+                f" You have sent {total} bytes."
+            )
+            raise SqsError("BatchRequestTooLong", words)
+        return Sends(place, checked, names, failed)
+
+    def _place(self, ask: Ask, *, in_batch: bool = False) -> _Place:
+        queue = ask.queue("send")
+        what = ("batch" if in_batch else "message"), queue
+        found: _Place | None = ask.shared.get(what)
+        if found is None:
+            settings = self.settings(ask, queue)
+            limit = min(self._service.body_limit(settings), MAX_MESSAGE_BYTES)
+            found = ask.shared[what] = _Place(queue, settings, limit, in_batch)
+        return found
+
+    def _checked(self, ask: Ask, place: _Place, given: Mapping[str, Any]) -> Checked:
+        body = _checked_body(given)
+        delay = _checked_delay(given)
+        group = given.get("MessageGroupId")
+        dedup_id = given.get("MessageDeduplicationId")
+        if group is not None:
+            check_id("MessageGroupId", group)
+        if dedup_id is not None:
+            check_id("MessageDeduplicationId", dedup_id)
+        if place.settings.fifo:
+            place.check_order(given)
+            fifo.check_delay(given)
+            delay = None
+        else:
+            fifo.check_standard(given)
+        attributes, system, size = _NONE, _NONE, len(body)
+        if named := given.get("MessageAttributes"):
+            attributes = message_attributes.checked(named)
+            size += message_attributes.size_of(attributes)
+        if named := given.get("MessageSystemAttributes"):
+            system = message_attributes.checked_system(named)
+        if size > place.limit:
+            how = "cannot be validated" if place.in_batch else "are invalid"
+            reason = f"Reason: Message must be shorter than {place.limit} bytes."
+            words = f"One or more parameters {how}. {reason}"
+            raise SqsError("InvalidParameterValueException", words)
+        lines = own_lines(ask, place.queue)
+        if system:
+            lines |= _system_lines(system)
+        if attributes:
+            lines |= message_attributes.packed(attributes)
+        message = NewMessage(body, delay, attributes=lines, group=group, dedup_id=dedup_id)
+        return Checked(message, size, _digests(body, attributes, system))
+
+
+class _Place(NamedTuple):
+    """Where messages are sent to.
+
+    limit: the most bytes of one. in_batch: they are entries.
+    """
+
+    queue: str
+    settings: QueueSettings
+    limit: int
+    in_batch: bool
+
+    def check_order(self, given: Mapping[str, Any]) -> None:
+        """Make sure that a message has what a FIFO queue needs. Raises SqsError."""
+        if self.settings.fifo:
+            fifo.group_of(given, in_batch=self.in_batch)
+            fifo.check_dedup(given, self.settings)
+
+    def describe(self, message_id: str, answer: Result) -> Result:
+        """What the sender of a message is told of it."""
+        told = {"MessageId": uuid_of(message_id), **answer}
+        if self.settings.fifo:
+            told["SequenceNumber"] = fifo.sequence_number(message_id)
+        return told
+
+
+class Sends(NamedTuple):
+    """What one request is to store. names: of entries; None: it is no batch. failed: other ones."""
+
+    place: _Place
+    checked: list[Checked]
+    names: list[str] | None = None
+    failed: Sequence[Result] = ()
+
+    @property
+    def queue(self) -> str:
+        return self.place.queue
+
+    @property
+    def messages(self) -> list[NewMessage]:
+        return [one.message for one in self.checked]
+
+    def result(self, ids: Sequence[str]) -> Result:
+        """What is answered when they are stored under these ids."""
+        told = [
+            self.place.describe(message_id, one.answer)
+            for one, message_id in zip(self.checked, ids, strict=True)
+        ]
+        if self.names is None:
+            return told[0]
+        successful = [{"Id": name, **one} for name, one in zip(self.names, told, strict=True)]
+        return outcome(successful, self.failed)
+
+
+def own_lines(ask: Ask, queue: str) -> dict[str, str]:
+    """What a message keeps beside what its sender has said: where it was sent, who, which trace."""
+    lines = {QUEUE: queue}
+    if not ask.identity.is_anonymous:
+        lines[SENDER] = ask.identity.name
+    if ask.trace is not None:
+        lines[TRACE] = ask.trace
+    return lines
+
+
+def check_id(name: str, value: str) -> None:
+    """Make sure that a group, a deduplication or an attempt may be called so. Raises SqsError."""
+    if not _ID.fullmatch(value):
+        reason = f"{name} can only include alphanumeric and punctuation characters. 1 to"
+        raise invalid(name, value, f"{reason} 128 in length.")
+
+
+def _checked_body(given: Mapping[str, Any]) -> bytes:
+    text: str = given["MessageBody"]
+    if not text:
+        raise missing("MessageBody")
+    if not message_attributes.is_legal(text):
+        words = "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD |"
+        words += " #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
+        raise SqsError("InvalidMessageContents", words)
+    return text.encode()
+
+
+def _checked_delay(given: Mapping[str, Any]) -> float | None:
+    delay = given.get("DelaySeconds")
+    if delay is None:
+        return None
+    if not 0 <= delay <= MAX_DELAY_S:
+        reason = f"DelaySeconds must be >= 0 and <= {MAX_DELAY_S}."
+        raise invalid("DelaySeconds", delay, reason)
+    return float(delay)
+
+
+def _size_of(entry: Mapping[str, Any]) -> int:
+    size = len(entry["MessageBody"].encode("utf-8", "replace"))
+    for name, one in entry.get("MessageAttributes", {}).items():
+        value = one.get("BinaryValue") or one.get("StringValue", "").encode("utf-8", "replace")
+        size += len(name.encode()) + len(one["DataType"].encode()) + len(value)
+    return size
+
+
+def _system_lines(system: Mapping[str, Attribute]) -> dict[str, str]:
+    trace = system.get(_TRACE_HEADER)
+    if trace is None:
+        return {}
+    value = str(trace.value)
+    if trace.kind != "String" or not value.isprintable() or value != value.strip():
+        raise invalid(_TRACE_HEADER, value, "It must be a String of printable characters.")
+    return {TRACE: value}
+
+
+def _digests(
+    body: bytes, attributes: Mapping[str, Attribute], system: Mapping[str, Attribute]
+) -> Result:
+    told = {"MD5OfMessageBody": hashlib.md5(body, usedforsecurity=False).hexdigest()}
+    if attributes:
+        told["MD5OfMessageAttributes"] = message_attributes.md5_of(attributes)
+    if system:
+        told["MD5OfMessageSystemAttributes"] = message_attributes.md5_of(system)
+    return told
+
+
+def uuid_of(message_id: str) -> str:
+    """The MessageId of a message: the UUID in its id, or one made of a name that has none."""
+    start = 4 if message_id[:1] == "p" and message_id[3:4] == "." else 0
+    bare = message_id[start : start + 36]
+    if _UUID.fullmatch(bare):
+        return bare
+    name = hashlib.sha256(message_id.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{name[:8]}-{name[8:12]}-5{name[13:16]}-8{name[17:20]}-{name[20:32]}"

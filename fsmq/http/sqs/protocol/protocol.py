@@ -1,0 +1,278 @@
+"""The two protocols: a request becomes an action and its members, a result becomes an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple
+
+from aiohttp import hdrs
+from aiohttp.web import Response
+
+from fsmq.spool.layout.uuids import uuid7
+
+from ...problems import UnreadableBody
+from ...routing.form_reader import pairs
+from ...routing.json_reader import read_all
+from ..errors import SqsError
+from . import shapes
+
+TARGET = "X-Amz-Target"
+_TARGET = re.compile(r"AmazonSQS\.([A-Za-z]{1,64})")
+_JSON = "application/x-amz-json-1.0"
+_XML = "text/xml"
+_SQS_XML = "http://queue.amazonaws.com/doc/2012-11-05/"
+_STS_XML = "https://sts.amazonaws.com/doc/2011-06-15/"
+WHO = "GetCallerIdentity"
+_MAX_PARAMETERS = 10_000
+# What XML cannot hold, or would change on its way; a body with CR LF has to come back as it went.
+_ILLEGAL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_numbers = count(1)
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xD;", '"': "&quot;"})
+
+
+class Asked(NamedTuple):
+    """A request: its action, and its members as JSON has them."""
+
+    action: str
+    members: dict[str, Any]
+
+
+class NoAction(SqsError):
+    """A request of Query that names no action."""
+
+    def __init__(self) -> None:
+        super().__init__("UnknownOperationException", "The request names no action.", status=404)
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def read_json(target: str, body: bytes, path_queue: str | None) -> Asked:
+    """A request of the JSON protocol. Raises SqsError, UnreadableBody."""
+    found = _TARGET.fullmatch(target)
+    if found is None or found[1] not in shapes.ACTIONS:
+        raise SqsError("UnknownOperationException", "The operation is not known.")
+    return Asked(found[1], read_members(found[1], body, path_queue))
+
+
+def read_members(action: str, body: bytes, path_queue: str | None) -> dict[str, Any]:
+    """The members of a request of the JSON protocol. Raises SqsError, UnreadableBody."""
+    try:
+        if body[:1] == b"{" and body[1:2] != b"\0":
+            given = read_all(body, "surrogatepass")  # as json would find out
+        else:
+            given = json.loads(body) if body.strip() else {}
+    except (ValueError, RecursionError):
+        raise UnreadableBody("the body is not JSON") from None
+    if isinstance(given, dict) and given.get("QueueUrl") is None:
+        given["QueueUrl"] = path_queue
+    return shapes.ACTIONS[action].of_json("", given)
+
+
+def read_form(query: str, body: bytes) -> dict[str, Any]:
+    """The parameters of Query, in the query of the URL and the body of a form.
+
+    Raises UnreadableBody.
+    """
+    try:
+        return shapes.tree([*_pairs(body.decode()), *_pairs(query)])
+    except (ValueError, UnicodeDecodeError):
+        raise UnreadableBody("the body is no form in UTF-8, or has too many parameters") from None
+
+
+def read_query(given: dict[str, Any], path_queue: str | None, method: str) -> Asked:
+    """A request of the Query protocol. Raises SqsError."""
+    action = given.get("Action")
+    if not isinstance(action, str):
+        raise NoAction
+    if action == WHO:
+        return Asked(action, {})
+    by_get = method == hdrs.METH_GET and path_queue and action in ("CreateQueue", "ListQueues")
+    if (shape := shapes.ACTIONS.get(action)) is None or by_get:
+        shown = action[:100]
+        words = f"The action {shown} is not valid for this endpoint."
+        raise SqsError("UnknownOperationException", words)
+    if path_queue is not None:
+        given.setdefault("QueueUrl", path_queue)
+    return Asked(action, shape.of_query("", given))
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    return pairs(text, _MAX_PARAMETERS, errors="strict")
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def new_request_id() -> str:
+    """A UUID that no other request of this process has, and likely none of others."""
+    return f"{_of_process()}{next(_numbers):012x}"
+
+
+@cache  # by a request: a process may have been forked before
+def _of_process() -> str:
+    return uuid7()[:-12]
+
+
+def answer_json(result: Mapping[str, Any], request_id: str) -> Response:
+    """What an action has come to, in JSON."""
+    return _response(200, _JSON, json_body(result), request_id)
+
+
+def json_body(result: Mapping[str, Any]) -> bytes:
+    """The body of an answer in JSON."""
+    return _encode(result).encode()
+
+
+def json_headers(request_id: str) -> dict[str, str]:
+    """The headers of an answer in JSON."""
+    return _headers(_JSON, request_id)
+
+
+def answer_query(action: str, result: Mapping[str, Any], request_id: str) -> Response:
+    """The same in XML."""
+    space = _STS_XML if action == WHO else _SQS_XML
+    if "Successful" in result:
+        result = {action: result["Successful"], **result}
+        del result["Successful"]
+    inner = "".join(_result(result))
+    named = f"<{action}Result>{inner}</{action}Result>" if inner else f"<{action}Result/>"
+    if action in _VOID:
+        named = ""
+    meta = f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
+    text = f'<{action}Response xmlns="{space}">{named}{meta}</{action}Response>'
+    return xml_answer(200, text, request_id)
+
+
+def refuse_json(error: SqsError, request_id: str) -> Response:
+    """An error in JSON."""
+    side = "Receiver" if error.is_ours else "Sender"
+    told = {"__type": error.kind.space + error.name, "message": error.words}
+    response = _response(error.status, _JSON, json_body(told), request_id)
+    response.headers["x-amzn-query-error"] = f"{error.kind.legacy};{side}"
+    return _with_retry(response, error.retry_after)
+
+
+def refuse_query(error: SqsError, request_id: str) -> Response:
+    """The same in XML."""
+    if isinstance(error, NoAction):
+        return _response(404, _XML, b"<UnknownOperationException/>", request_id)
+    side = "Receiver" if error.is_ours else "Sender"
+    told = "".join(
+        (
+            *leaf("Type", side),
+            *leaf("Code", error.kind.legacy),
+            *leaf("Message", error.old_words),
+        )
+    )
+    text = (
+        f'<ErrorResponse xmlns="{_SQS_XML}"><Error>{told}<Detail/></Error>'
+        f"<RequestId>{request_id}</RequestId></ErrorResponse>"
+    )
+    return xml_answer(error.status, text, request_id, error.retry_after)
+
+
+def xml_answer(status: int, text: str, request_id: str, retry_after: int | None = None) -> Response:
+    """An answer in XML."""
+    response = _response(status, _XML, _HEAD + text.encode(), request_id)
+    return _with_retry(response, retry_after)
+
+
+def _with_retry(response: Response, retry_after: int | None) -> Response:
+    if retry_after is not None:
+        response.headers[hdrs.RETRY_AFTER] = str(retry_after)
+    return response
+
+
+def _response(status: int, content_type: str, body: bytes, request_id: str) -> Response:
+    return Response(status=status, body=body, headers=_headers(content_type, request_id))
+
+
+def _headers(content_type: str, request_id: str) -> dict[str, str]:
+    return {
+        hdrs.CONTENT_TYPE: content_type,
+        "x-amzn-RequestId": request_id,
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+_HEAD = b'<?xml version="1.0"?>'
+# Actions whose answers in XML have no result at all.
+_VOID = frozenset(
+    (
+        "AddPermission",
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "DeleteQueue",
+        "PurgeQueue",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "TagQueue",
+        "UntagQueue",
+    )
+)
+
+
+def leaf(name: str, value: Any) -> Iterator[str]:
+    """An element with a text."""
+    yield f"<{name}>{_text(value)}</{name}>"
+
+
+def _text(value: Any) -> str:
+    return _ILLEGAL.sub("\ufffd", str(value)).translate(_ESCAPED)
+
+
+def _around(name: str, inner: Iterator[str]) -> Iterator[str]:
+    yield f"<{name}>"
+    yield from inner
+    yield f"</{name}>"
+
+
+def _result(result: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in result.items():
+        form = _FORMS.get(name)
+        yield from leaf(name, value) if form is None else form(value)
+
+
+def _repeated(element: str) -> Callable[[Any], Iterator[str]]:
+    def form(values: Any) -> Iterator[str]:
+        for value in values:
+            if isinstance(value, str):
+                yield from leaf(element, value)
+            else:
+                yield from _around(element, _result(value))
+
+    return form
+
+
+def _mapped(element: str, key: str, value: str) -> Callable[[Any], Iterator[str]]:
+    def form(values: Any) -> Iterator[str]:
+        for name, one in values.items():
+            yield f"<{element}>"
+            yield from leaf(key, name)
+            yield from leaf(value, one) if isinstance(one, str) else _around(value, _result(one))
+            yield f"</{element}>"
+
+    return form
+
+
+# How the members of results that are no plain values stand in XML.
+_FORMS: Mapping[str, Callable[[Any], Iterator[str]]] = {
+    "QueueUrls": _repeated("QueueUrl"),
+    "queueUrls": _repeated("QueueUrl"),
+    "Attributes": _mapped("Attribute", "Name", "Value"),
+    "MessageAttributes": _mapped("MessageAttribute", "Name", "Value"),
+    "Tags": _mapped("Tag", "Key", "Value"),
+    "Messages": _repeated("Message"),
+    "Failed": _repeated("BatchResultErrorEntry"),
+    "Results": _repeated("ListMessageMoveTasksResultEntry"),
+    "SendMessageBatch": _repeated("SendMessageBatchResultEntry"),
+    "DeleteMessageBatch": _repeated("DeleteMessageBatchResultEntry"),
+    "ChangeMessageVisibilityBatch": _repeated("ChangeMessageVisibilityBatchResultEntry"),
+    "SenderFault": lambda value: leaf("SenderFault", str(value).lower()),
+}

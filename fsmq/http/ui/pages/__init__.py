@@ -1,0 +1,1 @@
+"""The pages: queues, a message, dead letters, topics, schedules, work, the cluster."""

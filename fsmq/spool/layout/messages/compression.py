@@ -1,0 +1,87 @@
+"""Compression of bodies on disk: zlib or Zstandard, which the first bytes of the body show.
+
+A compressed body is marked by the flag ``.z`` in the id. Code that reads one must not trust it: a
+small file may be made to fill the memory.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import zstandard
+
+from ..steps import LARGE_BYTES, Steps, finish
+
+Method = Literal["zlib", "zstd"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+# What a zstd frame begins with (RFC 8878); no zlib stream does (RFC 1950: FCHECK).
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+# No body is unpacked to more than this, or than the server's own limit if that is larger.
+MAX_PLAIN_BYTES = 64 * 1024 * 1024
+_MAX_WINDOW = 1 << 27
+_STEP_BYTES = 4 * 1024 * 1024
+
+
+def compress(body: bytes, method: Method) -> bytes:
+    """The compressed body."""
+    if method == "zstd":
+        return zstandard.ZstdCompressor().compress(body)
+    return zlib.compress(body)
+
+
+def decompress(packed: bytes, limit: int = MAX_PLAIN_BYTES) -> bytes | None:
+    """The plain body; None if it is not compressed, is cut off, or would be larger than ``limit``.
+
+    Never takes much more memory than ``limit``.
+    """
+    return finish(decompress_in(packed, limit, lambda size: None))
+
+
+def decompress_in(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[bytes | None]:
+    """The same in steps. ``need`` is called with the bytes of the whole before they are taken."""
+    try:
+        if packed.startswith(ZSTD_MAGIC):
+            return (yield from _from_zstd(packed, limit, need))
+        return (yield from _from_zlib(packed, limit, need))
+    except (zlib.error, zstandard.ZstdError):
+        return None
+
+
+def _from_zlib(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[bytes | None]:
+    stream = zlib.decompressobj()
+    parts: list[bytes] = []
+    size, step = 0, LARGE_BYTES
+    while True:
+        most = min(size + step, limit + 1)
+        need(most)
+        part = stream.decompress(packed, most - size)
+        size += len(part)
+        if size > limit:
+            return None
+        parts.append(part)
+        if stream.eof:
+            return b"".join(parts)
+        packed = stream.unconsumed_tail
+        if not packed and not part:
+            return None  # it is cut off
+        step = _STEP_BYTES
+        yield
+
+
+def _from_zstd(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[bytes | None]:
+    size = zstandard.get_frame_parameters(packed).content_size
+    if size == 0:
+        return b""
+    if size == zstandard.CONTENTSIZE_UNKNOWN:
+        size = limit
+    elif size > limit:
+        return None
+    # The library allocates the size that the frame states.
+    need(size)
+    if size > LARGE_BYTES:
+        yield
+    reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    return reader.decompress(packed, max_output_size=size)

@@ -1,0 +1,136 @@
+"""What a dead letter knows about its death: an extended attribute of its file.
+
+It belongs to the file and not to a name, so it goes with the message wherever that is moved, by
+fsmq or by hand. No other file has to be opened, written or removed for it, and a message without a
+header block can have it. It is knowledge only: where a filesystem keeps no such attributes, or the
+disk is full, messages are buried all the same, and do not tell.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from typing import NamedTuple
+
+from ...errors import InvalidValue
+from ..names import is_queue
+from ..transitions import LOGS
+
+# One line: "<Unix milliseconds> <deliveries> <queue>[ <reason>]". So short that ext4 keeps it in
+# the inode, without a block of its own.
+ATTRIBUTE = "user.fsmq.dead"
+MAX_REASON_BYTES = 1024
+# The reason of a message that no one has buried by hand.
+USED_UP = "max_deliveries"
+_unprintable = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_line = re.compile(r"([0-9]{1,16}) ([0-9]{1,4}) ([^ ]+)(?: (.*))?", re.DOTALL)
+_HAS_ATTRIBUTES = hasattr(os, "setxattr")  # only Linux
+
+
+class DeadLetter(NamedTuple):
+    """How a message became a dead letter the last time.
+
+    queue: from which it was buried; ``logs/<log>/<channel>`` for a channel of a log. reason:
+    ``max_deliveries``, or what `bury` was told; None if that was nothing. deliveries: how often it
+    was claimed by then; None where the filesystem cannot keep the count. at: the moment, in Unix
+    seconds.
+    """
+
+    queue: str
+    reason: str | None
+    deliveries: int | None
+    at: float
+
+    @property
+    def home(self) -> str | None:
+        """The queue to which a redrive brings it back; None where that is a log's channel."""
+        return self.queue if is_queue(self.queue) else None
+
+
+def of_channel(log: str, channel: str) -> str:
+    """What a dead letter of a log's channel has for its queue."""
+    return f"{LOGS}/{log}/{channel}"
+
+
+def one_line(reason: str) -> str:
+    """A reason as it is kept: in one line, where control characters become spaces."""
+    return _unprintable.sub(" ", reason).strip()
+
+
+def check_reason(reason: str | None) -> str | None:
+    """A reason as it is kept; None for none. Raises InvalidValue for one that is too long."""
+    if reason is None:
+        return None
+    kept = one_line(reason)
+    size = len(kept.encode())
+    if size > MAX_REASON_BYTES:
+        said = f"may have {MAX_REASON_BYTES} bytes in UTF-8 at most, and not {size}"
+        raise InvalidValue("reason", said)
+    return kept or None
+
+
+def reason_of(error: BaseException) -> str | None:
+    """An exception as a reason: its text, shortened to the limit."""
+    text = one_line(str(error))
+    encoded = text.encode()
+    if len(encoded) > MAX_REASON_BYTES:
+        text = encoded[: MAX_REASON_BYTES - 3].decode(errors="ignore") + "…"
+    return text or None
+
+
+def pack(dead: DeadLetter) -> bytes:
+    """The value of the attribute."""
+    told = f"{round(dead.at * 1000)} {dead.deliveries or 0} {dead.queue}"
+    return (f"{told} {dead.reason}" if dead.reason else told).encode()
+
+
+def unpack(value: bytes) -> DeadLetter | None:
+    """What the value of an attribute says; None if it is none of ours."""
+    found = _line.fullmatch(value.decode("utf-8", "replace"))
+    if found is None or not _is_origin(found[3]):
+        return None
+    reason = one_line(found[4] or "") or None
+    return DeadLetter(found[3], reason, int(found[2]) or None, int(found[1]) / 1000)
+
+
+def _is_origin(name: str) -> bool:
+    folder, *parts = name.split("/")
+    if not parts:
+        return is_queue(folder)
+    return folder == LOGS and len(parts) == 2 and all(map(is_queue, parts))
+
+
+def read(fd: int) -> DeadLetter | None:
+    """What an open message knows of its death; None if it is no dead letter."""
+    value = read_raw(fd)
+    return None if value is None else unpack(value)
+
+
+def read_raw(fd: int) -> bytes | None:
+    """The attribute of an open message; None if it has none."""
+    if not _HAS_ATTRIBUTES:
+        return None
+    try:
+        return os.getxattr(fd, ATTRIBUTE)
+    except OSError:
+        return None  # none, or the filesystem has no attributes
+
+
+def write_raw(fd: int, value: bytes | None) -> bool:
+    """Set the attribute of an open message, or remove it; False where none can be kept.
+
+    Raises OSError if the disk fails.
+    """
+    if not _HAS_ATTRIBUTES:
+        return False
+    try:
+        if value is None:
+            os.removexattr(fd, ATTRIBUTE)
+        else:
+            os.setxattr(fd, ATTRIBUTE, value)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            raise
+        return False  # no attributes here, no room for them, or another user's file
+    return True

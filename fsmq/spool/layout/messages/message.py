@@ -1,0 +1,261 @@
+"""Messages: what a put takes, what a claim gives, and the header block of a file.
+
+A message with a content type or attributes has the flag ``.h`` in its id and this before its body:
+``Name: value`` lines in UTF-8, each ended by a line feed, then an empty line. All other files are
+the body's bytes and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from ...errors import InvalidValue
+from ..names import Facts, sequence_of
+from .compression import MAX_PLAIN_BYTES, decompress
+from .dead_letter import DeadLetter
+
+CONTENT_TYPE = "Content-Type"
+# Lines of fsmq itself begin with this, in any case of letters. They are no attributes: nobody who
+# puts a message can write one, and nobody who reads it gets one among its attributes.
+OWN = "fsmq."
+# The line that has a message's group.
+GROUP = "fsmq.group"
+MAX_GROUP_BYTES = 256
+# The line that has a message's deduplication id.
+DEDUP = "fsmq.dedup"
+# The line that has the subscription whose dead letter a message is, if it has a deduplication id:
+# that counts among the letters of this subscription alone.
+DEDUP_OF = "fsmq.dedup-of"
+_dedup_of = re.compile(rb"(?:^|\n)fsmq\.dedup-of: ([^\n]+)\n")
+# The line that has the id that its producer gave, in a queue with an index.
+GIVEN_ID = "fsmq.id"
+# The line that has the moment of the put, in Unix milliseconds, where the id tells an earlier one.
+ARRIVED = "fsmq.arrived"
+_arrived = re.compile(rb"(?:^|\n)fsmq\.arrived: ([0-9]{1,15})\n")
+# The line that has the queue to which a client of SQS has sent a message, wherever it is now.
+SENT_TO = "sqs.queue"
+MAX_DEDUP_BYTES = 256
+MAX_HEADER_BYTES = 64 * 1024
+_attribute_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+# Lines of names and values, as a header block has them.
+_block = re.compile(rf"{_attribute_name.pattern}: [^\n]*(?:\n{_attribute_name.pattern}: [^\n]*)*")
+_unprintable = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to be put.
+
+    delay: seconds until it may be claimed; None takes the queue's default delay.
+    priority: 0 (most urgent) to 99.
+    ttl: seconds until it expires; None is never (but see the queue's retention).
+    id: the caller's own id; None makes a UUIDv7.
+    group: within one the messages of a fifo queue keep their order; any other queue only keeps it.
+    dedup_id: a fifo queue stores nothing if it got this one less than 300 seconds ago.
+    """
+
+    body: bytes
+    delay: float | None = None
+    priority: int = 0
+    ttl: float | None = None
+    id: str | None = None
+    content_type: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+    dedup_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that was claimed or peeked at. Times are Unix seconds.
+
+    deliveries: how often it was claimed, this time included; 99 means "99 or more"; None where the
+        filesystem cannot keep the count.
+    deadline: when the claim ends (or the delay, for a peeked message); None if no timer runs.
+    created_at, expires_at: None where the id does not say.
+    dead_letter: how it became a dead letter the last time; a look tells it, a claim does not.
+    claim: the name of the claim, which renewals do not change; None if it was only looked at.
+    group, dedup_id: those with which it was put; None if it has none.
+    given_id: the id that its producer gave, in a queue with an index.
+    """
+
+    queue: str
+    id: str
+    body: bytes
+    deliveries: int | None
+    deadline: float | None
+    content_type: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    created_at: float | None = None
+    expires_at: float | None = None
+    state: str = "ready"
+    dead_letter: DeadLetter | None = None
+    claim: str | None = field(default=None, compare=False)
+    group: str | None = None
+    dedup_id: str | None = None
+    given_id: str | None = None
+
+    @property
+    def sequence(self) -> int | None:
+        """Its place in the order of a fifo queue, which rises; None where its id does not say."""
+        return sequence_of(self.id)
+
+
+_Open = make_dataclass(
+    "_Open",
+    [
+        (one.name, object, field(default=one.default, default_factory=one.default_factory))
+        for one in fields(Message)
+    ],
+    slots=True,
+)
+
+
+def found_message(*values: Any) -> Message:
+    """A message of its fields, in their order.
+
+    To set the fields of what is frozen costs as much as two system calls. This has been written to
+    before it is, and the two have the same slots.
+    """
+    message: Any = _Open(*values)
+    message.__class__ = Message
+    return message  # type: ignore[no-any-return]
+
+
+_BAD_VALUE = "has control characters, or space at an end"
+# Names of attributes that were found good: the same come again and again.
+_good_names: set[str] = set()
+_MOST_NAMES = 1000
+
+
+class Header(NamedTuple):
+    """A header block: where it ends, and what it says."""
+
+    end: int
+    content_type: str | None
+    attributes: dict[str, str]
+    own: OwnLines
+
+
+class OwnLines(NamedTuple):
+    """What the lines of fsmq itself say of a message: its group and its two ids."""
+
+    group: str | None = None
+    dedup_id: str | None = None
+    given_id: str | None = None
+
+
+NO_LINES = OwnLines()
+NO_HEADER = Header(0, None, {}, NO_LINES)
+
+
+def is_attribute_name(name: str) -> bool:
+    """Whether an attribute may have this name."""
+    return _attribute_name.fullmatch(name) is not None and name.lower() != CONTENT_TYPE.lower()
+
+
+def public(attributes: Mapping[str, str]) -> dict[str, str]:
+    """The attributes without those that the dialect of SQS has for itself."""
+    return {name: value for name, value in attributes.items() if name[:4] != "sqs."}
+
+
+def pack_header(
+    content_type: str | None, attributes: Mapping[str, str], own: Mapping[str, str] | None = None
+) -> bytes:
+    """The header block, or nothing if there is nothing to say.
+
+    own: lines of fsmq itself, which no attribute may look like.
+
+    Raises:
+        InvalidValue: a name, a value or the whole block breaks a rule.
+    """
+    if content_type is None and not attributes and not own:
+        return b""
+    lines = []
+    if content_type is not None:
+        if _unprintable.search(content_type) or content_type != content_type.strip():
+            raise InvalidValue("content_type", _BAD_VALUE)
+        lines.append(f"{CONTENT_TYPE}: {content_type}\n")
+    for name, value in attributes.items():
+        if name not in _good_names:
+            _check_name(name)
+        lines.append(_line(name, value))
+    if own:
+        lines.extend([_line(name, value) for name, value in own.items()])
+    block = "".join(lines).encode() + b"\n"
+    if len(block) > MAX_HEADER_BYTES:
+        raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes in all")
+    return block
+
+
+def _line(name: str, value: str) -> str:
+    if _unprintable.search(value) or value != value.strip():
+        raise InvalidValue(f"attribute {name}", _BAD_VALUE)
+    return f"{name}: {value}\n"
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is one of fsmq's own lines, and so of no attribute."""
+    return name[: len(OWN)].lower() == OWN
+
+
+def _check_name(name: str) -> None:
+    if is_own(name):
+        raise InvalidValue("attributes", f"{name[:200]!r} begins with {OWN}, as only our own do")
+    if not is_attribute_name(name):
+        raise InvalidValue(
+            "attributes",
+            f"{name[:200]!r} is not an attribute name: 1 to 128 of A-Z a-z 0-9 _ . -",
+        )
+    if len(_good_names) >= _MOST_NAMES:
+        _good_names.clear()
+    _good_names.add(name)
+
+
+def unpack(
+    raw: bytes, facts: Facts, limit: int = MAX_PLAIN_BYTES
+) -> tuple[bytes, str | None, dict[str, str]]:
+    """Split a file's bytes into body, content type and attributes, as its id announces them.
+
+    What is not a header block (someone wrote the file by hand) is left in the body, and what is
+    not compressed, or would have more than ``limit`` bytes, as it is: a message is never lost over
+    its form.
+    """
+    start, content_type, attributes, _ = header(raw) if facts.headed else NO_HEADER
+    raw = raw[start:]
+    if facts.packed:
+        plain = decompress(raw, limit)
+        raw = raw if plain is None else plain
+    return raw, content_type, dict(attributes)
+
+
+def header(raw: bytes) -> Header:
+    """The header block at a file's start; none where its first bytes are no such block."""
+    end = raw.find(b"\n\n", 0, MAX_HEADER_BYTES)
+    block = raw[:end].decode("utf-8", "replace") if end > 0 else ""
+    if not _block.fullmatch(block):
+        return NO_HEADER
+    values = dict([line.split(": ", 1) for line in block.split("\n")])
+    content_type = values.pop(CONTENT_TYPE, None)
+    if OWN not in block.lower():
+        return Header(end + 2, content_type, values, NO_LINES)
+    given = values.get(GIVEN_ID)
+    own = OwnLines(values.get(GROUP), values.get(DEDUP), given and unquote(given))
+    return Header(end + 2, content_type, {n: v for n, v in values.items() if not is_own(n)}, own)
+
+
+def dedup_of(raw: bytes) -> str | None:
+    """Among whose dead letters the deduplication id of a message counts; None: among all."""
+    found = _dedup_of.search(raw[: header(raw).end])
+    return None if found is None else found[1].decode("utf-8", "replace")
+
+
+def arrived_ms(raw: bytes) -> int | None:
+    """When a message was put whose id tells an earlier moment, in Unix milliseconds; else None."""
+    found = _arrived.search(raw[: header(raw).end])
+    return None if found is None else int(found[1])

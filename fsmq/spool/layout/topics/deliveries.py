@@ -1,0 +1,100 @@
+"""Deliveries: what an entry of a topic says of its subscription.
+
+An empty entry takes every message; a filter is described in `filters.py`. What
+clients of Amazon SNS have subscribed stands in one member ``sns``, which no filter has: its filter
+policy, whether it takes messages as they were published, and what else they are told of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import InvalidValue
+from .. import documents
+from ..names import is_queue
+from .filters import MAX_FILTER_BYTES, Filter
+from .policies import SCOPES, Candidates, Policy, Scope, candidates_of
+
+_MEMBER = "sns"
+_BEGINNING = b'{"sns": {'
+REDRIVE = "RedrivePolicy"
+# A policy is text within text: each quotation mark takes two characters.
+MAX_ENTRY_BYTES = 3 * MAX_FILTER_BYTES
+
+
+class Delivery(Filter):
+    """A subscription of SNS. It outlives its queue, and holds for one of the same name.
+
+    raw: its messages have the body that was published, and no description of it.
+    kept: attributes that are told as they were set.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        scope: Scope = SCOPES[0],
+        raw: bool = False,
+        kept: Mapping[str, str] | None = None,
+    ) -> None:
+        self.sns = policy
+        self.scope: Scope = scope
+        self.raw = raw
+        self.kept = dict(kept or {})
+        self.policy = None if policy is None else json.loads(policy.text)
+
+    @property
+    def dead_letter_queue(self) -> str | None:
+        """Where its messages go that its queue cannot get, since that is gone."""
+        try:
+            target = json.loads(self.kept.get(REDRIVE, "")).get("deadLetterTargetArn")
+        except (ValueError, AttributeError, RecursionError):
+            return None
+        queue = str(target).rpartition(":")[2]
+        return queue if is_queue(queue) else None
+
+    def text(self) -> bytes:
+        policy = None if self.sns is None else self.sns.text
+        said = {"filter": policy, "scope": self.scope, "raw": self.raw, "kept": self.kept}
+        return json.dumps({_MEMBER: said}).encode() + b"\n"
+
+    @property
+    def looks_into_bodies(self) -> bool:
+        """Whether it says by their bodies which messages it takes."""
+        return self.sns is not None and self.sns.scope != SCOPES[0]
+
+    def matches(self, attributes: Mapping[str, str], body: bytes = b"") -> bool:
+        return self.takes({name: candidates_of(text) for name, text in attributes.items()}, body)
+
+    def takes(self, attributes: Mapping[str, Candidates], body: bytes) -> bool:
+        """Whether a message with these values passes."""
+        return self.sns is None or self.sns.matches(attributes, body)
+
+
+def outlives_its_queue(text: bytes) -> bool:
+    """Whether an entry stays when its queue is deleted."""
+    return text.startswith(_BEGINNING)
+
+
+def parse(text: bytes) -> Filter | None:
+    """What an entry says; None for one that is empty, and takes all. Raises InvalidValue."""
+    if not outlives_its_queue(text):
+        return Filter.parse(text)
+    try:
+        said = documents.parse(text)[_MEMBER]
+        scope = said.get("scope", SCOPES[0])
+        if scope not in SCOPES:
+            raise ValueError("the scope is unknown")
+        given = said.get("filter")
+        policy = None if given is None else Policy(str(given), scope, is_new=False)
+        return Delivery(policy, scope=scope, raw=said.get("raw") is True, kept=_kept(said))
+    except InvalidValue:
+        raise
+    except (ValueError, AttributeError) as error:
+        raise InvalidValue(_MEMBER, f"is no subscription: {error}") from None
+
+
+def _kept(said: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in dict(said.get("kept") or {}).items()}

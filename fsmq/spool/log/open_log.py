@@ -1,0 +1,62 @@
+"""One log as its channels know it: where it is stored, and where its offsets are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ..context import OpenSpool
+from ..durability.locks import patiently
+from ..errors import InvalidValue, as_unavailable
+from ..layout.settings import check_number
+from .logs import Logs
+from .store import Store
+
+From = int | datetime | str
+"""Where to begin: an offset, a moment with a time zone, "first" or "last"."""
+_POLL_S = 0.05
+
+
+class OpenLog:
+    """A log of an open spool, and its places. Every method raises NoSuchLog and Unavailable."""
+
+    def __init__(self, spool: OpenSpool, logs: Logs, name: str) -> None:
+        self.spool = spool
+        self.name = name
+        self._logs = logs
+
+    def __repr__(self) -> str:
+        return f"<Log {self.name!r} of {self.spool.context.tree.root}>"
+
+    def first(self) -> int:
+        """The first offset that is left."""
+        return self._store.first()
+
+    def end(self) -> int:
+        """The offset that the next message gets. All before it is durable."""
+        return self._store.end()
+
+    def offset_of(self, place: From) -> int:
+        """The offset that a place stands for.
+
+        place: an offset; a datetime with a time zone: that of the first message that is not older;
+            "first": the first that is left; "last": the end.
+        """
+        store = self._store
+        if isinstance(place, datetime):
+            if place.tzinfo is None:
+                raise InvalidValue("from", "is a datetime without a time zone: give it one")
+            with as_unavailable(f"cannot read log {self.name!r}"):
+                return store.reader.offset_at(int(place.timestamp() * 1_000_000))
+        if isinstance(place, str):
+            if place not in ("first", "last"):
+                raise InvalidValue("from", f"unknown place {place!r}; expected: first, last")
+            return store.first() if place == "first" else store.end()
+        return check_number("from", place, 0, 10**18)
+
+    def wait(self, offset: int, seconds: float) -> bool:
+        """Wait until the log goes beyond an offset, ``seconds`` at most; whether it does."""
+        return patiently(lambda: self.end() > offset, seconds, _POLL_S)
+
+    @property
+    def _store(self) -> Store:
+        return self._logs.store(self.name)

@@ -1,0 +1,1 @@
+"""Verbs of queues with an index: messages are put and found by the ids that producers give."""

@@ -1,0 +1,1 @@
+"""Verbs on whole queues, and on topics: create, change, subscribe, purge, delete."""

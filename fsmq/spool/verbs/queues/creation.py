@@ -1,0 +1,141 @@
+"""Create queues, and change their settings: the one way for the library and every dialect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from ...context import Context
+from ...durability.settings_lock import no_ids, settings_held
+from ...errors import InUse, InvalidValue, NoSuchQueue, as_unavailable, understood
+from ...layout.files import write_at
+from ...layout.names import check_queue, claims_name, limits_name
+from ...layout.settings import DEFAULTS, SETTINGS, QueueSettings
+from ...layout.settings_store import settings_in
+from ...layout.transitions import CONFIG, IDS, QUEUES
+from ...layout.tree import Tree
+from .deletion import forget
+
+# Called under the lock with the settings as they stand, and all members of their file: it gives the
+# members that are to be others, or raises.
+Change: TypeAlias = Callable[[QueueSettings, Mapping[str, Any]], Mapping[str, Any]]
+_KINDS = ("index", "fifo")  # fixed when a queue is created
+_SHARED_BYTES = 80
+
+
+def create(
+    context: Context,
+    queue: str,
+    members: Mapping[str, Any] | None = None,
+    *,
+    of_any_kind: bool = False,
+    patience_s: float | None = None,
+) -> bool:
+    """Create a queue durably, with the members of its file; False if it was there, unchanged.
+
+    of_any_kind: do not mind whether one that was there has an index, or is fifo, as these say.
+    patience_s: how long to wait for who holds its lock; some seconds by default.
+
+    Raises:
+        InvalidValue: a member is wrong, or it was there and is of another kind.
+        InUse: another process has its lock.
+        Unavailable
+    """
+    members = members or {}
+    wanted = settings_in(members)
+    tree = context.tree
+
+    def lacks() -> list[str]:
+        now = context.settings.get(queue)
+        return [k for k in _KINDS if not of_any_kind and getattr(wanted, k) > getattr(now, k)]
+
+    with as_unavailable(f"cannot create queue {queue!r}"):
+        # Programs that start create what is there: no lock that another holds keeps them waiting.
+        if tree.has_queue(queue) and not lacks():
+            tree.sync_folder(tree.folder(QUEUES))  # its creator may not have done so yet
+            if tree.has_queue(queue):
+                return False
+        with settings_held(tree, queue, patience_s), no_ids(tree, queue, patience_s):
+            is_new = not tree.has_queue(queue)
+            if is_new:
+                forget(context, queue)  # what one that died while it created or deleted it has left
+                if wanted.index:
+                    tree.make_folder(IDS, queue)
+                if members:
+                    _make_shared(tree, queue, wanted)
+                    context.settings.write(queue, members)
+            # The folder comes last: at no moment is there a queue without what it should have.
+            created = tree.make_folder(QUEUES, queue)
+            if is_new and not created:
+                forget(context, queue)  # somebody has made it by hand meanwhile, as it is
+            if kinds := lacks():
+                raise InvalidValue(kinds[0], f"queue {queue!r} was created without it")
+    return created
+
+
+def finish_for_dead(context: Context, queue: str) -> bool:
+    """Remove what one that died, or failed, while it created or deleted a queue has left.
+
+    The caller has the lock of the queue's name. False if somebody holds an id of it; OSError.
+    """
+    if context.tree.has_queue(queue):
+        return True
+    try:
+        with no_ids(context.tree, queue, patience_s=0.0):
+            forget(context, queue)
+    except InUse:
+        return False
+    return True
+
+
+def change(context: Context, queue: str, change: Change, keeps: str | None = None) -> QueueSettings:
+    """Change members of a queue's file, durably; its settings then. All other members stay.
+
+    A dead-letter queue that is missing is created. keeps: a member that is no setting, but what one
+    dialect keeps there.
+
+    Raises:
+        InvalidValue, NoSuchQueue, Unavailable, and what ``change`` raises.
+    """
+    check_queue(queue)
+    with (
+        as_unavailable(f"cannot change the settings of {queue!r}"),
+        settings_held(context.tree, queue),
+    ):
+        if not context.tree.has_queue(queue):
+            raise NoSuchQueue(queue)
+        with understood(context.settings.path(queue)):
+            document = context.settings.document(queue)
+            now = settings_in(document)
+        members = change(now, document)
+        settings = now.changed({n: value for n, value in members.items() if n != keeps})
+        if fixed := [k for k in _KINDS if getattr(settings, k) != getattr(now, k)]:
+            raise InvalidValue(fixed[0], "is fixed when the queue is created")
+        if settings.dead_letter_queue == queue:
+            raise InvalidValue("dead_letter_queue", "is the queue itself")
+        if settings.dead_letter_queue is not None:
+            create(context, settings.dead_letter_queue)
+        for name, value in members.items():
+            document[name] = getattr(settings, name, value)
+            if name in SETTINGS and document[name] == getattr(DEFAULTS, name):
+                del document[name]
+        _make_shared(context.tree, queue, settings)
+        context.settings.write(queue, document)
+    return settings
+
+
+def _make_shared(tree: Tree, queue: str, settings: QueueSettings) -> None:
+    """Make the files that those who claim share, with what their lines take: on a full disk the
+    first claim could not. Raises OSError.
+    """
+    names = [claims_name(queue)] if settings.in_groups else []
+    if settings.max_in_flight is not None or settings.max_rate is not None:
+        names.append(limits_name(queue))
+    for name in names:
+        fd = tree.create(tree.folder(CONFIG, name), os.O_RDWR | os.O_CREAT)
+        try:
+            if not os.fstat(fd).st_size:
+                write_at(fd, b" " * _SHARED_BYTES, 0)
+        finally:
+            os.close(fd)
