@@ -129,3 +129,8 @@ def test_the_pages_tell_the_answers_of_each_request_and_its_parameters() -> None
         for parameter in route.operation.parameters:
             name = parameter.name.partition(".")[0]
             assert parameter.place == "path" or name in words, (request, name)
+            schema = parameter.schema if isinstance(parameter.schema, dict) else {}
+            for low, high in re.findall(rf"`{name}` \((?:(\d+) )?to (\d+)(?: s)?\)", words):
+                assert (int(low or 0), int(high)) == (schema["minimum"], schema["maximum"]), request
+            for default in re.findall(rf"`{name}` \([^()]*, `(\w+)`\)", words):
+                assert default == schema["default"], request
