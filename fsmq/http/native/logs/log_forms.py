@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,6 @@ from aiohttp import hdrs
 
 from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.log.channel import Channel, ChannelState
 from fsmq.spool.log.delivered import Given
 from fsmq.spool.log.log_settings import (
@@ -26,7 +26,6 @@ from fsmq.spool.verbs.receive import MAX_CLAIMS
 from ....wire import exact_moment, log_facts, moment
 from ...describe import (
     QUEUE_NAME,
-    TRUE,
     Component,
     Header,
     Kind,
@@ -36,13 +35,13 @@ from ...describe import (
     or_null,
     query,
     record,
-    seconds,
     text,
     utf8,
     whole,
 )
 from ...routing import bodies
 from ...routing.headers import ATTRIBUTE, own_headers
+from .. import forms
 from ..forms import MOMENT, one_line
 from ..queues import setting_schema
 
@@ -105,24 +104,13 @@ MESSAGE_KEY = Parameter(
     text(minLength=1, maxLength=MAX_KEY_BYTES),
     "header",
 )
-VISIBILITY = query(
-    "visibility",
-    "how long the claim holds",
-    seconds(MAX_VISIBILITY_S),
-    otherwise="the channel's `visibility_timeout`",
+_VISIBILITY_TIMEOUT = "the channel's `visibility_timeout`"
+VISIBILITY = replace(forms.VISIBILITY, otherwise=_VISIBILITY_TIMEOUT)
+RENEWAL = replace(forms.RENEWAL, otherwise=_VISIBILITY_TIMEOUT)
+RELEASE = replace(
+    forms.RELEASE, description="**release**: the message can be claimed again after this time"
 )
-RENEWAL = query(
-    "visibility",
-    "**renew**, also without any of these: the claim lasts this time from now; 0 releases",
-    seconds(MAX_VISIBILITY_S),
-    otherwise="the channel's `visibility_timeout`",
-)
-RELEASE = query(
-    "release",
-    "**release**: the message can be claimed again after this time",
-    seconds(MAX_DELAY_S),
-)
-BURY = query("bury", "**bury**: move it to the channel's dead-letter queue now", TRUE)
+BURY = replace(forms.BURY, description="**bury**: move it to the channel's dead-letter queue now")
 GENERATION = query(
     "generation",
     "that of the claim, as its answer had it",
