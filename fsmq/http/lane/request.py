@@ -143,11 +143,6 @@ class Request:
         if self._missing and time.perf_counter() - self.started > _PATIENCE_S:
             self.hand_over()
 
-    @property
-    def _is_last(self) -> bool:
-        """Whether its answer ends the connection."""
-        return self._lane.is_off or self.connection.is_last_answer
-
     # -- for the engine: see `Party` ---------------------------------------------------------------
 
     @property
@@ -191,13 +186,14 @@ class Request:
         connection = self.connection
         if connection.occupant is not self:
             return
-        closing = self._is_last
-        self._lane.observe(self, status)
+        lane = self._lane
+        closing = lane.is_off or connection.is_last_answer
+        lane.observe(self, status)
         if not self._has_hung_up:
             connection.write(head(status, headers, len(body), closing=closing) + body)
             if connection.writing_paused:
                 self.hold(max(0, len(body) - self.held), sure=True)
-                self._lane.spawn(self._drain(closing))
+                lane.spawn(self._drain(closing))
                 return
         self._finish(closing)
 
@@ -251,7 +247,7 @@ class Request:
 
     async def _write(self, response: Response, body: Pieces) -> None:
         """Answer it piece by piece, as quickly as the client takes it."""
-        closing = self._is_last
+        closing = self._lane.is_off or self.connection.is_last_answer
         self._lane.observe(self, response.status)
         writer = StreamWriter(self.connection, asyncio.get_running_loop())
         if body.size is None:
