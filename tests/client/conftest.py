@@ -17,16 +17,15 @@ Make = Callable[..., Any]
 
 
 class Threaded:
-    """The client for threads, or one of its queues, with methods to await."""
+    """The client for threads, or what it has a name for, with methods to await."""
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
 
-    def queue(self, name: str) -> Threaded:
-        return Threaded(self.wrapped.queue(name))
-
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.wrapped, name)
+        if name in ("queue", "topic", "log", "channel", "schedule"):
+            return lambda of: Threaded(method(of))
         return lambda *of, **more: asyncio.to_thread(method, *of, **more)
 
 

@@ -142,6 +142,68 @@ async def test_a_queue_whose_deletion_is_not_answered_is_deleted(
     assert not await remote.has_queue(queue)
 
 
+async def test_what_a_second_try_finds_is_what_the_route_says(
+    make: Any, remote: Any, proxy: Proxy, queue: str
+) -> None:
+    """The texts are `again` in `Operation`, from which the table in docs/client.md is made."""
+    client = make(proxy.url)
+    topic, log, schedule = client.topic(queue), client.log(queue), client.schedule(queue)
+    channel, dead = log.channel("c"), f"{queue}.dead"
+
+    async def lost(verb: Any) -> Any:
+        proxy.lose_answers = 1
+        found = await verb
+        assert proxy.lose_answers == 0
+        return found
+
+    # It is there by then.
+    assert await lost(client.create_queue(queue)) is False
+    assert await lost(topic.create()) is False
+    assert await lost(topic.subscribe(queue)) is False
+    assert await lost(log.create()) is False
+    assert await lost(topic.subscribe(f"logs/{queue}")) is False
+    assert await lost(channel.create("first")) is False
+    assert await lost(schedule.define("@yearly", queue)) is False
+    # Done again, with the same end.
+    work = client.queue(queue)
+    settings = await lost(work.configure(max_deliveries=9, dead_letter_queue=dead))
+    assert settings.dead_letter_queue == dead
+    assert (await lost(log.configure(retain_for=60))).retain_for == 60
+    assert (await lost(channel.configure(dead_letter_queue=dead))).dead_letter_queue == dead
+    assert (await lost(schedule.configure(paused=True))).paused
+    assert await lost(channel.seek("first")) == 0
+    # Nothing is stored twice, and what is done counts as done.
+    assert [await lost(log.publish(b"x")) for _ in range(3)] == [0, 1, 2]
+    assert await lost(log.publish_many([b"x"])) == range(3, 4)
+    one, two, three = [(await channel.claim(1, wait=ARRIVAL_S))[0] for _ in range(3)]
+    assert await lost(channel.done(one)) == 1
+    assert await lost(channel.renew(two, visibility=600)) > time.time() + 500
+    await lost(channel.release(two, delay=60))
+    await lost(channel.bury(three))
+    # A second message, or a copy, may come.
+    await lost(schedule.put_now())
+    assert set(await lost(topic.publish(b"x"))) == {queue, f"logs/{queue}"}
+    ready = remote.queue(queue)
+
+    async def are_ready() -> bool:
+        return (await ready.counts()).ready == 4
+
+    await eventually_on_loop(are_ready)
+    # Another priority; and what has moved does not count as moved.
+    [message, other, *_] = await work.peek()
+    changed = await lost(work.set_priority(message, 7))
+    assert (await work.find(changed)).priority == 7
+    assert await lost(work.move_to(dead, only=[other.id])) == (0, 0)
+    assert (await client.queue(dead).find(other.id)) is not None
+    await lost(work.purge())
+    assert (await ready.counts()).total == 0
+    # If it is missing, it was done.
+    assert await lost(topic.unsubscribe(queue)) is True
+    assert await lost(topic.unsubscribe(f"logs/{queue}")) is True
+    for there in (schedule, channel, log, topic, work):
+        await lost(there.delete())
+
+
 # -- connections -----------------------------------------------------------------------------------
 
 
