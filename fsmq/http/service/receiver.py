@@ -31,7 +31,7 @@ class Receiver:
         max_waiters: int,
         poll_interval: float,
     ) -> None:
-        self.waiters = Waiters(max_waiters)
+        self.waiters = Waiters(max_waiters, runner.turns)
         self._spool = spool
         self._runner = runner
         self._poll_interval = poll_interval
