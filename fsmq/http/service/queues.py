@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from fsmq.spool import prepare
 from fsmq.spool.context import Prepared
 from fsmq.spool.errors import DuplicateMessage, Unavailable
+from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.steps import FEW, LARGE_BYTES, MOST_AT_ONCE, finish
-from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.records.journal import via
 from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.put import Batch
@@ -114,7 +114,7 @@ class _Joint(Generic[R]):
             claims = [one for job in jobs for one in job.claims]
         try:
             prepared = self._begin(queue, things, claims)
-        except Uncounted as error:
+        except Unlisted as error:
             self._tasks.spawn(self._count_and_do(jobs, error.queue))
         except Exception as error:
             if isinstance(error, Unavailable) and not self._is_whole:
@@ -131,7 +131,7 @@ class _Joint(Generic[R]):
         try:
             try:
                 prepared = await run(begin)
-            except Uncounted as error:
+            except Unlisted as error:
                 await self._runner.listings.share(self._spool.context.depths.learn, error.queue)
                 prepared = await run(begin)
             results = await self._runner.complete(prepared, light=False)
