@@ -1,6 +1,6 @@
 """What requests about one message say, and what answers hold, in the native dialect.
 
-Both ways use it: the handlers of `messages.py`, and `quick.py` for many requests at a time.
+Both ways use it: the handlers in `messages/`, and `fast_path/` for many requests at a time.
 """
 
 from __future__ import annotations
