@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fsmq.spool.layout.names import sequence_of
 
+MINUTE_TICKS = 60_000 << 12
 # Clocks are read before and behind what they stamp.
 _MARGIN_S = 0.05
 
@@ -75,19 +76,30 @@ class History:
             yield from self._holders(claims)
 
     def _order_of_puts(self) -> Iterator[str]:
-        """A put that begins when another was answered comes behind it, whatever clocks say."""
-        behind: dict[str, int] = {}
-        highest = 0
+        """A put that begins when another was answered comes behind it, whatever clocks say.
+
+        One that was put by a clock far ahead keeps the others behind it only as long as it stands.
+        """
+        answered: dict[str, int] = {}  # the places of what was answered, by id
+        before: dict[str, dict[str, int]] = {}  # those, when a put began
+        standing: set[str] = set()
         for note in self.notes:
-            if note.what == "putting":
-                behind.setdefault(note.one, highest)
+            if note.what == "acking":
+                standing.discard(note.message_id)
+            elif note.what == "putting":
+                before.setdefault(note.one, dict(answered))
             elif note.what == "put":
                 place = place_of(note.message_id)
-                if place <= behind[note.one]:
+                if any(
+                    place < other <= place + MINUTE_TICKS or (place < other and one in standing)
+                    for one, other in before[note.one].items()
+                ):
                     yield f"{note} is in front of what was answered before it began"
                 if self.ids[note.one] != note.message_id:
                     yield f"{note} has another id in the end, {self.ids[note.one]}"
-                highest = max(highest, place)
+                if note.message_id not in answered:
+                    standing.add(note.message_id)
+                answered[note.message_id] = place
 
     def _order_of_claims(self, group: str, claims: Sequence[Note]) -> Iterator[str]:
         """What is claimed has nothing of its group in front of it that nobody acknowledged."""

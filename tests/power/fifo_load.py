@@ -155,7 +155,7 @@ def _until_the_end(log: Log) -> Iterator[None]:
     try:
         yield
     except (FsmqError, OSError) as error:
-        log.note("fault", type(error).__name__)
+        log.note("fault", f"{type(error).__name__}: {error}".replace(" ", "_"))
         os.kill(os.getpid(), signal.SIGKILL)
 
 

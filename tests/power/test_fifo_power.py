@@ -21,10 +21,9 @@ from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.layout.uuids import group_bits, sequenced_uuid7
 from tests.power.disk import CannotMount, Cut, Disk
-from tests.power.fifo_history import History, Note, place_of
+from tests.power.fifo_history import MINUTE_TICKS, History, Note, place_of
 from tests.power.fifo_load import FAR_S, HOLD_S, QUEUE, Load, new
 
-MINUTE_TICKS = 60_000 << 12
 ROUNDS, LOAD_S = 2, 0.8
 
 
@@ -126,12 +125,19 @@ def story(disk: Disk, folder: Path, sync: SyncMode, rounds: int, seed: str) -> i
 # -- the checker -----------------------------------------------------------------------------------
 
 FIRST, SECOND = (sequenced_uuid7(place, group_bits(QUEUE, "a")) for place in (5000, 5001))
-IDS = {"a1": FIRST, "a2": SECOND}
+FAR = sequenced_uuid7(5002 + MINUTE_TICKS, group_bits(QUEUE, "a"))
+IDS = {"a1": FIRST, "a2": SECOND, "a3": FAR}
 # Claims say when they end by a clock that is right at 0.
 FALSE: dict[str, list[Note]] = {
     "in front of what was answered": [
         Note(1, "putting", "a2"),
         Note(2, "put", "a2", SECOND),
+        Note(3, "putting", "a1"),
+        Note(4, "put", "a1", FIRST),
+    ],
+    "'a1'.* in front of what was answered": [
+        Note(1, "putting", "a3"),
+        Note(2, "put", "a3", FAR),  # it stands
         Note(3, "putting", "a1"),
         Note(4, "put", "a1", FIRST),
     ],
@@ -153,6 +159,20 @@ FALSE: dict[str, list[Note]] = {
 def test_the_checker_finds(told: str) -> None:
     [found] = History(FALSE[told], IDS, 0.0, 0.0).broken()
     assert re.search(told, found)
+
+
+def test_the_checker_knows_that_clocks_are_ahead() -> None:
+    notes = [
+        Note(1, "putting", "a3"),
+        Note(2, "put", "a3", FAR),
+        Note(3, "acking", "a3", FAR),
+        Note(4, "putting", "a2"),
+        Note(5, "put", "a2", SECOND),
+        Note(6, "acking", "a2", SECOND),
+        Note(7, "putting", "a2"),
+        Note(8, "put", "a2", SECOND),
+    ]
+    assert list(History(notes, IDS, 0.0, 0.0).broken()) == []
 
 
 def test_the_checker_knows_that_clocks_end_claims() -> None:

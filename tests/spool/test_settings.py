@@ -239,14 +239,14 @@ def test_without_room_for_the_lock_nothing_is_changed_and_all_can_be_deleted(
     spool.create_topic("news")
     log = spool.log("users", create=True)
     log.channel("mailer").create()
-    create_with = spool.tree.create_with
+    create = spool.tree.create
 
-    def full(path: str, flags: int) -> int:
+    def full(path: str, *flags: int) -> int:
         if path.endswith(".lock") and path.startswith("config/"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        return create_with(path, flags)
+        return create(path, *flags)
 
-    monkeypatch.setattr(spool.tree, "create_with", full)
+    monkeypatch.setattr(spool.tree, "create", full)
     for change in (
         lambda: jobs.configure(paused=True),
         lambda: spool.create_queue("more"),

@@ -15,7 +15,7 @@ from ..problems import (
     UnreadableBody,
     problem,
 )
-from .render import render
+from .render import head
 
 
 def head_size(request: BaseRequest) -> int:
@@ -49,7 +49,8 @@ def last_words(error: FsmqError) -> bytes:
     """The answer to an error as bytes, for where no request is that aiohttp could answer."""
     answer = problem(error)
     assert isinstance(answer.body, bytes)
-    return render(answer.status, answer.headers, answer.body, closing=True)
+    size = len(answer.body)
+    return head(answer.status, answer.headers, size, closing=True) + answer.body
 
 
 def error_for(status: int, exc: BaseException | None, message: str | None) -> HttpError:

@@ -23,13 +23,11 @@ def sign(headers: MutableMapping[str, str]) -> None:
     headers.setdefault("Cache-Control", "no-store")
 
 
-def render(status: int, headers: Mapping[str, str], body: bytes, *, closing: bool) -> bytes:
-    """A whole answer. closing: the connection ends behind it."""
-    return head(status, headers, len(body), closing=closing) + body
-
-
 def head(status: int, headers: Mapping[str, str], size: int | None, *, closing: bool) -> bytes:
-    """The head of an answer; ``size`` of its body, or None if it comes in chunks."""
+    """The head of an answer; ``size`` of its body, or None if it comes in chunks.
+
+    closing: the connection ends behind it.
+    """
     global _date
     now = int(time.time())
     if _date[0] != now:

@@ -30,16 +30,21 @@ class Admission:
         self._memory: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def enter(self, who: str | None) -> None:
-        """Count a request as open. Raises TooManyRequests."""
+    def enter(self, who: str | None, size: int = 0) -> None:
+        """Count a request as open, and bytes of its body as held. Raises as :meth:`hold`."""
         if who is not None:
             limit = self.limits.requests_per_key
             if self._requests[who] >= limit:
                 raise TooManyRequests(f"the key {who!r} has its maximum of {limit} open requests")
+        if size:
+            self.hold(who, size)
+        if who is not None:
             self._requests[who] += 1
 
-    def leave(self, who: str | None) -> None:
-        """Count a request as answered."""
+    def leave(self, who: str | None, size: int = 0) -> None:
+        """Count a request as answered, and bytes of its body as no longer held."""
+        if size:
+            self.free(who, size)
         if who is not None:
             _subtract(self._requests, who, 1)
 
@@ -91,7 +96,13 @@ class Admission:
         """
         with self._lock:
             if not sure:
-                self._check_room(who, size, part_of)
+                if self.memory + size > self.limits.memory and self.memory > part_of:
+                    raise Overloaded(
+                        f"no memory for a body of {size} bytes now: others use"
+                        f" {self.memory} of {self.limits.memory} bytes"
+                    )
+                if who is not None:
+                    self._check_room_of_key(who, size, part_of)
             self.memory += size
             if who is not None:
                 self._memory[who] += size
@@ -103,13 +114,8 @@ class Admission:
             if who is not None:
                 _subtract(self._memory, who, size)
 
-    def _check_room(self, who: str | None, size: int, part_of: int) -> None:
-        if self.memory > part_of and self.memory + size > self.limits.memory:
-            raise Overloaded(
-                f"no memory for a body of {size} bytes now: others use"
-                f" {self.memory} of {self.limits.memory} bytes"
-            )
-        mine = 0 if who is None else self._memory[who]
+    def _check_room_of_key(self, who: str, size: int, part_of: int) -> None:
+        mine = self._memory[who]
         if mine > part_of and mine + size > self.limits.memory_per_key:
             raise TooManyRequests(
                 f"no memory for a body of {size} bytes now: the key {who!r} uses {mine} of"

@@ -116,10 +116,8 @@ class Lane:
         """A request is answered, or for aiohttp."""
         self._partial.discard(request)
         request.connection.occupant = None
-        if request.held:
-            self._admission.free(request.account, request.held)
-            request.held = 0
-        self._admission.leave(request.account)
+        self._admission.leave(request.account, request.held)
+        request.held = 0
         self._open.end()
 
     def hold(self, request: Request, size: int, sure: bool) -> None:
@@ -147,13 +145,7 @@ class Lane:
                 identity.require_any()
             elif not identity.may(line.verb.right, line.queue):
                 return None
-            admission.enter(identity.account)
-            try:
-                if fields.length:
-                    admission.hold(identity.account, fields.length)
-            except FsmqError:
-                admission.leave(identity.account)
-                raise
+            admission.enter(identity.account, fields.length or 0)
         except FsmqError:
             return None  # aiohttp finds the same, and says it
         return identity

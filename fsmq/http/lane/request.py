@@ -17,7 +17,7 @@ from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 from ..connection.connection import Connection
 from ..connection.leftovers import forget_frames
 from ..connection.pieces import Pieces
-from ..connection.render import head, render
+from ..connection.render import head
 from ..describe import Operation
 from ..guard.access import Identity
 from ..guard.keys import Right
@@ -188,13 +188,14 @@ class Request:
 
     def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Answer it, if that is still to be done."""
-        if not self.is_open:
+        connection = self.connection
+        if connection.occupant is not self:
             return
         closing = self._is_last
         self._lane.observe(self, status)
         if not self._has_hung_up:
-            self.connection.write(render(status, headers, body, closing=closing))
-            if self.connection.writing_paused:
+            connection.write(head(status, headers, len(body), closing=closing) + body)
+            if connection.writing_paused:
                 self.hold(max(0, len(body) - self.held), sure=True)
                 self._lane.spawn(self._drain(closing))
                 return

@@ -110,7 +110,7 @@ class Commits:
         be two syncs in the place of one.
         """
         self._is_planned = False
-        size = sum(len(work.files) or _LARGE for work in self._group.works)
+        size = sum([len(work.files) or _LARGE for work in self._group.works])
         if self._in_flight and max(size, *self._in_flight) > _SMALL:
             return  # the end of that one begins it
         group, self._group = self._group, Group()

@@ -18,7 +18,7 @@ from fsmq.spool import prepare
 from fsmq.spool.context import Prepared
 from fsmq.spool.errors import DuplicateMessage, Unavailable
 from fsmq.spool.layout.messages.message import Message, NewMessage
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES, finish
+from fsmq.spool.layout.steps import FEW, LARGE_BYTES, MOST_AT_ONCE, finish
 from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.records.journal import via
 from fsmq.spool.spool import Spool
@@ -38,8 +38,7 @@ from .wanted import Wanted, size_of
 T = TypeVar("T")
 R = TypeVar("R")
 _Prepared: TypeAlias = "Prepared[list[R]]"
-# So many messages, and bytes of their bodies, are done with at a time.
-_MOST_AT_ONCE = 4 * FEW
+# So many bytes of bodies are done with at a time.
 _MOST_BYTES = 1024 * 1024
 
 
@@ -74,7 +73,7 @@ class _Job:
 class _Joint(Generic[R]):
     """One verb of the spool for all that ask for it in one turn.
 
-    begin: does it for requests about the same queue; gives a result for each of their messages.
+    begin: does it for a queue, for things and their claims; gives a result for each of the things.
     is_whole: what fails has done nothing, so that each of several can be tried alone.
     """
 
@@ -82,7 +81,7 @@ class _Joint(Generic[R]):
         self,
         spool: Spool,
         runner: Runner,
-        begin: Callable[[list[_Job]], _Prepared[R]],
+        begin: Callable[[str, Sequence[Any], Sequence[str | None]], _Prepared[R]],
         is_whole: bool,
     ) -> None:
         self._spool = spool
@@ -101,7 +100,7 @@ class _Joint(Generic[R]):
     def _run(self) -> None:
         turn, self._turn = self._turn, {}
         for jobs in turn.values():
-            for some in _portions(jobs):
+            for some in _portions(jobs) if len(jobs) > 1 else (jobs,):
                 self._runner.turns.do(partial(self._do, some))
 
     def _do(self, jobs: list[_Job]) -> None:
@@ -109,8 +108,12 @@ class _Joint(Generic[R]):
         if len(jobs) == 1 and (len(jobs[0].things) > FEW or jobs[0].size > LARGE_BYTES):
             self._tasks.spawn(self._do_beside(jobs[0]))
             return
+        queue, things, claims = jobs[0].queue, jobs[0].things, jobs[0].claims
+        if len(jobs) > 1:
+            things = [one for job in jobs for one in job.things]
+            claims = [one for job in jobs for one in job.claims]
         try:
-            prepared = self._begin(jobs)
+            prepared = self._begin(queue, things, claims)
         except Uncounted as error:
             self._tasks.spawn(self._count_and_do(jobs, error.queue))
         except Exception as error:
@@ -123,13 +126,14 @@ class _Joint(Generic[R]):
 
     async def _do_beside(self, job: _Job) -> None:
         """Do what is much in a thread."""
+        begin = partial(self._begin, job.queue, job.things, job.claims)
         run = self._runner.in_thread
         try:
             try:
-                prepared = await run(self._begin, [job])
+                prepared = await run(begin)
             except Uncounted as error:
                 await self._runner.listings.share(self._spool.context.depths.learn, error.queue)
-                prepared = await run(self._begin, [job])
+                prepared = await run(begin)
             results = await self._runner.complete(prepared, light=False)
         except Exception as error:
             report(job.answered, error)
@@ -183,7 +187,9 @@ class Queues:
         self._runner = runner
         self._receiver = receiver
         self._claims = Claims(spool, runner, admission, receiver)
-        self._puts: _Joint[str] = _Joint(spool, runner, self._put, True)
+        self._puts: _Joint[str] = _Joint(
+            spool, runner, lambda queue, messages, _: self.storing(queue, messages), True
+        )
         self._acks: _Joint[Acked] = _Joint(spool, runner, self._ack, False)
 
     # -- put ---------------------------------------------------------------------------------------
@@ -202,18 +208,11 @@ class Queues:
             is_alone = is_alone or message.id is not None
         self._puts.ask(_Job(queue, messages, (), answered, size, is_alone))
 
-    def _put(self, jobs: list[_Job]) -> _Prepared[str]:
-        messages = jobs[0].things
-        if len(jobs) > 1:
-            messages = [message for job in jobs for message in job.things]
-        return self.storing(jobs[0].queue, messages)
-
     def storing(
         self, queue: str, messages: Iterable[NewMessage], batch: Batch | None = None
     ) -> _Prepared[str]:
         """What stores messages of a queue; batch: together with those of others."""
-        settings = self._spool.settings(queue)
-        return prepare.put(self._spool.context, queue, messages, settings, batch=batch)
+        return prepare.put(self._spool.context, queue, messages, batch=batch)
 
     # -- claim -------------------------------------------------------------------------------------
 
@@ -260,12 +259,10 @@ class Queues:
     ) -> None:
         self._acks.ask(_Job(queue, ids, claims or [None] * len(ids), answered))
 
-    def _ack(self, jobs: list[_Job]) -> _Prepared[Acked]:
-        ids, claims = jobs[0].things, jobs[0].claims
-        if len(jobs) > 1:
-            ids = [one for job in jobs for one in job.things]
-            claims = [one for job in jobs for one in job.claims]
-        return prepare.remove_if(self._spool.context, jobs[0].queue, ids, claims)
+    def _ack(
+        self, queue: str, ids: Sequence[str], claims: Sequence[str | None]
+    ) -> _Prepared[Acked]:
+        return prepare.remove_if(self._spool.context, queue, ids, claims)
 
     # -- change ------------------------------------------------------------------------------------
 
@@ -295,7 +292,7 @@ def _portions(jobs: list[_Job]) -> Iterator[list[_Job]]:
         number += len(job.things)
         size += job.size
         if part and (
-            job.is_alone or part[-1].is_alone or number > _MOST_AT_ONCE or size > _MOST_BYTES
+            job.is_alone or part[-1].is_alone or number > MOST_AT_ONCE or size > _MOST_BYTES
         ):
             yield part
             part, number, size = [], len(job.things), job.size

@@ -34,7 +34,7 @@ class ByteLocks(OwnedFile):
         self._path = path
         self._kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
         access = os.O_RDONLY if shared else os.O_RDWR
-        super().__init__(tree.create_with(path, access | os.O_CREAT))
+        super().__init__(tree.create(path, access | os.O_CREAT))
         self._inode: int | None = None  # until it is asked for
 
     @property

@@ -149,7 +149,7 @@ class DedupRecords:
     def _create(self, window: int) -> int:
         while True:
             try:
-                return self._tree.create_with(self._path(window), os.O_RDWR | os.O_CREAT)
+                return self._tree.create(self._path(window), os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:
                 # The folder of the first one, which goes with the last one.
                 self._tree.make_entry(_folder(self._tree, self._queue))

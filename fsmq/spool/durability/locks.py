@@ -313,7 +313,7 @@ def lock(tree: Tree, path: str, create: int) -> Lock | None:
     With O_EXCL, too, it raises FileExistsError if the file exists, locked or not.
     """
     while True:
-        held = Lock(tree, path, tree.create_with(path, os.O_RDWR | create))
+        held = Lock(tree, path, tree.create(path, os.O_RDWR | create))
         is_ours = False
         try:
             fcntl.flock(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -39,8 +39,7 @@ class SettingsStore:
         If the file does not parse, the last valid version stays in force, so that a typo cannot
         drop a queue's limits or its dead-letter queue. Raises OSError.
         """
-        path = self.path(queue)
-        found = self._tree.look(path)
+        found = self._tree.look(self._tree.folder(CONFIG, f"{queue}.json"))
         if found is None:
             self._known.pop(queue, None)
             return DEFAULTS

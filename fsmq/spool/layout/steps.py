@@ -20,6 +20,8 @@ Steps: TypeAlias = Generator[None, None, T]
 LARGE_BYTES = 256 * 1024
 # The work for this many messages takes about as long as others may have to wait.
 FEW = 32
+# So many are done at a time where they came together.
+MOST_AT_ONCE = 2 * FEW
 # What one call of C may do with so many things, others wait for.
 _PORTION = 10_000
 # How long a thread goes on that makes call after call, and how long it then leaves off.
@@ -40,6 +42,12 @@ def giving_way(things: Iterable[T]) -> Iterator[T]:
     woken up. Nor does that thread ask for it, as it would if nobody gave it away for some
     milliseconds. So it would wait for as long as the loop goes on.
     """
+    if isinstance(things, (list, tuple)) and len(things) <= MOST_AT_ONCE:
+        return iter(things)
+    return _giving_way(things)
+
+
+def _giving_way(things: Iterable[T]) -> Iterator[T]:
     until = time.monotonic() + _TURN_S
     for thing in things:
         if time.monotonic() >= until:

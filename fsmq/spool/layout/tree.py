@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 from ..errors import UnusableSpool
 from .files import write_all
@@ -21,11 +20,10 @@ from .steps import portions
 from .transitions import FILE_MODE, FOLDERS, QUEUES, State, Transition
 from .uuids import uuid7
 
-T = TypeVar("T")
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # errno values of open() when the path holds no regular file.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
-_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class Tree:
@@ -90,15 +88,6 @@ class Tree:
             pass  # another process was quicker
         return True
 
-    def _in_layout(self, path: str, step: Callable[[], T]) -> T:
-        """Do what needs the folder of ``path``; once more if that was missing and is no more."""
-        try:
-            return step()
-        except FileNotFoundError:
-            if not self.mend(path.rpartition("/")[0]):
-                raise
-            return step()
-
     # -- paths -----------------------------------------------------------------------------------
 
     def folder(self, name: str, queue: str = "") -> str:
@@ -141,7 +130,8 @@ class Tree:
         return (found := self.look(path)) is not None and stat.S_ISDIR(found.st_mode)
 
     def has_queue(self, queue: str) -> bool:
-        return self.is_folder(f"{self._at[QUEUES]}/{queue}")
+        found = self.look(f"{self._at[QUEUES]}/{queue}")
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def make_folder(self, within: str, name: str) -> bool:
         """Create a folder within one of the layout; False if it was there, OSError if something
@@ -164,7 +154,12 @@ class Tree:
 
     def make_entry(self, path: str) -> None:
         """Create a folder within one of the layout, not durably. Raises FileExistsError."""
-        self._in_layout(path, lambda: os.mkdir(path, 0o700, dir_fd=self.fd))
+        try:
+            os.mkdir(path, 0o700, dir_fd=self.fd)
+        except FileNotFoundError:
+            if not self.mend(path.rpartition("/")[0]):
+                raise
+            os.mkdir(path, 0o700, dir_fd=self.fd)
 
     def sync_folder(self, folder: str) -> None:
         """fsync a folder; one that is gone needs none."""
@@ -256,14 +251,15 @@ class Tree:
 
     # -- files -----------------------------------------------------------------------------------
 
-    def create(self, path: str) -> int:
-        """Open a new private file for writing; FileExistsError if there is one."""
-        return self.create_with(path, _WRITE_FLAGS)
-
-    def create_with(self, path: str, flags: int) -> int:
-        """Open a file with flags that may create it."""
+    def create(self, path: str, flags: int = _NEW) -> int:
+        """Open a private file with flags that may create it, by default a new one for writing."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
-        return self._in_layout(path, lambda: os.open(path, flags, FILE_MODE, dir_fd=self.fd))
+        try:
+            return os.open(path, flags, FILE_MODE, dir_fd=self.fd)
+        except FileNotFoundError:
+            if not self.mend(path.rpartition("/")[0]):
+                raise
+            return os.open(path, flags, FILE_MODE, dir_fd=self.fd)
 
     def open(self, path: str, access: int = os.O_RDONLY) -> int:
         """Open a message; neither a symbolic link nor a FIFO can hold us up."""

@@ -293,7 +293,8 @@ class FromNew:
             self._context.ready.add(queue, *[message_id for message_id, _ in messages])
             self._context.record_all(DELIVER.step, queue, messages)
         ages, self._ages = self._ages, []
-        self._context.metrics.observe_all(("delivery",), ages)
+        for age in ages:
+            self._context.metrics.observe(("delivery",), age)
 
     def _defer(self, queue: str, message_id: str) -> bool:
         if not self._context.make(DEFER, queue, message_id):

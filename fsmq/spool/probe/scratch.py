@@ -15,7 +15,7 @@ def try_to_store(tree: Tree) -> None:
     Raises OSError.
     """
     path, renamed = (tree.folder(NEW, scratch_name()) for _ in range(2))
-    fd = tree.create_with(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    fd = tree.create(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         os.write(fd, b"x")
         os.fsync(fd)

@@ -188,10 +188,10 @@ class Recorder:
         path = f"{HISTORY}/{self._node}-{hour}.jsonl"
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
         try:
-            fd = self._tree.create_with(path, flags)
+            fd = self._tree.create(path, flags)
         except FileNotFoundError:
             self._make_folder()  # somebody removed it
-            fd = self._tree.create_with(path, flags)
+            fd = self._tree.create(path, flags)
         try:
             size = os.fstat(fd).st_size
             # A line without its end, of a process that was killed, must not spoil this one.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 Key: TypeAlias = tuple[str, ...]
@@ -138,24 +138,15 @@ class Metrics:
 
     def observe(self, key: Key, value: float, times: int = 1) -> None:
         """Add a value to a histogram, once or several times."""
-        with self._lock:
-            self._add(key, value, times)
-
-    def observe_all(self, key: Key, values: Sequence[float]) -> None:
-        """Add several values to a histogram."""
-        with self._lock:
-            for value in values:
-                self._add(key, value, 1)
-
-    def _add(self, key: Key, value: float, times: int) -> None:
         bounds = METRICS[key[0]].bounds
-        cells = self._histograms.get(key)
-        if cells is None:
-            # The last bucket takes what is above all bounds.
-            cells = self._histograms[key] = [0] * (len(bounds) + 2)
-        cells[bisect_left(bounds, value)] += times
-        cells[-1] += value * times
-        self.changed = True
+        with self._lock:
+            cells = self._histograms.get(key)
+            if cells is None:
+                # The last bucket takes what is above all bounds.
+                cells = self._histograms[key] = [0] * (len(bounds) + 2)
+            cells[bisect_left(bounds, value)] += times
+            cells[-1] += value * times
+            self.changed = True
 
     def value(self, key: Key) -> int:
         """A counter's value."""

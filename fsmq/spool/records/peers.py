@@ -59,7 +59,7 @@ def host_name() -> str:
 def beat(tree: Tree, node: str, address: str = "") -> None:
     """Note that a node is alive, the address of its mq, and its time. Raises OSError."""
     path = tree.folder(PEERS, node)
-    fd = tree.create_with(path, os.O_RDWR | os.O_CREAT)
+    fd = tree.create(path, os.O_RDWR | os.O_CREAT)
     try:
         lines = f"{address}\n{round(time.time() * 1000)} {__version__}\n".encode()
         os.pwrite(fd, lines, 0)
@@ -148,7 +148,7 @@ def beat_zone(tree: Tree, zone: str) -> None:
     Its file has a dot-name, so that it counts as no host that claims.
     """
     with as_unavailable(f"cannot note that the zone {zone!r} is alive"):
-        fd = tree.create_with(tree.folder(PEERS, _ZONE + zone), os.O_RDWR | os.O_CREAT)
+        fd = tree.create(tree.folder(PEERS, _ZONE + zone), os.O_RDWR | os.O_CREAT)
         try:
             os.utime(fd)
         finally:

@@ -103,7 +103,7 @@ def _claims_of(
     visibility: float | None,
     is_wanted: IsWanted,
 ) -> Generator[Claim | None, None, None]:
-    deadline_ms = deadline_of(context, settings, visibility)
+    deadline_ms, in_groups = deadline_of(context, settings, visibility), settings.in_groups
     faults: dict[str, OSError] = {}
     busy: list[str] = []
     won, room = 0, _MAX_FOREIGN
@@ -119,9 +119,7 @@ def _claims_of(
                     queue,
                     message_id,
                     # By groups it may have waited for a lock, from which on the time counts.
-                    deadline_of(context, settings, visibility)
-                    if settings.in_groups
-                    else deadline_ms,
+                    deadline_of(context, settings, visibility) if in_groups else deadline_ms,
                     is_wanted,
                     is_checked=True,
                     has_index=settings.index,

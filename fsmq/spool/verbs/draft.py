@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from ..context import Context
 from ..durability.dedup_records import key_of
@@ -42,7 +42,7 @@ _LATE_MS = 1000
 
 def drafts(
     context: Context,
-    messages: Iterable[NewMessage],
+    messages: Sequence[NewMessage],
     settings: QueueSettings,
     letter_of: str | None = None,
 ) -> list[Draft]:
@@ -54,13 +54,11 @@ def drafts(
         InvalidValue, MessageTooLarge
     """
     found: list[Draft] = []
-    left = giving_way(messages)  # each asks the kernel for random bytes
-    for message in left:
+    for message in giving_way(messages):  # each asks the kernel for random bytes
         try:
             found.append(draft(context, message, settings, letter_of=letter_of))
         except (InvalidValue, MessageTooLarge) as error:
-            is_alone = not found and next(left, None) is None
-            error.index = None if is_alone else len(found)
+            error.index = None if len(messages) == 1 else len(found)
             raise
     return found
 
@@ -83,8 +81,7 @@ def draft(
     own = None if is_indexed else message.id
     priority = check_number("priority", message.priority, 0, MAX_PRIORITY)
     ttl = None if message.ttl is None else check_seconds("ttl", message.ttl, MAX_TTL_S)
-    delay = settings.default_delay if message.delay is None else message.delay
-    check_seconds("delay", delay, MAX_DELAY_S)
+    delay = settings.default_delay if message.delay is None else _delay(message.delay)
     limit = context.max_message_bytes
     if settings.max_message_bytes is not None:
         limit = min(limit, settings.max_message_bytes)
@@ -116,8 +113,12 @@ def draft(
         header = given_lines(given, message_id) + (header or b"\n")
         if len(header) > MAX_HEADER_BYTES:
             raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes with the id")
-    seal = seal_of(body, seal_of(header))
+    seal = seal_of(body, seal_of(header) if header else 0)
     return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group, key)
+
+
+def _delay(seconds: float) -> float:
+    return check_seconds("delay", seconds, MAX_DELAY_S)
 
 
 def _late_line(own: str, now_ms: int) -> dict[str, str]:

@@ -54,13 +54,15 @@ class Latched(OwnedFile):
     """
 
     found: os.stat_result
+    locked = False
 
-    def __init__(self, fd: int) -> None:
-        super().__init__(fd)
-        self.locked = False
+    def lock(self) -> bool:
+        """Latch it, and learn what it is then; False if another host has unlinked it.
 
-    def lock(self) -> None:
-        """Latch it. Raises BlockingIOError if another process has latched it."""
+        Raises:
+            BlockingIOError: another process has latched it.
+            OSError
+        """
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.locked = True
@@ -68,6 +70,7 @@ class Latched(OwnedFile):
             raise
         except OSError:
             pass  # this filesystem has no locks
+        return self.look()
 
     def look(self) -> bool:
         """Learn what it is; False if another host has unlinked it. Raises OSError."""
@@ -81,10 +84,11 @@ class Latched(OwnedFile):
 
     def unlatch(self) -> int:
         """End the latch; the descriptor, which the caller has to close."""
-        try:
-            self._unlock()
-        except OSError:
-            pass  # there was no lock
+        if self.locked:
+            try:
+                fcntl.flock(self.fd, fcntl.LOCK_UN)
+            except OSError:
+                pass  # closing it ends the lock as well
         return self._release()
 
     def _unlock(self) -> None:
@@ -257,9 +261,8 @@ def _latch(context: Context, path: str, looks: bool) -> Latched | None:
         return None
     latched, kept = Latched(fd), False
     try:
-        latched.lock()
         # Before we had the lock it may have been renamed, and another file have taken its place.
-        kept = latched.look() and (not looks or latched.is_at(tree, path))
+        kept = latched.lock() and (not looks or latched.is_at(tree, path))
         return latched if kept else None
     finally:
         if not kept:

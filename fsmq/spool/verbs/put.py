@@ -106,7 +106,8 @@ def put(
             settings = context.settings.get(queue)
             if not settings.fifo and not context.tree.has_queue(queue):
                 raise NoSuchQueue(queue)
-        checked = drafts(context, islice(messages, _MAX_PUT + 1), settings, letter_of)
+        given = list(islice(messages, _MAX_PUT + 1))
+        checked = drafts(context, given, settings, letter_of)
         if len(checked) > _MAX_PUT:
             raise InvalidValue("messages", f"are more than the {_MAX_PUT} that one batch takes")
         context.depths.admit(queue, settings.max_depth, len(checked))
@@ -196,17 +197,20 @@ class Staging:
         self._number: int | None = None  # that of its dot-names
 
     def write_all(self, drafts: list[Draft]) -> None:
-        self._reserve({_bare(draft) for draft in drafts if draft.own})
-        if not all(draft.own for draft in drafts):
+        own = [draft for draft in drafts if draft.own]
+        if own:
+            self._reserve({_bare(draft) for draft in own})
+        if len(own) < len(drafts):
             self._has_number = True
             self._number = self._batch.take_number(self._context.put_numbers)
-        self.work.folders.add(self._tree.folder(NEW))
+        new = self._tree.folder(NEW)
+        self.work.folders.add(new)
         seen: set[str] = set()
         for index, draft in enumerate(giving_way(drafts)):
             try:
                 if draft.own:
                     self._check_is_new(draft, seen)
-                self._write(draft)
+                self._write(draft, new)
             except DuplicateMessage as error:
                 if self._collapse:
                     self.work.folders |= work_of(self._tree, self._queue).folders
@@ -214,10 +218,17 @@ class Staging:
                 error.index = index if len(drafts) > 1 else None
                 raise
 
-    def _write(self, draft: Draft) -> None:
-        context, staged = self._context, Staged(draft, self._staged_path(draft))
+    def _write(self, draft: Draft, new: str) -> None:
+        context, number = self._context, None if draft.own else self._number
+        staged = Staged(draft, f"{new}/{draft.staged(self._queue, number)}")
         self._written.append(staged)
-        fd = self._create(draft, staged.path)
+        try:
+            fd = self._tree.create(staged.path)
+        except FileExistsError:
+            # A crash left it. If it is complete, it may have been acknowledged: it is the message.
+            if finish(self._tree, draft.staged(self._queue)).promoted:
+                raise DuplicateMessage(self._queue, draft.message_id) from None
+            fd = self._tree.create(staged.path)
         staged.fill(fd, self._tree, context.stamps, self.work, context.clock)
 
     def publish(self) -> list[str]:
@@ -225,7 +236,7 @@ class Staging:
         try:
             self._check_queue()
             for staged in giving_way(self._written):
-                self._show_or_collapse(staged)
+                self._show(staged)
         except NoSuchQueue:
             self._remove_written()
             raise
@@ -288,15 +299,6 @@ class Staging:
             self._context, self._queue, draft.message_id, lambda _, fd, found: found.st_ino == inode
         )
 
-    def _show_or_collapse(self, staged: Staged) -> None:
-        try:
-            self._show(staged)
-        except DuplicateMessage:
-            # A move, which needs no reservation, has brought an equal message here.
-            if not self._collapse:
-                raise
-            self._tree.unlink(staged.path)
-
     def _show(self, staged: Staged) -> None:
         draft = staged.draft
         target = self._tree.path(State.NEW, self._queue, draft.message_id)
@@ -304,22 +306,17 @@ class Staging:
             if self._tree.rename(staged.path, target):
                 return
         except FileExistsError:
-            raise DuplicateMessage(self._queue, draft.message_id) from None
+            if not self._collapse:
+                raise DuplicateMessage(self._queue, draft.message_id) from None
+            # A move, which needs no reservation, has brought an equal message here.
+            self._tree.unlink(staged.path)
+            return
         # The dot-name is gone. A mover that thought we had crashed has promoted it, or removed it
         # if its clock is far off.
         if not exists(self._tree, self._queue, draft.message_id, gone_too=True):
             if not self._tree.has_queue(self._queue):
                 raise NoSuchQueue(self._queue)  # deleted just now, with its unfinished puts
             raise was_removed(draft)
-
-    def _create(self, draft: Draft, path: str) -> int:
-        try:
-            return self._tree.create(path)
-        except FileExistsError:
-            # A crash left it. If it is complete, it may have been acknowledged: it is the message.
-            if finish(self._tree, draft.staged(self._queue)).promoted:
-                raise DuplicateMessage(self._queue, draft.message_id) from None
-            return self._tree.create(path)
 
     def _reserve(self, ids: set[str]) -> None:
         """Keep other puts of these ids out until this one is over.
@@ -345,14 +342,12 @@ class Staging:
 
     def _free(self, unfinished: Container[str] = ()) -> None:
         reserved, self._reserved = self._reserved, set()
+        if not reserved:
+            return
         try:
             self._reservations.free(self._queue, reserved, unfinished)
         except OSError:
             return  # a name is left without a lock: recovery removes it
-
-    def _staged_path(self, draft: Draft) -> str:
-        number = None if draft.own else self._number
-        return self._tree.folder(NEW, draft.staged(self._queue, number))
 
 
 def _bare(draft: Draft) -> str:

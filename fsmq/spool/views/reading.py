@@ -96,8 +96,10 @@ def is_plain(size: int, known: Facts) -> bool:
 
 
 def read_plain(fd: int, size: int, known: Facts, budget: Budget) -> Content:
-    """Read a small message that is not compressed, which takes no step. Raises NoRoom, OSError."""
-    budget.need(size)
+    """Read a small message that is not compressed, which takes no step. Raises NoRoom, OSError.
+
+    The budget has been asked for its ``size`` bytes.
+    """
     body = read_all(fd, size)
     budget.use(max(size, len(body)))
     if not known.headed:
@@ -112,9 +114,9 @@ def read(context: Context, fd: int, size: int, known: Facts, budget: Budget) -> 
     Raises:
         NoRoom, OSError
     """
+    budget.need(size)
     if is_plain(size, known):
         return read_plain(fd, size, known, budget)
-    budget.need(size)
     found = NO_HEADER
     if size > LARGE_BYTES:
         yield

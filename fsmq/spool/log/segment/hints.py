@@ -69,7 +69,7 @@ class LockFile:
     def __init__(self, tree: Tree, path: str, flags: int = os.O_RDWR | os.O_CREAT) -> None:
         self._tree = tree
         self.path = path
-        self._fd = tree.create_with(path, flags | tree.shared)
+        self._fd = tree.create(path, flags | tree.shared)
         self._inode = os.fstat(self._fd).st_ino
         self._mutex = threading.Lock()
         self._open.add(self)

@@ -31,7 +31,7 @@ def create(disk: Disk, number: int, *, may_go_on: bool) -> tuple[int, int]:
     while True:
         try:
             path = f"{disk.segments}/{name_of(number)}"
-            return disk.tree.create_with(path, flags), number
+            return disk.tree.create(path, flags), number
         except FileExistsError:
             if not may_go_on:
                 raise Unavailable(f"another host writes to log {disk.name!r}", 1) from None

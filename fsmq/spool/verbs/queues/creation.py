@@ -133,7 +133,7 @@ def _make_shared(tree: Tree, queue: str, settings: QueueSettings) -> None:
     if settings.max_in_flight is not None or settings.max_rate is not None:
         names.append(limits_name(queue))
     for name in names:
-        fd = tree.create_with(tree.folder(CONFIG, name), os.O_RDWR | os.O_CREAT)
+        fd = tree.create(tree.folder(CONFIG, name), os.O_RDWR | os.O_CREAT)
         try:
             if not os.fstat(fd).st_size:
                 write_at(fd, b" " * _SHARED_BYTES, 0)
