@@ -23,7 +23,7 @@ from fsmq.wire import unquote_id
 
 from ..guard.keys import Right
 from .forms import File
-from .visit import Visit
+from .page_request import PageRequest
 
 log = logging.getLogger(__name__)
 # So many messages at most in one act; more is a move.
@@ -94,8 +94,8 @@ class Done(NamedTuple):
     to: str = ""
 
 
-Do = Callable[[Visit, Form], Awaitable[Done]]
-Ask = Callable[[Visit, Form], Awaitable[Question]]
+Do = Callable[[PageRequest, Form], Awaitable[Done]]
+Ask = Callable[[PageRequest, Form], Awaitable[Question]]
 
 
 class Act(NamedTuple):
@@ -124,7 +124,7 @@ class Acts:
         self.last: deque[Note] = deque(maxlen=_REMEMBERED)
 
     async def answer(
-        self, visit: Visit, acts: Mapping[str, Act], queue: str, right_on: str | None = None
+        self, request: PageRequest, acts: Mapping[str, Act], queue: str, right_on: str | None = None
     ) -> StreamResponse:
         """Do what a form says, or ask first.
 
@@ -132,30 +132,30 @@ class Acts:
 
         Raises what the act raises.
         """
-        fields, files = await visit.fields()
+        fields, files = await request.fields()
         name = fields.get("do", [""])[0]
         act = acts.get(name)
         if act is None:
             raise InvalidValue("do", f"expected one of: {', '.join(acts)}")
-        visit.require(act.right, queue if right_on is None else right_on)
+        request.require(act.right, queue if right_on is None else right_on)
         ids = fields.get("message", [])
         if len(ids) > MOST_IDS:
             raise InvalidValue("message", f"are more than {MOST_IDS}: move the queue instead")
         # As addresses have them: names of files are bytes, and fields of a form are text.
         form = Form(queue, [unquote_id(one) for one in ids], fields, files)
         if act.ask is not None and not form.text("sure"):
-            return await self._ask(visit, form, await act.ask(visit, form))
+            return await self._ask(request, form, await act.ask(request, form))
         if act.ask is not None:
-            question = await act.ask(visit, form)
+            question = await act.ask(request, form)
             if question.typed and form.text("typed") != question.typed:
                 wrong = "That is not its name. Nothing was done."
-                return await self._ask(visit, form, question, wrong)
-        done = await act.do(visit, form)
-        self._note(visit, name, queue, done)
-        return visit.go(visit.with_notice(done.place, done.word, done.number, done.of))
+                return await self._ask(request, form, question, wrong)
+        done = await act.do(request, form)
+        self._note(request, name, queue, done)
+        return request.go(request.with_notice(done.place, done.word, done.number, done.of))
 
     async def _ask(
-        self, visit: Visit, form: Form, question: Question, problem: str = ""
+        self, request: PageRequest, form: Form, question: Question, problem: str = ""
     ) -> StreamResponse:
         kept = [
             (name, value)
@@ -166,10 +166,10 @@ class Acts:
         given = {name: form.text(name) for name in question.asks}
         values = {"question": question, "kept": kept, "given": given, "problem": problem}
         values |= question.values
-        return await visit.page("question.html", values)
+        return await request.page("question.html", values)
 
-    def _note(self, visit: Visit, act: str, queue: str, done: Done) -> None:
-        key = visit.identity.name
+    def _note(self, request: PageRequest, act: str, queue: str, done: Done) -> None:
+        key = request.identity.name
         self.last.appendleft(Note(time.time(), key, act, queue, done.to, done.number))
         to = f" to={done.to}" if done.to else ""
         log.info("ui action=%s key=%s queue=%s%s count=%d", act, key, queue, to, done.number)
@@ -182,9 +182,9 @@ def chosen(form: Form) -> Sequence[str]:
     return form.ids
 
 
-def back(visit: Visit, form: Form) -> str:
+def back(request: PageRequest, form: Form) -> str:
     """The page of the queue that a form was on: a message's own may be gone with it."""
-    return visit.url("q", form.queue, **{name: form.text(name) for name in ("state", *SEARCHES)})
+    return request.url("q", form.queue, **{name: form.text(name) for name in ("state", *SEARCHES)})
 
 
 async def each(things: Sequence[str], do: Callable[[str], Awaitable[object]]) -> int:

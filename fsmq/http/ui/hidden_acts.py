@@ -11,7 +11,7 @@ from fsmq.spool.views.places import Place, places
 from fsmq.wire import quote_id, unquote_id
 
 from .acts import Act, Done, Form, back, chosen, each
-from .visit import Visit
+from .page_request import PageRequest
 
 # An address has room for as many.
 MOST_UNDONE = 50
@@ -39,61 +39,61 @@ def _undo(stood: Mapping[str, Place]) -> str:
 
 
 async def _each_that_stood(
-    visit: Visit,
+    request: PageRequest,
     form: Form,
     word: str,
     act: Callable[[str, Place | None], Awaitable[object]],
 ) -> Done:
     ids = chosen(form)
-    stood = await visit.service.listing(_stood, visit.spool, form.queue, ids)
+    stood = await request.service.listing(_stood, request.spool, form.queue, ids)
     number = await each(ids, lambda one: act(one, stood.get(one)))
-    settings = await visit.service.in_thread(visit.spool.settings, form.queue)
+    settings = await request.service.in_thread(request.spool.settings, form.queue)
     # What is ready in a fifo queue nobody can hide again: its place is in the order.
     of = "" if settings.fifo and word == "released" else _undo(stood)
-    return Done(word, number, back(visit, form), of)
+    return Done(word, number, back(request, form), of)
 
 
-async def _release(visit: Visit, form: Form) -> Done:
+async def _release(request: PageRequest, form: Form) -> Done:
     delay = form.number("delay", 0.0, MAX_DELAY_S)
-    changes, do = visit.service.changes, visit.service.queues.do
+    changes, do = request.service.changes, request.service.queues.do
     return await _each_that_stood(
-        visit,
+        request,
         form,
         "released",
         lambda one, place: do(changes.release(form.queue, one, delay)),
     )
 
 
-async def _hold(visit: Visit, form: Form) -> Done:
+async def _hold(request: PageRequest, form: Form) -> Done:
     more = form.number("seconds", _HOLD_S, MAX_VISIBILITY_S)
-    changes, do = visit.service.changes, visit.service.queues.do
+    changes, do = request.service.changes, request.service.queues.do
 
     def hold(one: str, place: Place | None) -> Awaitable[object]:
-        left = 0.0 if place is None or place.deadline is None else place.deadline - visit.now
+        left = 0.0 if place is None or place.deadline is None else place.deadline - request.now
         seconds = min(max(0.0, left) + more, MAX_VISIBILITY_S)
         return do(changes.renew(form.queue, one, seconds))
 
-    return await _each_that_stood(visit, form, "held", hold)
+    return await _each_that_stood(request, form, "held", hold)
 
 
-async def _hide(visit: Visit, form: Form) -> Done:
+async def _hide(request: PageRequest, form: Form) -> Done:
     """Hide messages until they would have come out without a release or a renewal."""
     wanted = [one.partition(":")[::2] for one in form.text("until").split(",")]
     if len(wanted) > MOST_UNDONE:
         raise InvalidValue("until", f"is of more than {MOST_UNDONE} messages")
     until = {unquote_id(name): moment for moment, name in wanted}
-    changes, do = visit.service.changes, visit.service.queues.do
+    changes, do = request.service.changes, request.service.queues.do
 
     def hide(one: str) -> Awaitable[object]:
         moment = until[one]
         if not (moment.isascii() and moment.isdecimal() and len(moment) < 15):
             raise InvalidValue("until", "is no moment that a page has written")
-        left = min(max(0.0, int(moment) / 1000 - visit.now), MAX_VISIBILITY_S)
+        left = min(max(0.0, int(moment) / 1000 - request.now), MAX_VISIBILITY_S)
         # What is ready again is claimed again.
         return do(changes.renew(form.queue, one, left))
 
     number = await each(list(until), hide)
-    return Done("hidden", number, visit.url("q", form.queue, state="in_flight"))
+    return Done("hidden", number, request.url("q", form.queue, state="in_flight"))
 
 
 HIDDEN_ACTS: Mapping[str, Act] = {

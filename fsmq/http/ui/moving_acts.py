@@ -10,13 +10,13 @@ from fsmq.spool.layout.names import check_queue
 from ..guard.sight import targets
 from .acts import Act, Done, Form, Question, messages
 from .commands import curl, fsmq, some
-from .visit import Visit
+from .page_request import PageRequest
 
 _MOST_A_SECOND = 1_000_000.0
 
 
-async def _number(visit: Visit, form: Form) -> int:
-    return len(form.ids) or (await visit.service.sizes.counts(form.queue)).ready
+async def _number(request: PageRequest, form: Form) -> int:
+    return len(form.ids) or (await request.service.sizes.counts(form.queue)).ready
 
 
 def _how_many(form: Form, number: int) -> str:
@@ -36,8 +36,8 @@ def _rate_option(form: Form) -> list[str]:
 # -- redrive ---------------------------------------------------------------------------------------
 
 
-async def _ask_redrive(visit: Visit, form: Form) -> Question:
-    number = await _number(visit, form)
+async def _ask_redrive(request: PageRequest, form: Form) -> Question:
+    number = await _number(request, form)
     what = _how_many(form, number)
     return Question(
         f"Redrive {what}?",
@@ -47,64 +47,64 @@ async def _ask_redrive(visit: Visit, form: Form) -> Question:
         ),
         f"Redrive {what}",
         command=fsmq("redrive", form.queue, *_rate_option(form), ids=form.ids),
-        curl=curl(visit, "POST", form.queue, "redrive", body=some(form.ids), rate=_rate(form)),
+        curl=curl(request, "POST", form.queue, "redrive", body=some(form.ids), rate=_rate(form)),
         template="redrive.html",
         asks=("to", "rate", "count"),
         values={"number": number},
     )
 
 
-async def _redrive(visit: Visit, form: Form) -> Done:
+async def _redrive(request: PageRequest, form: Form) -> Done:
     to = form.text("to").strip() or None
-    allowed = targets(visit.identity, None if to is None else check_queue(to, "to"))
+    allowed = targets(request.identity, None if to is None else check_queue(to, "to"))
     if to == form.queue:
         raise InvalidValue("to", "is the same queue")
-    if to is not None and not await visit.service.in_thread(visit.spool.has_queue, to):
+    if to is not None and not await request.service.in_thread(request.spool.has_queue, to):
         raise NoSuchQueue(to)
     if form.ids and _rate(form) is None:
-        redrive = visit.service.changes.redrive(form.queue, form.ids, to, allowed)
-        done = await visit.service.queues.do(redrive)
-        return Done("redriven", done.moved, visit.url("q", form.queue), to=to or "")
-    number = await _number(visit, form)
+        redrive = request.service.changes.redrive(form.queue, form.ids, to, allowed)
+        done = await request.service.queues.do(redrive)
+        return Done("redriven", done.moved, request.url("q", form.queue), to=to or "")
+    number = await _number(request, form)
     only = list(form.ids) or None
-    await visit.service.moves.redrive(form.queue, to, _rate(form), only, allowed)
-    return Done("redriving", number, visit.url("work"), to=to or "")
+    await request.service.moves.redrive(form.queue, to, _rate(form), only, allowed)
+    return Done("redriving", number, request.url("work"), to=to or "")
 
 
 # -- move ------------------------------------------------------------------------------------------
 
 
-async def _ask_move(visit: Visit, form: Form) -> Question:
-    number = await _number(visit, form)
+async def _ask_move(request: PageRequest, form: Form) -> Question:
+    number = await _number(request, form)
     what = _how_many(form, number)
     return Question(
         f"Move {what}?",
         (f"They go from {form.queue} to another queue, with their ids and all that they carry.",),
         f"Move {what}",
         command=fsmq("mv", *_rate_option(form), form.queue, "TARGET", ids=form.ids),
-        curl=curl(visit, "POST", form.queue, "move", body=some(form.ids), to="TARGET"),
+        curl=curl(request, "POST", form.queue, "move", body=some(form.ids), to="TARGET"),
         template="move.html",
         asks=("to", "rate", "count"),
         values={"number": number},
     )
 
 
-async def _move(visit: Visit, form: Form) -> Done:
+async def _move(request: PageRequest, form: Form) -> Done:
     to = check_queue(form.text("to").strip(), "to")
-    targets(visit.identity, to)
+    targets(request.identity, to)
     if to == form.queue:
         raise InvalidValue("to", "is the same queue")
-    if not await visit.service.in_thread(visit.spool.has_queue, to):
+    if not await request.service.in_thread(request.spool.has_queue, to):
         raise NoSuchQueue(to)
     if form.ids and _rate(form) is None:
-        queue = visit.spool.queue(form.queue)
-        done = await visit.service.listing(lambda: queue.move_to(to, only=list(form.ids)))
-        return Done("moved", done.moved, visit.url("q", form.queue), to=to)
-    number = await _number(visit, form)
-    await visit.service.moves.begin(
+        queue = request.spool.queue(form.queue)
+        done = await request.service.listing(lambda: queue.move_to(to, only=list(form.ids)))
+        return Done("moved", done.moved, request.url("q", form.queue), to=to)
+    number = await _number(request, form)
+    await request.service.moves.begin(
         form.queue, to, in_flight=False, rate=_rate(form), only=list(form.ids) or None
     )
-    return Done("moving", number, visit.url("work"), to=to)
+    return Done("moving", number, request.url("work"), to=to)
 
 
 MOVING_ACTS: Mapping[str, Act] = {

@@ -37,8 +37,8 @@ from .commands import curl, curl_each, fsmq
 from .forms import File
 from .hidden_acts import HIDDEN_ACTS, MOST_UNDONE
 from .moving_acts import MOVING_ACTS
+from .page_request import PageRequest
 from .pages.queue_pages import choose_all
-from .visit import Visit
 
 MOST_COPIES = 100
 # What a field for typing is given; more is sent again without coming by the browser.
@@ -77,46 +77,46 @@ class QueueActs:
         )
         add("GET", "q/{queue}/send", self.sending, "A message to be sent", needs.queue("send"))
 
-    async def on_all(self, visit: Visit) -> StreamResponse:
-        form = await visit.form()
+    async def on_all(self, request: PageRequest) -> StreamResponse:
+        form = await request.form()
         queue = check_queue(form.get("queue", [""])[0].strip())
-        return await self._acts.answer(visit, self._of_all, queue)
+        return await self._acts.answer(request, self._of_all, queue)
 
-    async def on_queue(self, visit: Visit) -> StreamResponse:
-        queue = visit.call.queue
-        await choose_all(visit, queue)
-        return await self._acts.answer(visit, self._of_queue, queue)
+    async def on_queue(self, request: PageRequest) -> StreamResponse:
+        queue = request.call.queue
+        await choose_all(request, queue)
+        return await self._acts.answer(request, self._of_queue, queue)
 
-    async def settings(self, visit: Visit) -> StreamResponse:
-        queue = visit.call.queue
-        settings = await visit.service.in_thread(visit.spool.settings, queue)
+    async def settings(self, request: PageRequest) -> StreamResponse:
+        queue = request.call.queue
+        settings = await request.service.in_thread(request.spool.settings, queue)
         values = {
             "queue": queue,
             "values": {n: _shown(v) for n, v in settings.as_dict().items()},
             "kinds": SETTINGS,
             "defaults": {n: _shown(v) for n, v in DEFAULTS.as_dict().items()},
         }
-        return await visit.page("settings.html", values)
+        return await request.page("settings.html", values)
 
-    async def sending(self, visit: Visit) -> StreamResponse:
-        queue = visit.call.queue
-        settings = await visit.service.in_thread(visit.spool.settings, queue)
+    async def sending(self, request: PageRequest) -> StreamResponse:
+        queue = request.call.queue
+        settings = await request.service.in_thread(request.spool.settings, queue)
         values = {"queue": queue, "settings": settings, "again": None, "copied": False}
         values["most"] = MOST_COPIES
-        again = visit.query.get("again")
+        again = request.query.get("again")
         if again:
-            visit.identity.require("look", queue)
-            message = await visit.service.receiver.find(visit.call, queue, again)
+            request.identity.require("look", queue)
+            message = await request.service.receiver.find(request.call, queue, again)
             values["again"] = message
             values["copied"] = message is not None and not _is_text(message.body)
-        return await visit.page("send.html", values)
+        return await request.page("send.html", values)
 
 
 # -- messages --------------------------------------------------------------------------------------
 
 
-async def _ask_bury(visit: Visit, form: Form) -> Question:
-    settings = await visit.service.in_thread(visit.spool.settings, form.queue)
+async def _ask_bury(request: PageRequest, form: Form) -> Question:
+    settings = await request.service.in_thread(request.spool.settings, form.queue)
     if settings.dead_letter_queue is None:
         raise InvalidValue("do", "the queue has no dead-letter queue: set one first")
     what = messages(len(chosen(form)))
@@ -128,20 +128,20 @@ async def _ask_bury(visit: Visit, form: Form) -> Question:
         ),
         f"Bury {what}",
         command=fsmq("bury", form.queue, ids=form.ids),
-        curl=curl_each(visit, "PATCH", form.queue, form.ids, bury="true"),
+        curl=curl_each(request, "PATCH", form.queue, form.ids, bury="true"),
         template="reason.html",
         asks=("reason",),
     )
 
 
-async def _bury(visit: Visit, form: Form) -> Done:
-    reason = form.text("reason").strip() or f"buried by {visit.identity.name}"
-    changes, do = visit.service.changes, visit.service.queues.do
+async def _bury(request: PageRequest, form: Form) -> Done:
+    reason = form.text("reason").strip() or f"buried by {request.identity.name}"
+    changes, do = request.service.changes, request.service.queues.do
     number = await each(chosen(form), lambda one: do(changes.bury(form.queue, one, reason)))
-    return Done("buried", number, back(visit, form))
+    return Done("buried", number, back(request, form))
 
 
-async def _ask_remove(visit: Visit, form: Form) -> Question:
+async def _ask_remove(request: PageRequest, form: Form) -> Question:
     ids = chosen(form)
     what = messages(len(ids))
     return Question(
@@ -152,24 +152,24 @@ async def _ask_remove(visit: Visit, form: Form) -> Question:
         ),
         f"Delete {what}",
         command=fsmq("ack", form.queue, ids=ids),
-        curl=curl_each(visit, "DELETE", form.queue, ids),
+        curl=curl_each(request, "DELETE", form.queue, ids),
     )
 
 
-async def _remove(visit: Visit, form: Form) -> Done:
-    outcomes = await visit.service.queues.ack(form.queue, chosen(form))
-    return Done("removed", outcomes.count("removed"), back(visit, form))
+async def _remove(request: PageRequest, form: Form) -> Done:
+    outcomes = await request.service.queues.ack(form.queue, chosen(form))
+    return Done("removed", outcomes.count("removed"), back(request, form))
 
 
-async def _content(visit: Visit, form: Form) -> File:
+async def _content(request: PageRequest, form: Form) -> File:
     """What is to be sent: a file, what another message has, or what was typed."""
     kind = form.text("content_type").strip()
     if file := form.files.get("file"):
         return File(file.body, kind or file.content_type)
     copied = form.text("copied")
     if copied and not form.text("body"):
-        visit.identity.require("look", form.queue)
-        message = await visit.service.receiver.find(visit.call, form.queue, unquote_id(copied))
+        request.identity.require("look", form.queue)
+        message = await request.service.receiver.find(request.call, form.queue, unquote_id(copied))
         if message is None:
             raise NoSuchMessage(form.queue, unquote_id(copied), "in any state")
         return File(message.body, kind)
@@ -184,8 +184,8 @@ def _is_text(body: bytes) -> bool:
         return False
 
 
-async def _send(visit: Visit, form: Form) -> Done:
-    content = await _content(visit, form)
+async def _send(request: PageRequest, form: Form) -> Done:
+    content = await _content(request, form)
     copies = int(form.number("copies", 1, MOST_COPIES)) or 1
     own = form.text("own_id").strip() or None
     if own is not None and copies > 1:
@@ -201,8 +201,10 @@ async def _send(visit: Visit, form: Form) -> Done:
         group=form.text("group") or None,
         dedup_id=form.text("dedup_id") or None,
     )
-    ids = await visit.service.queues.put(form.queue, [message] * copies)
-    place = visit.url("q", form.queue, "m", ids[0]) if copies == 1 else visit.url("q", form.queue)
+    ids = await request.service.queues.put(form.queue, [message] * copies)
+    place = (
+        request.url("q", form.queue, "m", ids[0]) if copies == 1 else request.url("q", form.queue)
+    )
     # An id of one's own may have a comma.
     named = (
         ",".join(quote_id(one).replace(",", "%2C") for one in ids) if copies <= MOST_UNDONE else ""
@@ -213,12 +215,12 @@ async def _send(visit: Visit, form: Form) -> Done:
 # -- the queue -------------------------------------------------------------------------------------
 
 
-async def _create(visit: Visit, form: Form) -> Done:
-    created = await visit.service.in_thread(visit.spool.create_queue, form.queue)
-    return Done("created" if created else "there", 1, visit.url("q", form.queue))
+async def _create(request: PageRequest, form: Form) -> Done:
+    created = await request.service.in_thread(request.spool.create_queue, form.queue)
+    return Done("created" if created else "there", 1, request.url("q", form.queue))
 
 
-async def _pause(visit: Visit, form: Form) -> Done:
+async def _pause(request: PageRequest, form: Form) -> Done:
     until: bool | str = True
     if form.text("for") == "morning":
         tomorrow = datetime.now(UTC).date() + timedelta(days=1)
@@ -228,20 +230,20 @@ async def _pause(visit: Visit, form: Form) -> Done:
         until = (datetime.now(UTC) + length).strftime("%Y-%m-%dT%H:%M:%SZ")
     elif moment := form.text("until").strip():
         until = moment if moment.endswith("Z") or "+" in moment else moment + ":00Z"
-    await visit.service.in_thread(visit.spool.configure, form.queue, {"paused": until})
-    return Done("paused", 1, visit.url("q", form.queue))
+    await request.service.in_thread(request.spool.configure, form.queue, {"paused": until})
+    return Done("paused", 1, request.url("q", form.queue))
 
 
-async def _resume(visit: Visit, form: Form) -> Done:
-    settings = await visit.service.in_thread(visit.spool.settings, form.queue)
-    await visit.service.in_thread(visit.spool.configure, form.queue, {"paused": None})
+async def _resume(request: PageRequest, form: Form) -> Done:
+    settings = await request.service.in_thread(request.spool.settings, form.queue)
+    await request.service.in_thread(request.spool.configure, form.queue, {"paused": None})
     until = settings.paused if isinstance(settings.paused, str) else ""
-    return Done("resumed", 1, visit.url("q", form.queue), until)
+    return Done("resumed", 1, request.url("q", form.queue), until)
 
 
-def _changes(visit: Visit, form: Form) -> dict[str, Any]:
+def _changes(request: PageRequest, form: Form) -> dict[str, Any]:
     """The settings that the form has otherwise than the page had. Raises InvalidValue."""
-    old = visit.spool.settings(form.queue).as_dict()
+    old = request.spool.settings(form.queue).as_dict()
     changes: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         if name not in form.fields:
@@ -257,19 +259,19 @@ def _changes(visit: Visit, form: Form) -> dict[str, Any]:
             changes[name] = json.loads(text) if setting.kind.native != (str,) else text
         except ValueError:
             changes[name] = text
-    visit.spool.settings(form.queue).changed(changes)
+    request.spool.settings(form.queue).changed(changes)
     target = changes.get("dead_letter_queue")
     if isinstance(target, str):
         # Else an admin of one queue could put messages into any other.
-        visit.identity.require("admin", check_queue(target, "dead_letter_queue"))
+        request.identity.require("admin", check_queue(target, "dead_letter_queue"))
     return changes
 
 
-async def _ask_configure(visit: Visit, form: Form) -> Question:
-    changes = await visit.service.in_thread(_changes, visit, form)
+async def _ask_configure(request: PageRequest, form: Form) -> Question:
+    changes = await request.service.in_thread(_changes, request, form)
     if not changes:
         raise InvalidValue("settings", "nothing was changed")
-    old = visit.spool.settings(form.queue).as_dict()
+    old = request.spool.settings(form.queue).as_dict()
     given = [f"{name}={_shown(value) or 'null'}" for name, value in changes.items()]
     return Question(
         f"Change {len(changes)} {'setting' if len(changes) == 1 else 'settings'} of {form.queue}?",
@@ -280,18 +282,18 @@ async def _ask_configure(visit: Visit, form: Form) -> Question:
         ],
         "Change settings",
         command=fsmq("config", form.queue, *given),
-        curl=curl(visit, "PATCH", form.queue, body=changes),
+        curl=curl(request, "PATCH", form.queue, body=changes),
     )
 
 
-async def _configure(visit: Visit, form: Form) -> Done:
-    changes = await visit.service.in_thread(_changes, visit, form)
-    await visit.service.in_thread(visit.spool.configure, form.queue, changes)
-    return Done("configured", len(changes), visit.url("q", form.queue))
+async def _configure(request: PageRequest, form: Form) -> Done:
+    changes = await request.service.in_thread(_changes, request, form)
+    await request.service.in_thread(request.spool.configure, form.queue, changes)
+    return Done("configured", len(changes), request.url("q", form.queue))
 
 
-async def _ask_purge(visit: Visit, form: Form) -> Question:
-    counts = await visit.service.sizes.counts(form.queue)
+async def _ask_purge(request: PageRequest, form: Form) -> Question:
+    counts = await request.service.sizes.counts(form.queue)
     what = messages(counts.total)
     return Question(
         f"Purge {form.queue}?",
@@ -301,19 +303,19 @@ async def _ask_purge(visit: Visit, form: Form) -> Question:
         ),
         f"Delete {what}",
         command=fsmq("purge", form.queue),
-        curl=curl(visit, "DELETE", form.queue, "messages"),
+        curl=curl(request, "DELETE", form.queue, "messages"),
         typed=form.queue,
     )
 
 
-async def _purge(visit: Visit, form: Form) -> Done:
-    counts = await visit.service.sizes.counts(form.queue)
-    await visit.service.listing(visit.spool.queue(form.queue).purge)
-    return Done("purged", counts.total, visit.url("q", form.queue))
+async def _purge(request: PageRequest, form: Form) -> Done:
+    counts = await request.service.sizes.counts(form.queue)
+    await request.service.listing(request.spool.queue(form.queue).purge)
+    return Done("purged", counts.total, request.url("q", form.queue))
 
 
-async def _ask_delete(visit: Visit, form: Form) -> Question:
-    counts = await visit.service.sizes.counts(form.queue)
+async def _ask_delete(request: PageRequest, form: Form) -> Question:
+    counts = await request.service.sizes.counts(form.queue)
     return Question(
         f"Delete the queue {form.queue}?",
         (
@@ -322,14 +324,14 @@ async def _ask_delete(visit: Visit, form: Form) -> Question:
         ),
         f"Delete {form.queue}",
         command=fsmq("delete", form.queue),
-        curl=curl(visit, "DELETE", form.queue),
+        curl=curl(request, "DELETE", form.queue),
         typed=form.queue,
     )
 
 
-async def _delete(visit: Visit, form: Form) -> Done:
-    await visit.service.listing(visit.spool.delete_queue, form.queue)
-    return Done("deleted", 1, visit.url())
+async def _delete(request: PageRequest, form: Form) -> Done:
+    await request.service.listing(request.spool.delete_queue, form.queue)
+    return Done("deleted", 1, request.url())
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""A visit: one request for a page, who makes it, and the page that comes back."""
+"""One request for a page: who makes it, and the page that comes back."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _OF_SOME = ("held", "released", "sent", "subscribed")
 _OPEN = "There are no keys, and mq listens on more than this host: all who reach it may do all."
 
 
-class Visit:
+class PageRequest:
     """What handlers of pages are given.
 
     query: the parameters of the address; of one that is given twice the last.
