@@ -38,7 +38,7 @@ PROVERS = (
 WHERE_CHANGED = {
     "tests/pipeline/": ("fsmq/pipeline/", "fsmq/cli/pipeline/", "fsmq/spool/layout/"),
     "tests/systemd/": ("systemd/", "fsmq/daemons/"),
-    "tests/http/ui/test_acts.py": ("fsmq/http/ui/", "tests/http/ui/"),
+    "tests/http/ui/test_actions.py": ("fsmq/http/ui/", "tests/http/ui/"),
     "tests/http/ui/test_pages_seen.py": ("fsmq/http/ui/", "tests/http/ui/"),
 }
 

@@ -24,7 +24,7 @@ from ..routing import needs
 from ..routing.call import Call
 from ..routing.needs import Need
 from ..service.service import Service
-from .acts import Acts
+from .actions import Actions
 from .page_request import PageRequest
 from .pages.cluster_pages import ClusterPages
 from .pages.dead_pages import DeadPages
@@ -33,7 +33,7 @@ from .pages.queue_pages import Looking
 from .pages.schedule_pages import SchedulePages
 from .pages.topic_pages import TopicPages
 from .pages.work_pages import WorkPages
-from .queue_acts import QueueActs
+from .queue_actions import QueueActions
 from .rendering import HEADERS, Rendering
 from .session import Sessions
 from .streams import Streams
@@ -88,16 +88,16 @@ class Ui(Dialect):
         self.page("GET", "login", self._show_login, "The login", None)
         self.page("POST", "login", self._login, "Log in", None)
         self.page("POST", "logout", self._logout, "Log out", None)
-        streams, acts = Streams(), Acts()
+        streams, actions = Streams(), Actions()
         Looking(streams, bodies=options.bodies).add_pages(self.page)
         MessagePages(bodies=options.bodies).add_pages(self.page)
         DeadPages(bodies=options.bodies).add_pages(self.page)
         ClusterPages().add_pages(self.page)
-        WorkPages(streams, acts, may_act=options.may_act).add_pages(self.page)
-        TopicPages(streams, acts, may_act=options.may_act).add_pages(self.page)
-        SchedulePages(streams, acts, may_act=options.may_act).add_pages(self.page)
+        WorkPages(streams, actions, may_act=options.may_act).add_pages(self.page)
+        TopicPages(streams, actions, may_act=options.may_act).add_pages(self.page)
+        SchedulePages(streams, actions, may_act=options.may_act).add_pages(self.page)
         if options.may_act:
-            QueueActs(acts).add_pages(self.page)
+            QueueActions(actions).add_pages(self.page)
 
     @classmethod
     def make(cls, service: Service, settings: Mapping[str, Any]) -> Self:

@@ -158,7 +158,7 @@ class PageRequest:
         return ids if "id" not in self.call.names and "queue" in self.call.names else ()
 
     @property
-    def acts(self) -> str:
+    def form_url(self) -> str:
         """Where forms about the queue or the topic of this page go."""
         names = self.call.names
         return (

@@ -24,7 +24,7 @@ from ...routing import needs
 from ...service.monitoring.looks import Search
 from ...service.monitoring.rates import Rate
 from ...service.monitoring.surveys import Hour
-from ..acts import MOST_IDS, SEARCHES, Form
+from ..actions import MOST_IDS, SEARCHES, Form
 from ..charts import Spark, charts_of, spark
 from ..page_request import PageRequest
 from ..streams import Streams
@@ -193,7 +193,7 @@ class Looking:
 
 
 async def choose_all(request: PageRequest, queue: str) -> None:
-    """Where a form is for all that match, put their ids into it: of as many as one act may do.
+    """Where a form is for all that match, put their ids into it: of as many as one action may do.
 
     What is asked then, and done later, is about these and no others. So it is asked again where
     somebody who was asked wants only the first ones.

@@ -10,7 +10,7 @@ from fsmq.spool.errors import NoSuchSchedule
 from fsmq.spool.layout.names import check_queue
 
 from ...guard.sight import may_see_schedule, name_of, ruled_by
-from ..acts import Act, Acts, Done, Form, Question, attributes_of
+from ..actions import Action, Actions, Done, Form, Question, attributes_of
 from ..commands import curl, fsmq
 from ..page_request import PageRequest
 from ..streams import Streams
@@ -19,22 +19,22 @@ from ..streams import Streams
 class SchedulePages:
     """The handlers. Whoever is an admin of a queue may define what is put there, and when."""
 
-    def __init__(self, streams: Streams, acts: Acts, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
         self._streams = streams
-        self._acts = acts
+        self._actions = actions
         self._may_act = may_act
-        self._acts_of_one: Mapping[str, Act] = {
-            "define": Act("admin", _define),
-            "put_now": Act("admin", _put_now),
-            "stop": Act("admin", _stop),
-            "start": Act("admin", _start),
-            "delete": Act("admin", _delete, _ask_delete),
+        self._actions_of_one: Mapping[str, Action] = {
+            "define": Action("admin", _define),
+            "put_now": Action("admin", _put_now),
+            "stop": Action("admin", _stop),
+            "start": Action("admin", _start),
+            "delete": Action("admin", _delete, _ask_delete),
         }
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "schedules", self.schedules, "All schedules")
         if self._may_act:
-            add("POST", "schedules", self.act, "Do something with a schedule")
+            add("POST", "schedules", self.action, "Do something with a schedule")
 
     async def schedules(self, request: PageRequest) -> StreamResponse:
         async def values() -> dict[str, object]:
@@ -45,7 +45,7 @@ class SchedulePages:
             request, "schedules.html", "schedules_live.html", values
         )
 
-    async def act(self, request: PageRequest) -> StreamResponse:
+    async def action(self, request: PageRequest) -> StreamResponse:
         form = await request.form()
         name, queue = form.get("name", [""])[0].strip(), form.get("queue", [""])[0].strip()
         if form.get("do") != ["define"]:
@@ -57,7 +57,7 @@ class SchedulePages:
         else:
             on = check_queue(queue)
             await _check_name(request, name)
-        return await self._acts.answer(request, self._acts_of_one, queue, on)
+        return await self._actions.answer(request, self._actions_of_one, queue, on)
 
 
 async def _check_name(request: PageRequest, name: str) -> None:

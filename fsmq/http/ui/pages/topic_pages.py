@@ -16,7 +16,7 @@ from fsmq.spool.layout.topics.filters import Filter
 from ...guard import access
 from ...guard.sight import seen_of
 from ...routing import needs
-from ..acts import Act, Acts, Done, Form, Question, attributes_of
+from ..actions import Action, Actions, Done, Form, Question, attributes_of
 from ..commands import curl, fsmq
 from ..page_request import PageRequest
 from ..streams import Streams
@@ -25,17 +25,17 @@ from ..streams import Streams
 class TopicPages:
     """The handlers."""
 
-    def __init__(self, streams: Streams, acts: Acts, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
         self._streams = streams
-        self._acts = acts
+        self._actions = actions
         self._may_act = may_act
-        self._of_topic: Mapping[str, Act] = {
-            "subscribe": Act("admin", _subscribe),
-            "unsubscribe": Act("admin", _unsubscribe, _ask_unsubscribe),
-            "publish": Act("send", _publish, _ask_publish),
-            "delete": Act("admin", _delete, _ask_delete),
+        self._of_topic: Mapping[str, Action] = {
+            "subscribe": Action("admin", _subscribe),
+            "unsubscribe": Action("admin", _unsubscribe, _ask_unsubscribe),
+            "publish": Action("send", _publish, _ask_publish),
+            "delete": Action("admin", _delete, _ask_delete),
         }
-        self._of_all: Mapping[str, Act] = {"create": Act("admin", _create)}
+        self._of_all: Mapping[str, Action] = {"create": Action("admin", _create)}
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "topics", self.topics, "All topics")
@@ -65,11 +65,11 @@ class TopicPages:
     async def on_all(self, request: PageRequest) -> StreamResponse:
         form = await request.form()
         topic = check_queue(form.get("topic", [""])[0].strip(), "topic")
-        return await self._acts.answer(request, self._of_all, topic, access.topic(topic))
+        return await self._actions.answer(request, self._of_all, topic, access.topic(topic))
 
     async def on_topic(self, request: PageRequest) -> StreamResponse:
         topic = request.call.topic
-        return await self._acts.answer(request, self._of_topic, topic, access.topic(topic))
+        return await self._actions.answer(request, self._of_topic, topic, access.topic(topic))
 
 
 def _subscribed(request: PageRequest, topic: str) -> dict[str, Any]:

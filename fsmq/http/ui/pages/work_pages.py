@@ -12,7 +12,7 @@ from fsmq.spool.moves.order import Move, holders
 from ...guard.access import Identity
 from ...guard.sight import may_see_move
 from ...problems import NotFound
-from ..acts import Act, Acts, Done, Form, Note, Question
+from ..actions import Action, Actions, Done, Form, Note, Question
 from ..commands import curl, fsmq
 from ..page_request import PageRequest
 from ..streams import Streams
@@ -23,16 +23,16 @@ _MOVES = 50
 class WorkPages:
     """The handlers."""
 
-    def __init__(self, streams: Streams, acts: Acts, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
         self._streams = streams
-        self._acts = acts
+        self._actions = actions
         self._may_act = may_act
-        self._on_work: Mapping[str, Act] = {"stop": Act("receive", _stop, _ask_stop)}
+        self._on_work: Mapping[str, Action] = {"stop": Action("receive", _stop, _ask_stop)}
 
     def add_pages(self, add: Callable[..., None]) -> None:
-        add("GET", "work", self.work, "Moves, consumers and the last acts")
+        add("GET", "work", self.work, "Moves, consumers and the last actions")
         if self._may_act:
-            add("POST", "work", self.act, "Stop a move")
+            add("POST", "work", self.action, "Stop a move")
 
     async def work(self, request: PageRequest) -> StreamResponse:
         return await self._streams.page_or_stream(
@@ -59,13 +59,13 @@ class WorkPages:
             "holders": held,
             "staged": staged,
             "consumers": {name: behind for name, behind in shown.items() if behind},
-            "notes": [one for one in self._acts.last if _may_note(request.identity, one)],
+            "notes": [one for one in self._actions.last if _may_note(request.identity, one)],
         }
 
-    async def act(self, request: PageRequest) -> StreamResponse:
+    async def action(self, request: PageRequest) -> StreamResponse:
         form = await request.form()
         move = await _found(request, form.get("ref", [""])[0])
-        return await self._acts.answer(request, self._on_work, move.source)
+        return await self._actions.answer(request, self._on_work, move.source)
 
 
 def _may_note(identity: Identity, note: Note) -> bool:

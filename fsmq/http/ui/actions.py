@@ -1,8 +1,8 @@
-"""Acts: what a button of a page does, what right it needs, and what is asked before it is done.
+"""Actions: what a button of a page does, what right it needs, and what is asked before it is done.
 
-One form, one route for each kind of page: the field ``do`` names the act. An act that can do harm
-answers first with a question, which is a page of its own (a script shows it as a dialog), and is
-done when the form comes back with ``sure``.
+One form, one route for each kind of page: the field ``do`` names the action. An action that can do
+harm answers first with a question, which is a page of its own (a script shows it as a dialog), and
+is done when the form comes back with ``sure``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .forms import File
 from .page_request import PageRequest
 
 log = logging.getLogger(__name__)
-# So many messages at most in one act; more is a move.
+# So many messages at most in one action; more is a move.
 MOST_IDS = 1000
 _REMEMBERED = 200
 # No field of a live form may be called like what scripts ask of every element, such as contains or
@@ -98,8 +98,8 @@ Do = Callable[[PageRequest, Form], Awaitable[Done]]
 Ask = Callable[[PageRequest, Form], Awaitable[Question]]
 
 
-class Act(NamedTuple):
-    """One act. ask: None for one that harms nothing."""
+class Action(NamedTuple):
+    """One action. ask: None for one that harms nothing."""
 
     right: Right
     do: Do
@@ -111,46 +111,50 @@ class Note(NamedTuple):
 
     at: float
     key: str
-    act: str
+    action: str
     queue: str
     to: str
     number: int
 
 
-class Acts:
-    """Does acts, and remembers the last of this process."""
+class Actions:
+    """Does actions, and remembers the last of this process."""
 
     def __init__(self) -> None:
         self.last: deque[Note] = deque(maxlen=_REMEMBERED)
 
     async def answer(
-        self, request: PageRequest, acts: Mapping[str, Act], queue: str, right_on: str | None = None
+        self,
+        request: PageRequest,
+        actions: Mapping[str, Action],
+        queue: str,
+        right_on: str | None = None,
     ) -> StreamResponse:
         """Do what a form says, or ask first.
 
         right_on: what the right is needed on, if that is not the queue.
 
-        Raises what the act raises.
+        Raises what the action raises.
         """
         fields, files = await request.fields()
         name = fields.get("do", [""])[0]
-        act = acts.get(name)
-        if act is None:
-            raise InvalidValue("do", f"expected one of: {', '.join(acts)}")
-        request.require(act.right, queue if right_on is None else right_on)
+        action = actions.get(name)
+        if action is None:
+            raise InvalidValue("do", f"expected one of: {', '.join(actions)}")
+        request.require(action.right, queue if right_on is None else right_on)
         ids = fields.get("message", [])
         if len(ids) > MOST_IDS:
             raise InvalidValue("message", f"are more than {MOST_IDS}: move the queue instead")
         # As addresses have them: names of files are bytes, and fields of a form are text.
         form = Form(queue, [unquote_id(one) for one in ids], fields, files)
-        if act.ask is not None and not form.text("sure"):
-            return await self._ask(request, form, await act.ask(request, form))
-        if act.ask is not None:
-            question = await act.ask(request, form)
+        if action.ask is not None and not form.text("sure"):
+            return await self._ask(request, form, await action.ask(request, form))
+        if action.ask is not None:
+            question = await action.ask(request, form)
             if question.typed and form.text("typed") != question.typed:
                 wrong = "That is not its name. Nothing was done."
                 return await self._ask(request, form, question, wrong)
-        done = await act.do(request, form)
+        done = await action.do(request, form)
         self._note(request, name, queue, done)
         return request.go(request.with_notice(done.place, done.word, done.number, done.of))
 
@@ -168,11 +172,11 @@ class Acts:
         values |= question.values
         return await request.page("question.html", values)
 
-    def _note(self, request: PageRequest, act: str, queue: str, done: Done) -> None:
+    def _note(self, request: PageRequest, action: str, queue: str, done: Done) -> None:
         key = request.identity.name
-        self.last.appendleft(Note(time.time(), key, act, queue, done.to, done.number))
+        self.last.appendleft(Note(time.time(), key, action, queue, done.to, done.number))
         to = f" to={done.to}" if done.to else ""
-        log.info("ui action=%s key=%s queue=%s%s count=%d", act, key, queue, to, done.number)
+        log.info("ui action=%s key=%s queue=%s%s count=%d", action, key, queue, to, done.number)
 
 
 def chosen(form: Form) -> Sequence[str]:

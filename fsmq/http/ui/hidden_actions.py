@@ -1,4 +1,4 @@
-"""Acts on messages that are claimed or delayed: release, hold longer, and taking these back."""
+"""Actions on messages that are claimed or delayed: release, hold longer, and taking these back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsmq.spool.spool import Spool
 from fsmq.spool.views.places import Place, places
 from fsmq.wire import quote_id, unquote_id
 
-from .acts import Act, Done, Form, back, chosen, each
+from .actions import Action, Done, Form, back, chosen, each
 from .page_request import PageRequest
 
 # An address has room for as many.
@@ -42,11 +42,11 @@ async def _each_that_stood(
     request: PageRequest,
     form: Form,
     word: str,
-    act: Callable[[str, Place | None], Awaitable[object]],
+    action: Callable[[str, Place | None], Awaitable[object]],
 ) -> Done:
     ids = chosen(form)
     stood = await request.service.listing(_stood, request.spool, form.queue, ids)
-    number = await each(ids, lambda one: act(one, stood.get(one)))
+    number = await each(ids, lambda one: action(one, stood.get(one)))
     settings = await request.service.in_thread(request.spool.settings, form.queue)
     # What is ready in a fifo queue nobody can hide again: its place is in the order.
     of = "" if settings.fifo and word == "released" else _undo(stood)
@@ -96,8 +96,8 @@ async def _hide(request: PageRequest, form: Form) -> Done:
     return Done("hidden", number, request.url("q", form.queue, state="in_flight"))
 
 
-HIDDEN_ACTS: Mapping[str, Act] = {
-    "release": Act("receive", _release),
-    "hold": Act("receive", _hold),
-    "hide": Act("receive", _hide),
+HIDDEN_ACTIONS: Mapping[str, Action] = {
+    "release": Action("receive", _release),
+    "hold": Action("receive", _hold),
+    "hide": Action("receive", _hide),
 }

@@ -1,4 +1,4 @@
-"""Acts that bring messages into other queues: moves and redrives, of chosen ones or of all."""
+"""Actions that bring messages into other queues: moves and redrives, of chosen ones or of all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fsmq.spool.errors import InvalidValue, NoSuchQueue
 from fsmq.spool.layout.names import check_queue
 
 from ..guard.sight import targets
-from .acts import Act, Done, Form, Question, messages
+from .actions import Action, Done, Form, Question, messages
 from .commands import curl, fsmq, some
 from .page_request import PageRequest
 
@@ -107,7 +107,7 @@ async def _move(request: PageRequest, form: Form) -> Done:
     return Done("moving", number, request.url("work"), to=to)
 
 
-MOVING_ACTS: Mapping[str, Act] = {
-    "redrive": Act("receive", _redrive, _ask_redrive),
-    "move": Act("receive", _move, _ask_move),
+MOVING_ACTIONS: Mapping[str, Action] = {
+    "redrive": Action("receive", _redrive, _ask_redrive),
+    "move": Action("receive", _move, _ask_move),
 }

@@ -21,9 +21,9 @@ from fsmq.spool.layout.settings import (
 from fsmq.wire import quote_id, unquote_id
 
 from ..routing import needs
-from .acts import (
-    Act,
-    Acts,
+from .actions import (
+    Action,
+    Actions,
     Done,
     Form,
     Question,
@@ -35,8 +35,8 @@ from .acts import (
 )
 from .commands import curl, curl_each, fsmq
 from .forms import File
-from .hidden_acts import HIDDEN_ACTS, MOST_UNDONE
-from .moving_acts import MOVING_ACTS
+from .hidden_actions import HIDDEN_ACTIONS, MOST_UNDONE
+from .moving_actions import MOVING_ACTIONS
 from .page_request import PageRequest
 from .pages.queue_pages import choose_all
 
@@ -46,24 +46,24 @@ _TYPED_BYTES = 64 * 1024
 _PAUSES = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
-class QueueActs:
+class QueueActions:
     """The handlers."""
 
-    def __init__(self, acts: Acts) -> None:
-        self._acts = acts
-        self._of_queue: Mapping[str, Act] = {
-            **HIDDEN_ACTS,
-            "bury": Act("receive", _bury, _ask_bury),
-            "remove": Act("receive", _remove, _ask_remove),
-            "pause": Act("admin", _pause),
-            "resume": Act("admin", _resume),
-            "configure": Act("admin", _configure, _ask_configure),
-            "send": Act("send", _send),
-            **MOVING_ACTS,
-            "purge": Act("receive", _purge, _ask_purge),
-            "delete": Act("admin", _delete, _ask_delete),
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self._of_queue: Mapping[str, Action] = {
+            **HIDDEN_ACTIONS,
+            "bury": Action("receive", _bury, _ask_bury),
+            "remove": Action("receive", _remove, _ask_remove),
+            "pause": Action("admin", _pause),
+            "resume": Action("admin", _resume),
+            "configure": Action("admin", _configure, _ask_configure),
+            "send": Action("send", _send),
+            **MOVING_ACTIONS,
+            "purge": Action("receive", _purge, _ask_purge),
+            "delete": Action("admin", _delete, _ask_delete),
         }
-        self._of_all: Mapping[str, Act] = {"create": Act("admin", _create)}
+        self._of_all: Mapping[str, Action] = {"create": Action("admin", _create)}
 
     def add_pages(self, add: Any) -> None:
         add("POST", "", self.on_all, "Create a queue")
@@ -80,12 +80,12 @@ class QueueActs:
     async def on_all(self, request: PageRequest) -> StreamResponse:
         form = await request.form()
         queue = check_queue(form.get("queue", [""])[0].strip())
-        return await self._acts.answer(request, self._of_all, queue)
+        return await self._actions.answer(request, self._of_all, queue)
 
     async def on_queue(self, request: PageRequest) -> StreamResponse:
         queue = request.call.queue
         await choose_all(request, queue)
-        return await self._acts.answer(request, self._of_queue, queue)
+        return await self._actions.answer(request, self._of_queue, queue)
 
     async def settings(self, request: PageRequest) -> StreamResponse:
         queue = request.call.queue

@@ -1,4 +1,4 @@
-"""Every act of the pages, done in a browser with and without scripts, and seen in the spool."""
+"""Every action of the pages, done in a browser with and without scripts, and seen in the spool."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SENT_PLAIN = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """With scripts all acts are done, and some without; in `make soak` all both ways."""
+    """With scripts all actions are done, and some without; in `make soak` all both ways."""
     if "tab" not in metafunc.fixturenames:
         return
     is_plain = metafunc.function.__name__ in SENT_PLAIN or ALL
