@@ -29,7 +29,7 @@ from .page_request import PageRequest
 from .pages.cluster_pages import ClusterPages
 from .pages.dead_pages import DeadPages
 from .pages.message_pages import MessagePages
-from .pages.queue_pages import Looking
+from .pages.queue_pages import QueuePages
 from .pages.schedule_pages import SchedulePages
 from .pages.topic_pages import TopicPages
 from .pages.work_pages import WorkPages
@@ -89,7 +89,7 @@ class Ui(Dialect):
         self.page("POST", "login", self._login, "Log in", None)
         self.page("POST", "logout", self._logout, "Log out", None)
         streams, actions = Streams(), Actions()
-        Looking(streams, bodies=options.bodies).add_pages(self.page)
+        QueuePages(streams, bodies=options.bodies).add_pages(self.page)
         MessagePages(bodies=options.bodies).add_pages(self.page)
         DeadPages(bodies=options.bodies).add_pages(self.page)
         ClusterPages().add_pages(self.page)
@@ -150,7 +150,7 @@ class Ui(Dialect):
         request = self._request(call, call.identity or await self.identify(call))
         try:
             if not call.operation.open:
-                await request.look_for_troubles()
+                await request.look_for_warnings()
             return await handler(request)
         except FsmqError as error:
             return await self._explained(request, error)

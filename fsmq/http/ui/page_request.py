@@ -106,7 +106,7 @@ class PageRequest:
         self.spool = service.spool
         self.query = dict(_parameters(call.raw_query))
         self.may_act = may_act
-        self.troubles: list[str] = []
+        self.warnings: list[str] = []
         self._rendering = rendering
         self._fields: Fields | None = None
         path = call.request.raw_path.partition("?")[0]
@@ -176,10 +176,10 @@ class PageRequest:
         named = key.grants.names.items()
         return "; ".join(f"{right} {', '.join(names)}" for right, names in named)
 
-    async def look_for_troubles(self) -> None:
+    async def look_for_warnings(self) -> None:
         """Find out what each page says at its top, where something is wrong."""
-        self.troubles = [
-            *await self.service.looks.troubles(),
+        self.warnings = [
+            *await self.service.looks.warnings(),
             *(
                 f"{queue} has been paused for more than a day, and nothing but a resume ends it."
                 for queue in await self.service.looks.long_paused()
@@ -187,7 +187,7 @@ class PageRequest:
             ),
         ]
         if not self.call.needs_keys and not self.is_near:
-            self.troubles = [*self.troubles, _OPEN]
+            self.warnings = [*self.warnings, _OPEN]
 
     @cached_property
     def is_near(self) -> bool:

@@ -166,10 +166,10 @@ class Streams:
 
         async def render() -> str:
             found = await values()
-            await request.look_for_troubles()
+            await request.look_for_warnings()
             parts = {
                 "live": await request.service.in_thread(request.render, region, found),
-                "troubles": request.render("troubles.html", {}),
+                "warnings": request.render("warnings.html", {}),
             }
             return "".join(starmap(_PARTIAL.format, parts.items()))
 

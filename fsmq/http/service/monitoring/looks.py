@@ -25,8 +25,8 @@ from fsmq.spool.views.wanted import Found, Wanted
 from ...guard.access import Identity
 from ...guard.sight import seen_message
 from ...running.runner import Runner
+from .spool_warnings import SpoolWarnings, long_paused
 from .surveys import Kept
-from .troubles import Troubles, long_paused
 
 T = TypeVar("T")
 # The longest that one look may be told to take, and what it takes if it is told nothing.
@@ -39,7 +39,7 @@ _AT_ONCE = 2
 # It gives mover and reaper something to do, and tries the disk: not more often than this.
 _HEALTH_S = 60.0
 # It tries the disk as well, but quickly.
-_TROUBLES_S = 5.0
+_WARNINGS_S = 5.0
 _PAUSED_S = 60.0
 
 
@@ -65,9 +65,9 @@ class Looks:
         self._few = asyncio.Semaphore(_AT_ONCE)
         self._health: tuple[float, list[Finding]] | None = None
         self._examining = asyncio.Lock()
-        found = Troubles(spool, reports)
+        found = SpoolWarnings(spool, reports)
         self._paused = Kept(lambda: runner.listing(self._long_paused), least_s=_PAUSED_S)
-        self._troubles = Kept(lambda: runner.listing(found.look), least_s=_TROUBLES_S)
+        self._warnings = Kept(lambda: runner.listing(found.look), least_s=_WARNINGS_S)
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
         # Not in threads of their own: each thread keeps the largest message that it has read.
@@ -139,9 +139,9 @@ class Looks:
         snapshot = self._spool.context.metrics.snapshot_quietly()
         return look_at_cluster(self._spool, node, Report(node, process, snapshot, os.getpid()))
 
-    async def troubles(self) -> list[str]:
+    async def warnings(self) -> list[str]:
         """What is wrong now, a sentence each."""
-        return await self._troubles.get()
+        return await self._warnings.get()
 
     async def long_paused(self) -> list[str]:
         """Queues that somebody may have forgotten to resume, as of a minute ago at most."""

@@ -1,4 +1,4 @@
-"""Pages that only look: all queues, and one queue with its messages."""
+"""Pages of queues: all of them, and one with its messages."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _ORDERS: Mapping[str, Callable[[Row], Any]] = {
 }
 
 
-class Looking:
+class QueuePages:
     """The handlers. bodies: whether they show what is in messages."""
 
     def __init__(self, streams: Streams, *, bodies: bool) -> None:

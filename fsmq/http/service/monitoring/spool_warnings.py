@@ -21,7 +21,7 @@ _LONG_PAUSE_S = 86_400.0
 _WORKS = {"new": "delivers messages", "timers": "ends claims and delays"}
 
 
-class Troubles:
+class SpoolWarnings:
     """Looks for them; it tries the disk. Others have to keep what was found for some seconds."""
 
     def __init__(self, spool: Spool, reports: Reports) -> None:
