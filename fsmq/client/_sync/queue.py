@@ -27,7 +27,7 @@ from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.wanted import Found
 
 from ..session._sync.session import Session
-from ..verbs.looks import LookVerbs
+from ..verbs.inspection_verbs import InspectionVerbs
 from ..verbs.moves import MoveVerbs
 from ..workers.workers import queue_worker
 
@@ -180,7 +180,7 @@ class ClientQueue(QueueVerbs):
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when all have been looked at.
         """
-        looking = LookVerbs(self._verbs).search(
+        looking = InspectionVerbs(self._verbs).search(
             self.name, count, state, after, attributes, contains, older_than, budget
         )
         return self._run(looking)
@@ -191,7 +191,7 @@ class ClientQueue(QueueVerbs):
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when there is no more.
         """
-        looking = LookVerbs(self._verbs).life(self.name, message_id, after, budget)
+        looking = InspectionVerbs(self._verbs).life(self.name, message_id, after, budget)
         return self._run(looking)
 
     def find(self, message_id: str) -> Message | None:

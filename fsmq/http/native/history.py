@@ -115,7 +115,7 @@ class HistoryOfQueues(Handlers):
         begin = given[FROM]
         since = now - HISTORY_S if begin is None else begin
         step = step_of(since, now, len(queues), given[STEP])
-        found = await self._service.looks.history(queues, since, now, step)
+        found = await self._service.inspector.history(queues, since, now, step)
         call.hold(_ROW_BYTES * sum(map(len, found.values())), sure=True)
         return Response(body=Pieces(_written(step, found)), content_type=JSON)
 

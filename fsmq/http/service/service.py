@@ -37,7 +37,7 @@ from ..routing.call import Call
 from ..running.runner import Runner
 from .changes import Changes
 from .logs import OpenLogs
-from .monitoring.looks import Looks
+from .monitoring.inspector import Inspector
 from .monitoring.recent import Recent
 from .monitoring.recording import Recording
 from .monitoring.sizes import Sizes
@@ -95,7 +95,7 @@ class Service(Runner):
         self.sizes = Sizes(spool, self.listings)
         self.surveys = Surveys(spool, self, self.reports)
         self.recent = Recent()
-        self.looks = Looks(spool, self, self.reports)
+        self.inspector = Inspector(spool, self, self.reports)
         self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, max_waiters, poll_interval)
         self.changes = Changes(spool)

@@ -36,7 +36,7 @@ async def charts_of(request: PageRequest, queue: str) -> dict[str, Any]:
     now = request.spool.context.clock()
     since = now - SPANS[span]
     step = step_of(since, now, 1)
-    found = await request.service.looks.history([queue], since, now, step)
+    found = await request.service.inspector.history([queue], since, now, step)
     recent = request.service.recent.of(queue, since) if span == _FINE else []
     return {
         "span": span,

@@ -179,10 +179,10 @@ class PageRequest:
     async def look_for_warnings(self) -> None:
         """Find out what each page says at its top, where something is wrong."""
         self.warnings = [
-            *await self.service.looks.warnings(),
+            *await self.service.inspector.warnings(),
             *(
                 f"{queue} has been paused for more than a day, and nothing but a resume ends it."
-                for queue in await self.service.looks.long_paused()
+                for queue in await self.service.inspector.long_paused()
                 if self.identity.may_see(queue)
             ),
         ]

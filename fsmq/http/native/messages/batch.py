@@ -55,7 +55,7 @@ from ...routing.call import Call
 from ...routing.headers import EVENTS
 from ...routing.json_reader import JsonText
 from ...routing.router import Router
-from ...service.monitoring.looks import MAX_BUDGET_S, SEARCH_S, Search
+from ...service.monitoring.inspector import MAX_BUDGET_S, SEARCH_S, Search
 from ..forms import DEDUP_ID, DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 from . import events
 from .batch_bodies import body_in, elements_in, members_of
@@ -152,7 +152,7 @@ class Batches(Handlers):
         call.admit()
         if what.state == State.READY.value:
             await self._service.receiver.load(queue)
-        found = await self._service.looks.peek(call.sender, what, call)
+        found = await self._service.inspector.peek(call.sender, what, call)
         following = None if found.next is None else quote_id(found.next)
         behind = f'], "next": {json.dumps(following)}}}\n'.encode()
         answer = bodies.in_json(found.messages, bodies.encode, (*MESSAGES[:2], behind))

@@ -24,7 +24,7 @@ class ClusterPages:
         add("GET", "cluster", self.cluster, "Hosts, programs and the spool")
 
     async def cluster(self, request: PageRequest) -> StreamResponse:
-        found = await request.service.looks.cluster()
+        found = await request.service.inspector.cluster()
         far = await request.service.listing(_shortest, request) / 10
         values: dict[str, Any] = {
             **found,
@@ -38,7 +38,7 @@ class ClusterPages:
         }
         if request.query.get("health"):
             require_all(request.identity)
-            at, findings = await request.service.looks.health()
+            at, findings = await request.service.inspector.health()
             values["health"] = {"at": at, "findings": findings}
         return await request.page("cluster.html", values)
 

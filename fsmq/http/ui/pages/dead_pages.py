@@ -11,7 +11,7 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.views.counts import Overview
 
-from ...service.monitoring.looks import Search
+from ...service.monitoring.inspector import Search
 from ..page_request import PageRequest
 from ..words import first
 
@@ -71,7 +71,7 @@ class DeadPages:
         total = surveyed[queue].counts.total if queue in surveyed else 0
         if not total or not request.identity.may("look", queue):
             return Dead(queue, total, sources, [], more=False)
-        found = await request.service.looks.peek(request.identity, Search(queue, count=MOST))
+        found = await request.service.inspector.peek(request.identity, Search(queue, count=MOST))
         groups = await request.service.in_thread(_groups, found.messages, self._bodies)
         return Dead(queue, total, sources, groups, found.next is not None)
 

@@ -78,7 +78,7 @@ class MessagePages:
             )
         filed = None
         if message is not None:
-            filed = await request.service.looks.filed(queue, message.id, message.state)
+            filed = await request.service.inspector.filed(queue, message.id, message.state)
         values = {
             "queue": queue,
             "id": message_id,
@@ -131,7 +131,7 @@ async def find(request: PageRequest, wanted: str) -> str | None:
         assert isinstance(queues, Sequence)
         return [name for name in queues if request.identity.may("look", name)]
 
-    found = await request.service.looks.find(wanted, may_look)
+    found = await request.service.inspector.find(wanted, may_look)
     queue = found[0].queue if found else await _queue_by_journal(request, wanted)
     return request.url("q", queue, "m", wanted) if queue else None
 
@@ -141,7 +141,7 @@ async def _queue_by_journal(request: PageRequest, message_id: str) -> str:
     if facts(message_id).created_ms is None:
         return ""  # most texts that somebody looks for are no ids
     reader = LifeReader(request.spool.tree, "", message_id)
-    async for _ in request.service.looks.life(reader):
+    async for _ in request.service.inspector.life(reader):
         pass
     queue, _ = reader.place
     return queue if queue and request.identity.may("look", queue) else ""
@@ -158,7 +158,7 @@ async def _life(
     """What the journal has of a message, of queues that the visitor may look into."""
     reader = LifeReader(request.spool.tree, queue, message_id, request.query.get("after", ""))
     steps: list[LifeStep] = []
-    async for found in request.service.looks.life(reader):
+    async for found in request.service.inspector.life(reader):
         steps += [seen for step in found if (seen := seen_step(request.identity, step))]
     return reader, in_order(steps)
 

@@ -21,7 +21,7 @@ from fsmq.wire import quote_id
 from fsmq.words import limits
 
 from ...routing import needs
-from ...service.monitoring.looks import Search
+from ...service.monitoring.inspector import Search
 from ...service.monitoring.rates import Rate
 from ...service.monitoring.surveys import Hour
 from ..actions import MOST_IDS, SEARCHES, Form
@@ -165,7 +165,7 @@ class QueuePages:
         found = Found([], None)
         if may_look:
             search = Search(queue, state, MESSAGES, after, filtered)
-            found = await request.service.looks.peek(request.identity, search)
+            found = await request.service.inspector.peek(request.identity, search)
         rate = rates.get(queue)
         request.service.recent.add(queue, request.now, counts, oldest, rate)
         return {
@@ -215,7 +215,7 @@ async def _choose(request: PageRequest, queue: str, form: dict[str, list[str]], 
     given = {name: values[-1] for name, values in form.items() if values}
     state = _choice(given, "state", STATES, "ready")
     search = Search(queue, state, most, wanted=_wanted(request, given))
-    found = await request.service.looks.peek(request.identity, search)
+    found = await request.service.inspector.peek(request.identity, search)
     form["message"] = [quote_id(message.id) for message in found.messages]
 
 

@@ -17,7 +17,7 @@ from .records.peers import host_name
 from .views.places import Place, places
 
 
-class LooksOfSpool(LogsOfSpool):
+class OverviewOfSpool(LogsOfSpool):
     """The methods of a spool that look at it as a whole."""
 
     context: Context

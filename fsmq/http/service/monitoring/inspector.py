@@ -1,4 +1,4 @@
-"""Looks that may take seconds, for handlers: each has a budget, and few go on at a time."""
+"""Inspections that may take seconds, for handlers: each has a budget, and few go on at a time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Search:
     budget: float = SEARCH_S
 
 
-class Looks:
+class Inspector:
     """Looks at one spool. Methods raise what the functions of the spool raise."""
 
     def __init__(self, spool: Spool, runner: Runner, reports: Reports) -> None:

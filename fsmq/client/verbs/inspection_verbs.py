@@ -1,4 +1,4 @@
-"""Looking over HTTP: at messages that fit, at where one is, at what happened to it."""
+"""Inspection over HTTP: of messages that fit, of where one is, of what happened to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from . import incoming as answers
 from .queue_verbs import MAX_COUNT, Verbs
 
 
-class LookVerbs:
+class InspectionVerbs:
     """Generators that a transport drives; see :mod:`fsmq.client.exchange`."""
 
     def __init__(self, verbs: Verbs) -> None:

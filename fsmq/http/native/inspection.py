@@ -39,7 +39,7 @@ from ..problem_answers import guarded, keyed
 from ..routing import needs
 from ..routing.call import Call
 from ..routing.router import Router
-from ..service.monitoring.looks import LIFE_S, MAX_BUDGET_S
+from ..service.monitoring.inspector import LIFE_S, MAX_BUDGET_S
 from .forms import ID, MOMENT, STATE
 
 JSON_LINES = "application/x-ndjson"
@@ -58,7 +58,7 @@ _STEP = record(
 )
 
 
-class Looks(Handlers):
+class Inspection(Handlers):
     """One message, looked for in all queues and in the journal."""
 
     def add_routes(self, router: Router) -> None:
@@ -100,7 +100,7 @@ class Looks(Handlers):
         def may_look(queues: Iterable[str]) -> Iterable[str]:
             return (queue for queue in queues if identity.may("look", queue))
 
-        found = await self._service.looks.find(message_id, may_look)
+        found = await self._service.inspector.find(message_id, may_look)
         places: list[dict[str, Any]] = [
             {
                 **place._asdict(),
@@ -138,7 +138,7 @@ class Looks(Handlers):
     async def _lines(
         self, reader: LifeReader, budget: float, identity: Identity
     ) -> AsyncIterator[bytes]:
-        async for steps in self._service.looks.life(reader, budget):
+        async for steps in self._service.inspector.life(reader, budget):
             if identity.is_over:
                 return
             yield b"".join(_line(seen) for step in steps if (seen := seen_step(identity, step)))
