@@ -11,7 +11,7 @@ from fsmq.client._sync.client import Client
 from fsmq.client.by_id import ByIdVerbs, ClientIndexed
 from fsmq.client.verbs.moves import MoveVerbs
 from fsmq.spool import Message, NewMessage, NoSuchQueue
-from fsmq.spool.given import untold
+from fsmq.spool.arguments import untold
 
 from .place import Sizes
 

@@ -10,8 +10,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from .arguments import Delay, seconds_of
 from .errors import ClaimEnded, FsmqError, InvalidValue
-from .given import Delay, seconds_of
 from .layout.claim_names import check_claim
 from .layout.messages.message import Message
 from .layout.settings import MAX_DELAY_S, check_seconds

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from . import prepare
 from ._sync.claimed_message import Claimed
 from ._sync.queue_verbs import QueueVerbs
+from .arguments import Body, Delay, as_new_message, seconds_of, untold
 from .claimed import id_of, with_claims
 from .context import Prepared
 from .durability.sync import Work
 from .errors import FsmqError, NoSuchQueue, as_unavailable
-from .given import Body, Delay, as_new_message, seconds_of, untold
 from .index.counting import Counts
 from .layout.messages.message import Message, NewMessage
 from .layout.names import check_id, check_queue

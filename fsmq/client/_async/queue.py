@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsmq.spool._async.claimed_message import AsyncClaimed
 from fsmq.spool._async.queue_verbs import AsyncQueueVerbs
+from fsmq.spool.arguments import Body, Delay, as_new_message, seconds_of, untold
 from fsmq.spool.claimed import id_of, with_claims
-from fsmq.spool.given import (
-    Body,
-    Delay,
-    as_new_message,
-    seconds_of,
-    untold,
-)
 from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
+from ..arguments import Delay
 from ..claimed import Bury, Of, Retry
 from ..errors import ClaimEnded, FsmqError, InvalidValue, NoSuchMessage
-from ..given import Delay
 from ..layout.messages.dead_letter import reason_of
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""What callers may give for a body and a delay, and what the verbs take: bytes and seconds."""
+"""Arguments of callers, such as a body and a delay, as the verbs take them: bytes and seconds."""
 
 from __future__ import annotations
 
