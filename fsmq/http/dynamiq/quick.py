@@ -81,7 +81,7 @@ def _stored(request: Request, ids: Sequence[str]) -> None:
 
 def _fetched(request: Request, outcome: list[Message] | Exception) -> None:
     if isinstance(outcome, NoSuchQueue):
-        request.hand_over()
+        request.fall_back()
     else:
         request.answer_by(lambda _, claimed: request.respond(fetched(claimed)), outcome)
 

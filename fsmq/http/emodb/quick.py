@@ -49,7 +49,7 @@ class Quick:
     def _send(self, read: _Read, request: Request) -> None:
         bodies = self._read(read, request)
         if not bodies:
-            request.hand_over()
+            request.fall_back()
             return
         messages = [NewMessage(body) for body in bodies]
         self._queues.begin_put(request.queue, messages, partial(_sent, request))
@@ -57,7 +57,7 @@ class Quick:
     def _ack(self, request: Request) -> None:
         given = self._read(elements, request)
         if not given:
-            request.hand_over()
+            request.fall_back()
             return
         names = ids.decode_all(request.queue, given)
         self._queues.begin_ack(request.queue, names, (), partial(request.answer_by, _confirm))
@@ -103,7 +103,7 @@ def _one(body: bytes) -> list[bytes]:
 
 def _sent(request: Request, outcome: Sequence[str] | Exception) -> None:
     if isinstance(outcome, NoSuchQueue):
-        request.hand_over()  # queues appear on the first send
+        request.fall_back()  # queues appear on the first send
     else:
         request.answer_by(_confirm, outcome)
 

@@ -8,7 +8,7 @@ So there is one truth about errors.
 
 While the lane has a request, it is the occupant of its connection: what comes there, and its end,
 come to `Request`. A verb reads it, asks the engine (`service/queues.py`), and calls one of
-``answer``, ``respond``, ``refuse`` and ``hand_over``, at once or later.
+``answer``, ``respond``, ``refuse`` and ``fall_back``, at once or later.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Lane:
         if self.beside is not None:
             self.beside.begin_stop()
         for request in list(self._partial):
-            request.hand_over()
+            request.fall_back()
 
     def take(self, connection: Connection, data: bytes) -> bool:
         """Take what has come on a connection where nothing else goes on; False to leave it."""
@@ -155,7 +155,7 @@ class Lane:
         try:
             request.verb.do(request)
         except FsmqError:
-            request.hand_over()
+            request.fall_back()
         except Exception:
             log.exception("a request failed")
             request.fail()

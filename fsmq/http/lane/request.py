@@ -135,13 +135,13 @@ class Request:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still to be answered, or handed over."""
+        """Whether it is still to be answered, here or by aiohttp."""
         return self.connection.occupant is self
 
     def look_after(self) -> None:
         """Leave it to aiohttp to wait for what takes long to come."""
         if self._missing and time.perf_counter() - self.started > _PATIENCE_S:
-            self.hand_over()
+            self.fall_back()
 
     @property
     def _is_last(self) -> bool:
@@ -172,7 +172,7 @@ class Request:
         """Do what takes longer than a turn of the loop."""
         self._lane.spawn(work)
 
-    def hand_over(self) -> None:
+    def fall_back(self) -> None:
         """Let aiohttp answer it; nothing must have been done."""
         if not self.is_open:
             return
@@ -234,7 +234,7 @@ class Request:
     def refuse(self, error: FsmqError) -> None:
         """Answer it with an error of its verb."""
         if isinstance(error, MessageTooLarge):
-            self.hand_over()  # who reads bodies refuses it before it has come
+            self.fall_back()  # who reads bodies refuses it before it has come
             return
         if isinstance(error, Unavailable) and not isinstance(error, Overloaded):
             log.warning("%s %s: %s", self.verb.operation.id, self.queue, error)

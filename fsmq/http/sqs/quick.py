@@ -92,7 +92,7 @@ class Quick:
     def _receive(self, request: Request, wanted: Wanted) -> None:
         if wanted.fifo or not wanted.hides:
             # Of a FIFO queue a group goes to one consumer; and what hides nothing comes back.
-            request.hand_over()
+            request.fall_back()
             return
         answered = partial(request.answer_by, partial(self._received, wanted))
         self._queues.begin_claim(request, wanted.claim, answered)

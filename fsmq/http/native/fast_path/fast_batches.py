@@ -39,11 +39,11 @@ class QuickBatches:
         body = json_body(request, self._admission)
         # Each message has such a member. To read many here would be in vain.
         if wants_events(request.fields.kept[0]) or body.count(b'"body') > FEW:
-            request.hand_over()
+            request.fall_back()
             return
         messages = new_messages(body)
         if len(messages) > FEW:
-            request.hand_over()
+            request.fall_back()
             return
         self._queues.begin_put(request.queue, messages, partial(_put, request, len(messages)))
 
@@ -51,7 +51,7 @@ class QuickBatches:
         body = json_body(request, self._admission)
         # Of commas there are as many between ids.
         if body.count(b",") - body.count(b'"claim"') >= FEW:
-            request.hand_over()
+            request.fall_back()
             return
         ids, claims = ids_and_claims(body)
         answer = partial(self._acked, ids, claims)

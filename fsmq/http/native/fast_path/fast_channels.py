@@ -36,7 +36,7 @@ class QuickLogs:
 
     def _claim(self, request: Request) -> None:
         if request.fields.in_json or request.values[COUNT] is not None:
-            request.hand_over()
+            request.fall_back()
             return
         self._admission.check(request.account)
         answered = partial(self._claimed, request)
@@ -45,7 +45,7 @@ class QuickLogs:
 
     def _claimed(self, request: Request, outcome: list[ChannelMessage] | Exception) -> None:
         if isinstance(outcome, Exception) or not outcome:
-            request.hand_over()
+            request.fall_back()
         else:
             request.answer_by(self._give, outcome[0])
 
@@ -55,7 +55,7 @@ class QuickLogs:
             request.hold(size, sure=size <= LARGE_BYTES)
         except FsmqError:
             self._logs.release(_channel(request), [message])
-            request.hand_over()
+            request.fall_back()
             return
         headers = headers_of_claimed(message)
         if request.is_gone:
@@ -74,7 +74,7 @@ class QuickLogs:
 
 def _finished(request: Request, outcome: int | Exception) -> None:
     if isinstance(outcome, Exception):
-        request.hand_over()  # what is done is done: it may be asked for again
+        request.fall_back()  # what is done is done: it may be asked for again
     else:
         request.answer(202, {}, b"")
 

@@ -57,7 +57,7 @@ class Quick:
 
     def _change(self, request: Request) -> None:
         if request.values[forms.NEW_PRIORITY] is not None:
-            request.hand_over()
+            request.fall_back()
             return
         change = forms.change_of(
             self._changes,
