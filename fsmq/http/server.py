@@ -23,8 +23,8 @@ from .connection.listener import Listener
 from .connection.pieces import Pieces
 from .connection.serving import ProblemServer
 from .dialect import Dialect
+from .fast_path.fast_path import FastPath
 from .guard.origin import Origins
-from .lane.lane import Lane
 from .monitor import Monitor
 from .native.dialect import NativeDialect
 from .native.fast_path.fast_batches import QuickBatches
@@ -92,12 +92,12 @@ class Server:
         of_channels = QuickLogs(service).verbs
         reserved = frozenset(self._by_prefix)
         heads = NativeHeads(verbs, of_channels, reserved, self._origins, needs_keys)
-        beside: Lane | None = None
+        beside: FastPath | None = None
         for one in self._others:
             if (reader := one.reader(self._origins)) is not None:
-                beside = Lane(service, reader, self._open, one.name, beside)
-        self._lane = Lane(service, heads, self._open, self._native.name, beside)
-        self._connections.lane = self._lane
+                beside = FastPath(service, reader, self._open, one.name, beside)
+        self._fast_path = FastPath(service, heads, self._open, self._native.name, beside)
+        self._connections.fast_path = self._fast_path
         self._runner = web.ServerRunner(self._connections, shutdown_timeout=_LAST_WORDS_S)
 
     async def start(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
@@ -123,7 +123,7 @@ class Server:
         for listening in self._listening:
             listening.close()
         self.service.begin_stop()
-        self._lane.begin_stop()
+        self._fast_path.begin_stop()
         for listening in self._listening:
             await listening.begun(min(_MOMENT_S, timeout))
         try:

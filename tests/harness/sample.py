@@ -19,10 +19,10 @@ EACH = 5
 PROVERS = (
     "tests/cli/test_closed_files.py",
     "tests/faults/",
-    "tests/http/emodb/test_lane.py",
+    "tests/http/emodb/test_fast_path.py",
     "tests/http/emodb/test_requests.py",
-    "tests/http/sqs/test_lane.py",
-    "tests/http/test_lane",
+    "tests/http/sqs/test_fast_path.py",
+    "tests/http/test_fast_path",
     "tests/http/test_loop",
     "tests/interleave/",
     "tests/power/",

@@ -32,7 +32,7 @@ _NEVER = 1e12
 BORROWED: Mapping[str, str] = {
     "_force_close": "to take in nothing more on a connection that is to end",
     "_messages": "to see whether a request has come, and whether its head or body is broken",
-    "_next_keepalive_close_time": "to keep a connection whose requests the lane answers",
+    "_next_keepalive_close_time": "to keep a connection whose requests the fast path answers",
     "_waiter": "to know a connection that is idle, which may have to give its place up",
 }
 # Until all of a body is sent, it is there as it is, and as aiohttp writes it behind its head.
@@ -165,9 +165,9 @@ class Connection(OnWire):
                 self._keep(behind)
                 self._take_up_behind()  # its request may have been answered just now
             return
-        lane, wire = self._server.lane, self._wire
+        fast_path, wire = self._server.fast_path, self._wire
         if (
-            lane is not None
+            fast_path is not None
             and wire is not None
             and (self._waiter is not None or not self._has_read)
             and not self._is_begun
@@ -175,7 +175,7 @@ class Connection(OnWire):
         ):
             # Who waits for an answer is not idle; aiohttp, which knows nothing of it, would close.
             idle_at, self._next_keepalive_close_time = self._next_keepalive_close_time, _NEVER
-            if lane.take(self, data):
+            if fast_path.take(self, data):
                 return
             self._next_keepalive_close_time = idle_at
         self.read(data)

@@ -24,8 +24,8 @@ class Occupant(Protocol):
         """Whether it goes on where the client sends no more, which may have hung up."""
 
 
-class Lane(Protocol):
-    """What may take a request before aiohttp sees it: `fsmq.http.lane`."""
+class FastPath(Protocol):
+    """What may take a request before aiohttp sees it: `fsmq.http.fast_path`."""
 
     def take(self, connection: Connection, data: bytes) -> bool:
         """Become the occupant of a connection for the request in ``data``; False to leave it."""

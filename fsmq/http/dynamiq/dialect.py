@@ -9,8 +9,8 @@ from aiohttp.web import Response
 from fsmq.spool.errors import FsmqError
 
 from ..dialect import Dialect
+from ..fast_path.fast_path import Reader
 from ..guard.origin import Origins
-from ..lane.lane import Reader
 from ..routing import needs
 from ..routing.needs import Need
 from ..routing.router import Handler

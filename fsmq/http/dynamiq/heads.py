@@ -1,4 +1,4 @@
-"""Heads of requests of Dynamiq's clients that the lane is sure of."""
+"""Heads of requests of Dynamiq's clients that the fast path is sure of."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import FEW
 
 from ..describe import Values
+from ..fast_path.heads import NAME, BearerHeads, Line, Verbs, remember
 from ..guard.origin import Origins
-from ..lane.heads import NAME, BearerHeads, Line, Verbs, remember
 from .queues import can_be, count_of, ids_of
 
 # By the prefix, and what stands behind the queue.

@@ -1,4 +1,4 @@
-"""Messages of Dynamiq's clients, as the lane takes them.
+"""Messages of Dynamiq's clients, as the fast path takes them.
 
 What requests mean and what answers hold, `queues.py` says.
 """
@@ -13,8 +13,8 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.verbs.remove_if import Acked
 
 from ...wire import quote_id
-from ..lane.heads import Verbs
-from ..lane.request import Request, Verb
+from ..fast_path.heads import Verbs
+from ..fast_path.request import Request, Verb
 from ..service.service import Service
 from ..service.wanted import Wanted
 from . import api, heads

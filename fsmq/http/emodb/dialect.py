@@ -14,10 +14,10 @@ from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..describe import UNKNOWN
 from ..dialect import Dialect
+from ..fast_path.fast_path import Reader
 from ..guard.access import Identity
 from ..guard.origin import Origins
 from ..guard.sight import may_see_move
-from ..lane.lane import Reader
 from ..problems import MethodNotAllowed
 from ..routing import needs
 from ..routing.call import Call

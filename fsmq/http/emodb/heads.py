@@ -1,4 +1,4 @@
-"""Heads of requests to EmoDB's plain queues that the lane is sure of."""
+"""Heads of requests to EmoDB's plain queues that the fast path is sure of."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from multidict import CIMultiDict
 from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
+from ..fast_path.heads import QUERY, Fields, Heads, Line, Verbs, remember
 from ..guard.origin import Origins
-from ..lane.heads import QUERY, Fields, Heads, Line, Verbs, remember
 from .access import HEADER, PARAMETER, key_of
 from .plain import PlainQueues
 from .requests import (
@@ -64,7 +64,7 @@ class EmoHeads(Heads):
             check_queue(queue, PlainQueues.longest_name)
         except FsmqError:
             return None
-        # A key stands in the head, or it is not for the lane.
+        # A key stands in the head, or it is not for the fast path.
         if query.text(PARAMETER) or (place == POLL and not given.ttl):
             return None
         return remember(self._lines, named, Line(verb, queue, "", Values(), given))

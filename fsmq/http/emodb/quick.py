@@ -1,7 +1,7 @@
-"""Messages of EmoDB's plain queues, as the lane takes them.
+"""Messages of EmoDB's plain queues, as the fast path takes them.
 
 What requests mean and what answers hold, the modules of the handlers say. What equal messages of
-dedup queues become is theirs: those have no lane.
+dedup queues become is theirs: those have no fast path.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..describe import Operation
-from ..lane.heads import Verbs
-from ..lane.json_bodies import json_body
-from ..lane.request import Request, Verb
+from ..fast_path.heads import Verbs
+from ..fast_path.json_bodies import json_body
+from ..fast_path.request import Request, Verb
 from ..service.service import Service
 from . import api, heads, ids
 from .answers import JSON, SUCCESS, answered, polled

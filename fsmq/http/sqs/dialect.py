@@ -16,9 +16,9 @@ from fsmq.spool.errors import FsmqError
 from ..connection.connection import Connection
 from ..describe import Operation
 from ..dialect import Dialect
+from ..fast_path.fast_path import Reader
 from ..guard.access import Identity
 from ..guard.origin import Origins
-from ..lane.lane import Reader
 from ..problems import NotFound
 from ..routing import needs
 from ..routing.call import Call

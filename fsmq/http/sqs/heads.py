@@ -1,4 +1,4 @@
-"""Heads of requests of the JSON protocol that the lane is sure of: a strict part, as ever there.
+"""Heads of requests of the JSON protocol that the fast path is sure of: a strict part.
 
 Those of SDKs differ with each request: its moment, its signature, its id. So what is remembered is
 not a head but a line, and only of those that a client sends again and again.
@@ -14,9 +14,9 @@ from aiohttp import hdrs
 from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
+from ..fast_path.heads import END, MAX_HEAD_BYTES, Fields, Line, Signer, remember
+from ..fast_path.request import Verb
 from ..guard.origin import Origins
-from ..lane.heads import END, MAX_HEAD_BYTES, Fields, Line, Signer, remember
-from ..lane.request import Verb
 from .ask import TRACE_HEADER
 from .protocol import sigv4
 from .protocol.protocol import TARGET

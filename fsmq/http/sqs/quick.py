@@ -1,4 +1,4 @@
-"""Messages in the dialect of SQS, as the lane takes them.
+"""Messages in the dialect of SQS, as the fast path takes them.
 
 What requests mean and what answers hold, `sending.py`, `receiving.py` and `claims.py` say.
 """
@@ -17,9 +17,9 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.verbs.remove_if import Acked
 
 from ..describe import Operation
+from ..fast_path.json_bodies import json_body
+from ..fast_path.request import Request, Verb
 from ..guard.keys import Right
-from ..lane.json_bodies import json_body
-from ..lane.request import Request, Verb
 from ..service.service import Service
 from .actions.claims import Claims, Deletes
 from .actions.receiving import Receiving, Wanted

@@ -1,4 +1,4 @@
-"""Batches of few messages in the native dialect, as the lane takes them.
+"""Batches of few messages in the native dialect, as the fast path takes them.
 
 What it takes long to read is left to aiohttp, and threads.
 """
@@ -13,9 +13,9 @@ from fsmq.spool.layout.steps import FEW
 from fsmq.spool.verbs.remove_if import Acked
 
 from ....wire import unquote_id
-from ...lane.heads import Verbs
-from ...lane.json_bodies import json_body
-from ...lane.request import Request, Verb
+from ...fast_path.heads import Verbs
+from ...fast_path.json_bodies import json_body
+from ...fast_path.request import Request, Verb
 from ...routing.headers import wants_events
 from ...service.service import Service
 from ..messages.acks import Acks, acked, ids_and_claims

@@ -1,4 +1,4 @@
-"""Channels of logs, many requests at a time: claims of one message and their dones in the lane.
+"""Channels of logs on the fast path: claims of one message, and their dones.
 
 What finds nothing, or is refused, is left to aiohttp: it waits, and says why.
 """
@@ -12,8 +12,8 @@ from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import LARGE_BYTES
 
-from ...lane.heads import Verbs
-from ...lane.request import Request, Verb
+from ...fast_path.heads import Verbs
+from ...fast_path.request import Request, Verb
 from ...routing.bodies import INERT, raw
 from ...service.service import Service
 from ..logs.channels import Channels

@@ -1,4 +1,4 @@
-"""Messages in the native dialect, as the lane takes them.
+"""Messages in the native dialect, as the fast path takes them.
 
 `forms.py` says what the requests mean and what the answers hold.
 """
@@ -14,8 +14,8 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.verbs.remove_if import Acked
 
-from ...lane.heads import Verbs
-from ...lane.request import Request, Verb
+from ...fast_path.heads import Verbs
+from ...fast_path.request import Request, Verb
 from ...routing.bodies import INERT
 from ...service.service import Service
 from ...service.wanted import Wanted

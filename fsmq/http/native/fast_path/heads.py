@@ -1,4 +1,4 @@
-"""Heads of requests of the native dialect that the lane is sure of."""
+"""Heads of requests of the native dialect that the fast path is sure of."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 from fsmq.spool.errors import FsmqError
 
+from ...fast_path.heads import NAME, QUERY, BearerHeads, Line, Verbs, remember
 from ...guard.access import channel
 from ...guard.origin import Origins
-from ...lane.heads import NAME, QUERY, BearerHeads, Line, Verbs, remember
 from ...routing.headers import CLAIM
 
 # What verbs are found by, beside the method.

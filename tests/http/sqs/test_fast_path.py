@@ -1,4 +1,4 @@
-"""Requests of SQS's clients that take the lane are answered as aiohttp would have them answered."""
+"""Requests of SQS's clients on the fast path are answered as aiohttp would have them answered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.http.pair import (  # noqa: F401 - a fixture
     request,
     tell,
 )
-from tests.http.test_lane_pieces import cut
+from tests.http.test_fast_path_pieces import cut
 
 _queues = count(1)
 ID = "01900000-0000-7000-8000-0000000000{:02}"
@@ -111,7 +111,7 @@ def compare(pair: Pair, *steps: Step) -> list[Told]:
     return quick
 
 
-# -- what the lane takes ---------------------------------------------------------------------------
+# -- what the fast path takes ----------------------------------------------------------------------
 
 ATTRIBUTES = {
     "plain": {"DataType": "String", "StringValue": "é"},
@@ -169,7 +169,7 @@ def test_each_action_is_taken(pair: Pair, lines: list[str]) -> None:
 
 def test_no_line_that_differs_in_each_request_is_remembered(pair: Pair) -> None:
     queue = fresh(pair)
-    beside = pair.quick.lane.beside
+    beside = pair.quick.fast_path.beside
     assert beside is not None
     heads = beside._heads
     assert isinstance(heads, SqsHeads)

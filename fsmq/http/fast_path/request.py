@@ -1,4 +1,4 @@
-"""A request that the lane has taken, from its head to its answer; and what it asks for."""
+"""A request that the fast path has taken, from its head to its answer; and what it asks for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..problems import InternalError, Overloaded, problem
 from .heads import Fields, Line
 
 if TYPE_CHECKING:
-    from .lane import Lane
+    from .fast_path import FastPath
 
 log = logging.getLogger(__name__)
 # What is not whole after so many seconds goes to aiohttp, which knows how long it may take.
@@ -34,7 +34,7 @@ _PATIENCE_S = 1.0
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Verb:
-    """What the lane can do. ``do`` reads a request, and asks for what it wants.
+    """What the fast path can do. ``do`` reads a request, and asks for what it wants.
 
     It may raise FsmqError: then aiohttp reads the request, and says what is wrong with it. told:
     how its dialect tells an error.
@@ -48,7 +48,7 @@ class Verb:
 
 
 class Request:
-    """A request that the lane has taken: the occupant of its connection until it is answered.
+    """A request that the fast path has taken: the occupant of its connection until it is answered.
 
     verb, queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies
     that are counted for it. sender: who sends it. given: what its dialect has read of its line.
@@ -56,9 +56,9 @@ class Request:
     """
 
     __slots__ = (
+        "_fast_path",
         "_has_hung_up",
         "_is_parted",
-        "_lane",
         "_missing",
         "_on_hang_up",
         "_parts",
@@ -78,7 +78,7 @@ class Request:
 
     def __init__(
         self,
-        lane: Lane,
+        fast_path: FastPath,
         connection: Connection,
         head: tuple[Line, Fields, int],
         identity: Identity,
@@ -93,7 +93,7 @@ class Request:
         self.sender = identity
         self._has_hung_up = False
         self._on_hang_up: Callable[[], None] | None = None
-        self._lane = lane
+        self._fast_path = fast_path
         self.started = time.perf_counter()
         self._parts = [data]
         self._is_parted = False  # into head and body: each of them is here once
@@ -118,14 +118,14 @@ class Request:
         self._parts.append(mine)
         self._missing -= len(mine)
         if not self._missing:
-            self._lane.complete(self)
+            self._fast_path.complete(self)
         return data[len(mine) :]
 
     def gone(self) -> None:
         """The client has hung up."""
         self._has_hung_up = True
         if self._missing:
-            self._lane.end(self)
+            self._fast_path.end(self)
         if self._on_hang_up is not None:
             self._on_hang_up()
 
@@ -146,7 +146,7 @@ class Request:
     @property
     def _is_last(self) -> bool:
         """Whether its answer ends the connection."""
-        return self._lane.is_off or self.connection.is_last_answer
+        return self._fast_path.is_off or self.connection.is_last_answer
 
     # -- for the engine: see `Party` ---------------------------------------------------------------
 
@@ -164,26 +164,26 @@ class Request:
 
         Raises Overloaded and TooManyRequests, unless it is sure that they are there.
         """
-        self._lane.hold(self, size, sure)
+        self._fast_path.hold(self, size, sure)
 
     # -- its end -----------------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what takes longer than a turn of the loop."""
-        self._lane.spawn(work)
+        self._fast_path.spawn(work)
 
     def fall_back(self) -> None:
         """Let aiohttp answer it; nothing must have been done."""
         if not self.is_open:
             return
-        self._lane.end(self)
+        self._fast_path.end(self)
         if not self._has_hung_up:
             self.connection.leave_to_aiohttp(b"".join(self._parts))
 
     def hang_up(self) -> None:
         """Answer nothing to a client that has hung up, as far as one can tell."""
         if self.is_open:
-            self._lane.end(self)
+            self._fast_path.end(self)
             self.connection.force_close()
 
     def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -192,12 +192,12 @@ class Request:
         if connection.occupant is not self:
             return
         closing = self._is_last
-        self._lane.observe(self, status)
+        self._fast_path.observe(self, status)
         if not self._has_hung_up:
             connection.write(head(status, headers, len(body), closing=closing) + body)
             if connection.writing_paused:
                 self.hold(max(0, len(body) - self.held), sure=True)
-                self._lane.spawn(self._drain(closing))
+                self._fast_path.spawn(self._drain(closing))
                 return
         self._finish(closing)
 
@@ -214,7 +214,7 @@ class Request:
         """Answer it with what a handler for aiohttp would return."""
         body = response.body
         if isinstance(body, Pieces):
-            self._lane.spawn(self._write(response, body))
+            self._fast_path.spawn(self._write(response, body))
         else:
             assert body is None or isinstance(body, bytes)
             self.answer(response.status, response.headers, body or b"")
@@ -252,7 +252,7 @@ class Request:
     async def _write(self, response: Response, body: Pieces) -> None:
         """Answer it piece by piece, as quickly as the client takes it."""
         closing = self._is_last
-        self._lane.observe(self, response.status)
+        self._fast_path.observe(self, response.status)
         writer = StreamWriter(self.connection, asyncio.get_running_loop())
         if body.size is None:
             writer.enable_chunking()
@@ -272,6 +272,6 @@ class Request:
             self._finish(closing)
 
     def _finish(self, closing: bool) -> None:
-        self._lane.end(self)
+        self._fast_path.end(self)
         if not self._has_hung_up:
             self.connection.go_on(closing=closing)

@@ -1,4 +1,4 @@
-"""A disk that fails under requests that the lane does together."""
+"""A disk that fails under requests that the fast path does together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.suite import Suite
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.test_errors import is_problem
-from tests.http.test_lane_limits import send_all
+from tests.http.test_fast_path_limits import send_all
 
 
 def test_a_removal_that_fails_in_the_middle_of_a_group(

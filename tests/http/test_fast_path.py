@@ -1,4 +1,4 @@
-"""The lane answers what aiohttp would answer: what it takes, queues of all kinds, and keys."""
+"""The fast path answers what aiohttp would answer: what it takes, queues of all kinds, and keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def apart(request: pytest.FixtureRequest) -> Iterator[None]:
             one.empty()
 
 
-# -- what the lane takes ---------------------------------------------------------------------------
+# -- what the fast path takes ----------------------------------------------------------------------
 
 TAKEN = [
     "/{q}/messages",
@@ -81,11 +81,11 @@ def test_posts_that_a_fifo_queue_knows_again_are_taken(pair: Pair) -> None:
     ]
     pair.compare(posts[0])  # what others have sent is read beside the loop, once
     taken = pair.quick.taken
-    known = dict(pair.quick.lane._heads._lines)  # type: ignore[attr-defined]
+    known = dict(pair.quick.fast_path._heads._lines)  # type: ignore[attr-defined]
     told = pair.compare(*posts[1:])
     assert [one.status for one in told[:3]] == [201] * 3
     assert pair.quick.taken == taken + 3
-    assert pair.quick.lane._heads._lines == known  # type: ignore[attr-defined]
+    assert pair.quick.fast_path._heads._lines == known  # type: ignore[attr-defined]
     assert len(pair.quick.tree()) == 3
     pair.compare(
         request(f"POST /{queue}/messages?group=g&dedup_id=", body=b"x"),

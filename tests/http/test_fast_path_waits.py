@@ -1,4 +1,4 @@
-"""Requests that wait for messages in the lane."""
+"""Requests that wait for messages in the fast path."""
 
 from __future__ import annotations
 
@@ -140,12 +140,14 @@ def test_a_pipeline_behind_a_wait(guarded: tuple[Inside, dict[str, str], Path]) 
         assert [wire.answer().status for _ in range(500)] == [201] * 500
 
 
-@pytest.mark.parametrize("lane", [True, False], ids=["lane", "aiohttp"])
+@pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "aiohttp"])
 @pytest.mark.parametrize("query", ["", "?count=10", "?wait=0.01"])
-def test_a_claim_waits_for_nothing_that_is_stored_later(root: Path, lane: bool, query: str) -> None:
+def test_a_claim_waits_for_nothing_that_is_stored_later(
+    root: Path, fast_path: bool, query: str
+) -> None:
     """No mover delivers, and before one message is given up as late the next one is stored."""
     with (
-        Inside(root, lane=lane) as server,
+        Inside(root, fast_path=fast_path) as server,
         Wire(server.url) as asking,
         Wire(server.url) as storing,
     ):

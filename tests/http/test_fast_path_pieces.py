@@ -1,4 +1,4 @@
-"""Requests in pieces, one behind the other: the same answers with the lane and without it."""
+"""Requests in pieces, one behind the other: the same answers with the fast path and without it."""
 
 from __future__ import annotations
 

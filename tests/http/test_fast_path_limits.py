@@ -1,4 +1,4 @@
-"""The lane keeps the limits: times, and the memory for bodies."""
+"""The fast path keeps the limits: times, and the memory for bodies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fsmq.spool import NewMessage, Spool
 from tests.harness.suite import PATIENCE_S, eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
-from tests.http.test_lane_ends import many
+from tests.http.test_fast_path_ends import many
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -1,4 +1,4 @@
-"""Native batches and acks that take the lane are answered as aiohttp would answer them."""
+"""Native batches and acks that take the fast path are answered as aiohttp would answer them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
 from tests.http.pair import LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
 from tests.http.test_errors import is_problem
-from tests.http.test_lane_pieces import compare_in_pieces, cuts
+from tests.http.test_fast_path_pieces import compare_in_pieces, cuts
 from tests.soak.fuzz import BODIES
 
 ID = "01900000-0000-7000-8000-0000000000{:02}"

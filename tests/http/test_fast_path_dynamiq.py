@@ -1,4 +1,4 @@
-"""Requests of Dynamiq's clients that take the lane are answered as aiohttp would answer them."""
+"""Requests of Dynamiq's clients on the fast path are answered as aiohttp would answer them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
 from tests.http.pair import KIB, LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
 from tests.http.test_errors import BAD_IDS, BAD_NAMES
-from tests.http.test_lane_pieces import compare_in_pieces, cuts
+from tests.http.test_fast_path_pieces import compare_in_pieces, cuts
 from tests.soak.fuzz import VALUES
 
 ID = "01900000-0000-7000-8000-0000000000{:02}"

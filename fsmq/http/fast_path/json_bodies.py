@@ -1,4 +1,4 @@
-"""Bodies of requests of the lane that are parsed as JSON."""
+"""Bodies of requests of the fast path that are parsed as JSON."""
 
 from __future__ import annotations
 

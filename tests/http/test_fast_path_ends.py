@@ -1,4 +1,4 @@
-"""What becomes of requests in the lane when a queue, a sync, a client or the server goes away."""
+"""What becomes of requests on the fast path when a queue, a sync, a client or the server goes."""
 
 from __future__ import annotations
 
@@ -222,12 +222,12 @@ def test_a_client_that_asks_on_and_on_is_held_back(inside: Inside) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"y" * 1000], ids=len)
 def test_reading_goes_on_when_aiohttp_takes_over(inside: Inside, body: bytes) -> None:
-    """A request that the lane gives up while more is behind it than it may take."""
+    """A request that the fast path gives up while more is behind it than it may take."""
     inside.queue("empty")
     inside.load("empty")
     with Wire(inside.url) as other, Wire(inside.url) as wire:
         assert other.ask("POST", "/empty/messages", {}, b"x").status == 201
-        # What was just stored is about to be delivered: the lane waits for that; no mover comes.
+        # What was just stored is about to be delivered; the fast path waits, and no mover comes.
         wire.request("GET", "/empty/messages?wait=0.3")
         inside.until_open(1)
         behind = 2000
@@ -241,7 +241,7 @@ def test_reading_goes_on_when_aiohttp_takes_over(inside: Inside, body: bytes) ->
 # -- keys ------------------------------------------------------------------------------------------
 
 
-def test_limits_of_a_key_hold_in_the_lane(root: Path, tmp_path: Path) -> None:
+def test_limits_of_a_key_hold_on_the_fast_path(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "keys"
     key = bearer(add_key(file, "one", "--send=*", "--receive=*"))
     limits = Limits(requests_per_key=3, memory_per_key=100 * KIB)
@@ -364,7 +364,7 @@ def test_a_stop_answers_what_the_lane_has(root: Path) -> None:
                 wires[1].request("POST", "/q/messages", {"Content-Length": "2"})
                 server.until_open(2)
                 server.loop.call_soon_threadsafe(server._stop.set)
-                eventually(lambda: server.lane.is_off)
+                eventually(lambda: server.fast_path.is_off)
                 wires[2].request("POST", "/q/messages", {}, b"x")
                 wires[1].send(b"yz")
                 server.until_open(3)

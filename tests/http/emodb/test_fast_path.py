@@ -1,4 +1,4 @@
-"""Requests of EmoDB's clients that take the lane are answered as aiohttp would answer them."""
+"""Requests of EmoDB's clients that take the fast path are answered as aiohttp would answer them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.http.helpers import Wire
 from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
 from tests.http.pair import KIB, LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
-from tests.http.test_lane_pieces import compare_in_pieces, cuts
+from tests.http.test_fast_path_pieces import compare_in_pieces, cuts
 from tests.soak.fuzz import BODIES, VALUES
 
 TYPE = "Content-Type: application/json"
@@ -90,7 +90,7 @@ def ack(queue: str, of: int, *more: object, query: str = "") -> Callable[[list[b
     return step
 
 
-# -- what the lane takes ---------------------------------------------------------------------------
+# -- what the fast path takes ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lines", [[TYPE], JAVA, ["content-type:application/JSON;charset=UTF-8"]])
@@ -377,7 +377,7 @@ def test_the_last_answer_ends_the_connection(root: Path) -> None:
             wires[1].send(send("q", b"[1,2]", verb="sendbatch")[:-2])
             server.until_open(2)
             server.loop.call_soon_threadsafe(server._stop.set)
-            eventually(lambda: server.lane.is_off)
+            eventually(lambda: server.fast_path.is_off)
             wires[1].send(b"2]")
             gate.set()
             answers = [wire.answer() for wire in wires]

@@ -1,4 +1,4 @@
-"""Requests that name their claim: the lane takes them, and answers what aiohttp would answer."""
+"""Requests that name their claim: the fast path takes them, and answers as aiohttp would."""
 
 from __future__ import annotations
 

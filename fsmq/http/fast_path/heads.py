@@ -1,4 +1,4 @@
-"""Heads of requests that the lane is sure of: a strict part of HTTP/1.1, and nothing else.
+"""Heads of requests that the fast path is sure of: a strict part of HTTP/1.1, and nothing else.
 
 What is not read here is no error: aiohttp reads it then, and decides. So each rule may be narrower
 than HTTP, and never wider. Clients send nearly the same head again and again; so what was read is

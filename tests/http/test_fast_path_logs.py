@@ -1,4 +1,4 @@
-"""Claims of one message of a channel, and their dones: alike with the lane and without it."""
+"""Claims of one message of a channel, and their dones: alike with the fast path and without it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def messages(log: str) -> str:
     return f"/_logs/{log}/channels/mail/messages"
 
 
-def test_claims_and_dones_take_the_lane(pair: Pair, log: str) -> None:
+def test_claims_and_dones_take_the_fast_path(pair: Pair, log: str) -> None:
     at, taken = messages(log), pair.quick.taken
     told = pair.compare(
         request(f"GET {at}"),

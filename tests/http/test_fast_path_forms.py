@@ -1,4 +1,4 @@
-"""Requests of every form are answered alike with the lane and without it."""
+"""Requests of every form are answered alike with the fast path and without it."""
 
 from __future__ import annotations
 

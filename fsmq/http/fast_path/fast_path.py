@@ -1,13 +1,13 @@
-"""The lane: plain requests are taken as bytes, and those of one turn are done together.
+"""The fast path: plain requests are taken as bytes, and those of one turn are done together.
 
 A request costs aiohttp more than it costs the spool: objects, tasks, futures. So where nothing else
-goes on on a connection, what it sends is offered to the lane first. The lane takes a request that
-it knows to the last byte. It leaves any other to aiohttp, which reads the same bytes. The lane
-never says what is wrong with a request: if a verb cannot read it, the request goes to aiohttp, too.
-So there is one truth about errors.
+goes on on a connection, what it sends is offered to the fast path first. The fast path takes a
+request that it knows to the last byte. It leaves any other to aiohttp, which reads the same bytes.
+The fast path never says what is wrong with a request: if a verb cannot read it, the request goes to
+aiohttp, too. So there is one truth about errors.
 
-While the lane has a request, it is the occupant of its connection: what comes there, and its end,
-come to `Request`. A verb reads it, asks the engine (`service/queues.py`), and calls one of
+While the fast path has a request, it is the occupant of its connection: what comes there, and its
+end, come to `Request`. A verb reads it, asks the engine (`service/queues.py`), and calls one of
 ``answer``, ``respond``, ``refuse`` and ``fall_back``, at once or later.
 """
 
@@ -43,11 +43,11 @@ class Reader(Protocol):
         """A head at the beginning of ``data``, and its size in bytes; None for any other head."""
 
 
-class Lane:
+class FastPath:
     """Takes requests from connections, and gives them to verbs.
 
     heads: which requests it takes. through: what the journal says that their steps came through.
-    beside: the lane of another dialect, which is offered the others.
+    beside: the fast path of another dialect, which is offered the others.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Lane:
         heads: Reader,
         open_requests: OpenRequests,
         through: str,
-        beside: Lane | None = None,
+        beside: FastPath | None = None,
     ) -> None:
         self.is_off = False
         self.beside = beside
