@@ -71,8 +71,8 @@ class Server:
         self._native = NativeDialect(service)
         self._others = list(dialects)
         self._by_prefix = {prefix: one for one in self._others for prefix in one.prefixes}
-        told = [self._native, *(one for one in self._others if one.in_document)]
-        routers = [one.router for one in told]
+        documented = [self._native, *(one for one in self._others if one.in_document)]
+        routers = [one.router for one in documented]
         self.system = System(routers, service)
         self.system.add_routes(self._native.router)
         self.monitor = Monitor(service)
@@ -87,11 +87,11 @@ class Server:
             auto_decompress=False,
         )
         service.connections = self._connections.counts
-        verbs = {**Quick(service).verbs, **QuickBatches(service).verbs}
+        routes = {**Quick(service).routes, **QuickBatches(service).routes}
         needs_keys = service.access.needs_keys
-        of_channels = QuickLogs(service).verbs
+        of_channels = QuickLogs(service).routes
         reserved = frozenset(self._by_prefix)
-        heads = NativeHeads(verbs, of_channels, reserved, self._origins, needs_keys)
+        heads = NativeHeads(routes, of_channels, reserved, self._origins, needs_keys)
         beside: FastPath | None = None
         for one in self._others:
             if (reader := one.reader(self._origins)) is not None:

@@ -71,7 +71,7 @@ class Dynamiq(Dialect):
 
     def reader(self, origins: Origins) -> Reader:
         needs_keys = self._service.access.needs_keys
-        return DynamiqHeads(Quick(self._service).verbs, origins, needs_keys)
+        return DynamiqHeads(Quick(self._service).routes, origins, needs_keys)
 
     def problem(self, error: FsmqError) -> Response:
         return problem(error)

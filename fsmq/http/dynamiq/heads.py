@@ -9,7 +9,7 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import FEW
 
 from ..describe import Values
-from ..fast_path.heads import NAME, BearerHeads, Line, Verbs, remember
+from ..fast_path.heads import NAME, BearerHeads, FastRoutes, Line, remember
 from ..guard.origin import Origins
 from .queues import can_be, count_of, ids_of
 
@@ -23,11 +23,11 @@ _LINE = re.compile(
 
 
 class DynamiqHeads(BearerHeads):
-    """Reads heads. verbs: by the method, and by the path behind the queue with its prefix."""
+    """Reads heads. routes: by the method, and by the path behind the queue with its prefix."""
 
-    def __init__(self, verbs: Verbs, origins: Origins, needs_keys: bool) -> None:
+    def __init__(self, routes: FastRoutes, origins: Origins, needs_keys: bool) -> None:
         super().__init__(origins, needs_keys)
-        self._verbs = verbs
+        self._routes = routes
 
     def _line(self, named: bytes) -> Line | None:
         match = _LINE.fullmatch(named)
@@ -36,8 +36,8 @@ class DynamiqHeads(BearerHeads):
         method, prefix, queue, place, name = (part.decode("ascii") for part in match.groups(b""))
         if place == MESSAGE and name:
             place = ONE
-        verb = self._verbs.get((method, f"{prefix} {place}"))
-        if verb is None or bool(name) != (place != MESSAGE):
+        route = self._routes.get((method, f"{prefix} {place}"))
+        if route is None or bool(name) != (place != MESSAGE):
             return None
         try:
             given = _read(method, place, queue, name)
@@ -45,7 +45,7 @@ class DynamiqHeads(BearerHeads):
             return None
         if given is None:
             return None
-        line = Line(verb, queue, "", Values(), given)
+        line = Line(route, queue, "", Values(), given)
         return line if method == "DELETE" else remember(self._lines, named, line)
 
 

@@ -13,8 +13,8 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.verbs.remove_if import Acked
 
 from ...wire import quote_id
-from ..fast_path.heads import Verbs
-from ..fast_path.request import Request, Verb
+from ..fast_path.heads import FastRoutes
+from ..fast_path.request import FastRoute, Request
 from ..service.service import Service
 from ..service.wanted import Wanted
 from . import api, heads
@@ -23,12 +23,12 @@ from .queues import fetched, new_message
 
 
 class Quick:
-    """The verbs, with each prefix that paths may have."""
+    """The routes, with each prefix that paths may have."""
 
     def __init__(self, service: Service) -> None:
         self._spool = service.spool
         self._queues = service.queues
-        self.verbs: Verbs = {}
+        self.routes: FastRoutes = {}
         remove_one, remove_many = partial(self._remove, _removed), self._remove_many
         for prefix in api.PREFIXES:
             put, messages, one = (
@@ -36,18 +36,18 @@ class Quick:
                 for place in ("message", "messages/{number}", "message/{id}")
             )
             of = partial(api.operation, prefix=prefix)
-            self.verbs |= {
-                ("PUT", f"{prefix} {heads.MESSAGE}"): Verb(
-                    of("PUT", put), "send", self._put, has_body=True, told=problem
+            self.routes |= {
+                ("PUT", f"{prefix} {heads.MESSAGE}"): FastRoute(
+                    of("PUT", put), "send", self._put, has_body=True, error_answer=problem
                 ),
-                ("GET", f"{prefix} {heads.MESSAGES}"): Verb(
-                    of("GET", messages), "receive", self._fetch, told=problem
+                ("GET", f"{prefix} {heads.MESSAGES}"): FastRoute(
+                    of("GET", messages), "receive", self._fetch, error_answer=problem
                 ),
-                ("DELETE", f"{prefix} {heads.MESSAGES}"): Verb(
-                    of("DELETE", messages), "receive", remove_many, told=problem
+                ("DELETE", f"{prefix} {heads.MESSAGES}"): FastRoute(
+                    of("DELETE", messages), "receive", remove_many, error_answer=problem
                 ),
-                ("DELETE", f"{prefix} {heads.ONE}"): Verb(
-                    of("DELETE", one), "receive", remove_one, told=problem
+                ("DELETE", f"{prefix} {heads.ONE}"): FastRoute(
+                    of("DELETE", one), "receive", remove_one, error_answer=problem
                 ),
             }
 

@@ -94,7 +94,7 @@ class EmoDb(Dialect):
         return Admin(self._service)
 
     def reader(self, origins: Origins) -> Reader:
-        return EmoHeads(Quick(self._service).verbs, origins)
+        return EmoHeads(Quick(self._service).routes, origins)
 
     async def identify(self, call: Call) -> Identity:
         headers = call.request.headers

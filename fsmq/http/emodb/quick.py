@@ -15,9 +15,9 @@ from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..describe import Operation
-from ..fast_path.heads import Verbs
+from ..fast_path.heads import FastRoutes
 from ..fast_path.json_bodies import json_body
-from ..fast_path.request import Request, Verb
+from ..fast_path.request import FastRoute, Request
 from ..service.service import Service
 from . import api, heads, ids
 from .answers import JSON, SUCCESS, answered, polled
@@ -31,19 +31,21 @@ _Read: TypeAlias = Callable[[bytes], list[Any]]
 
 
 class Quick:
-    """The verbs."""
+    """The routes."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._queues = service.queues
         send, send_batch = partial(self._send, _one), partial(self._send, stored_batch)
-        self.verbs: Verbs = {
-            ("POST", heads.SEND): Verb(_of("POST", "send"), "send", send, True, problem),
-            ("POST", heads.SEND_BATCH): Verb(
+        self.routes: FastRoutes = {
+            ("POST", heads.SEND): FastRoute(_of("POST", "send"), "send", send, True, problem),
+            ("POST", heads.SEND_BATCH): FastRoute(
                 _of("POST", "sendbatch"), "send", send_batch, True, problem
             ),
-            ("GET", heads.POLL): Verb(_of("GET", "poll"), "receive", self._poll, told=problem),
-            ("POST", heads.ACK): Verb(_of("POST", "ack"), "receive", self._ack, True, problem),
+            ("GET", heads.POLL): FastRoute(
+                _of("GET", "poll"), "receive", self._poll, error_answer=problem
+            ),
+            ("POST", heads.ACK): FastRoute(_of("POST", "ack"), "receive", self._ack, True, problem),
         }
 
     def _send(self, read: _Read, request: Request) -> None:

@@ -3,11 +3,11 @@
 A request costs aiohttp more than it costs the spool: objects, tasks, futures. So where nothing else
 goes on on a connection, what it sends is offered to the fast path first. The fast path takes a
 request that it knows to the last byte. It leaves any other to aiohttp, which reads the same bytes.
-The fast path never says what is wrong with a request: if a verb cannot read it, the request goes to
-aiohttp, too. So there is one truth about errors.
+The fast path never says what is wrong with a request: if a route cannot read it, the request goes
+to aiohttp, too. So there is one truth about errors.
 
 While the fast path has a request, it is the occupant of its connection: what comes there, and its
-end, come to `Request`. A verb reads it, asks the engine (`service/queues.py`), and calls one of
+end, come to `Request`. A route reads it, asks the engine (`service/queues.py`), and calls one of
 ``answer``, ``respond``, ``refuse`` and ``fall_back``, at once or later.
 """
 
@@ -44,7 +44,7 @@ class Reader(Protocol):
 
 
 class FastPath:
-    """Takes requests from connections, and gives them to verbs.
+    """Takes requests from connections, and gives them to routes.
 
     heads: which requests it takes. through: what the journal says that their steps came through.
     beside: the fast path of another dialect, which is offered the others.
@@ -86,8 +86,8 @@ class FastPath:
         if read is None:
             return self.beside is not None and self.beside.take(connection, data)
         line, fields, size = read
-        verb, length = line.verb, fields.length
-        if verb.has_body:
+        route, length = line.route, fields.length
+        if route.has_body:
             if length is None or length > _MAX_BODY:
                 return False
         elif length:
@@ -127,7 +127,7 @@ class FastPath:
 
     def observe(self, request: Request, status: int) -> None:
         """Measure an answer."""
-        key = ("request", request.verb.operation.id, str(status))
+        key = ("request", request.route.operation.id, str(status))
         self._metrics.observe(key, time.perf_counter() - request.started)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -140,10 +140,10 @@ class FastPath:
             identity = (
                 signer.identity if signer is not None else self._access.identify(fields.token)
             )
-            # Which queue it is about may stand in the body: then its verb asks for the right.
+            # Which queue it is about may stand in the body: then its route asks for the right.
             if not line.queue:
                 identity.require_any()
-            elif not identity.may(line.verb.right, line.queue):
+            elif not identity.may(line.route.right, line.queue):
                 return None
             admission.enter(identity.account, fields.length or 0)
         except FsmqError:
@@ -153,7 +153,7 @@ class FastPath:
     def _do(self, request: Request) -> None:
         via.set(self._through)
         try:
-            request.verb.do(request)
+            request.route.do(request)
         except FsmqError:
             request.fall_back()
         except Exception:

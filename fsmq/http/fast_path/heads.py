@@ -23,7 +23,7 @@ from ..guard.origin import Origins
 from ..routing.headers import kept_headers, named_claim, prefers_json, wants_events
 
 if TYPE_CHECKING:
-    from .request import Verb
+    from .request import FastRoute
 
 # So many different lines and heads are remembered; then all are forgotten, for others to be.
 _MAX_KNOWN = 2048
@@ -50,7 +50,7 @@ _TAKEN = frozenset(
 
 T = TypeVar("T")
 # By method, and by what the path says behind the queue.
-Verbs: TypeAlias = "Mapping[tuple[str, str], Verb]"
+FastRoutes: TypeAlias = "Mapping[tuple[str, str], FastRoute]"
 
 
 class Line(NamedTuple):
@@ -60,7 +60,7 @@ class Line(NamedTuple):
     names no message. given: what else its dialect has read of it.
     """
 
-    verb: Verb
+    route: FastRoute
     queue: str
     message_id: str
     values: Values

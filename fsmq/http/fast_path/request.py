@@ -33,24 +33,24 @@ _PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Verb:
+class FastRoute:
     """What the fast path can do. ``do`` reads a request, and asks for what it wants.
 
-    It may raise FsmqError: then aiohttp reads the request, and says what is wrong with it. told:
-    how its dialect tells an error.
+    It may raise FsmqError: then aiohttp reads the request, and says what is wrong with it.
+    error_answer: how its dialect tells an error.
     """
 
     operation: Operation
     right: Right
     do: Callable[[Request], None]
     has_body: bool = False
-    told: Callable[[FsmqError], Response] = problem
+    error_answer: Callable[[FsmqError], Response] = problem
 
 
 class Request:
     """A request that the fast path has taken: the occupant of its connection until it is answered.
 
-    verb, queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies
+    route, queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies
     that are counted for it. sender: who sends it. given: what its dialect has read of its line.
     started: when it came.
     """
@@ -70,10 +70,10 @@ class Request:
         "held",
         "message_id",
         "queue",
+        "route",
         "sender",
         "started",
         "values",
-        "verb",
     )
 
     def __init__(
@@ -86,7 +86,7 @@ class Request:
         missing: int,
     ) -> None:
         line, self.fields, self._size = head
-        self.verb, self.queue, self.message_id, self.values, self.given = line
+        self.route, self.queue, self.message_id, self.values, self.given = line
         self.connection = connection
         self.account = identity.account
         self.held = self.fields.length or 0
@@ -232,20 +232,20 @@ class Request:
             self.fail()
 
     def refuse(self, error: FsmqError) -> None:
-        """Answer it with an error of its verb."""
+        """Answer it with an error of its route."""
         if isinstance(error, MessageTooLarge):
             self.fall_back()  # who reads bodies refuses it before it has come
             return
         if isinstance(error, Unavailable) and not isinstance(error, Overloaded):
-            log.warning("%s %s: %s", self.verb.operation.id, self.queue, error)
+            log.warning("%s %s: %s", self.route.operation.id, self.queue, error)
         forget_frames(error)
         if self.is_open:
-            self.respond(self.verb.told(error))
+            self.respond(self.route.error_answer(error))
 
     def fail(self) -> None:
-        """Answer it as one whose verb has failed in a way that nobody could foresee."""
+        """Answer it as one whose route has failed in a way that nobody could foresee."""
         if self.is_open:
-            self.respond(self.verb.told(InternalError()))
+            self.respond(self.route.error_answer(InternalError()))
         elif not self._has_hung_up:
             self.connection.force_close()  # what it has been told so far nobody knows
 

@@ -122,7 +122,7 @@ class Sqs(Dialect):
             self._receiving,
             self._claims,
         )
-        return SqsHeads(quick.verbs, self._signatures, origins)
+        return SqsHeads(quick.routes, self._signatures, origins)
 
     def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
         if method not in _METHODS:

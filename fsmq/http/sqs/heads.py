@@ -15,7 +15,7 @@ from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
 from ..fast_path.heads import END, MAX_HEAD_BYTES, Fields, Line, Signer, remember
-from ..fast_path.request import Verb
+from ..fast_path.request import FastRoute
 from ..guard.origin import Origins
 from .ask import TRACE_HEADER
 from .protocol import sigv4
@@ -64,11 +64,13 @@ _UNKNOWN = "", ""
 
 
 class SqsHeads:
-    """Reads heads. verbs: by action."""
+    """Reads heads. routes: by action."""
 
-    def __init__(self, verbs: Mapping[str, Verb], signatures: Signatures, origins: Origins) -> None:
+    def __init__(
+        self, routes: Mapping[str, FastRoute], signatures: Signatures, origins: Origins
+    ) -> None:
         self._lines = {
-            f"AmazonSQS.{action}": Line(verb, "", "", Values()) for action, verb in verbs.items()
+            f"AmazonSQS.{action}": Line(route, "", "", Values()) for action, route in routes.items()
         }
         self._signer: Signer | None = None  # of the request before
         self._signatures = signatures

@@ -18,7 +18,7 @@ from fsmq.spool.verbs.remove_if import Acked
 
 from ..describe import Operation
 from ..fast_path.json_bodies import json_body
-from ..fast_path.request import Request, Verb
+from ..fast_path.request import FastRoute, Request
 from ..guard.keys import Right
 from ..service.service import Service
 from .actions.claims import Claims, Deletes
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Quick:
-    """The verbs, by action. operations: what requests are counted as."""
+    """The routes, by action. operations: what requests are counted as."""
 
     def __init__(
         self,
@@ -50,20 +50,20 @@ class Quick:
         self._claims = claims
         self._receiving = receiving
 
-        def verb(
+        def route(
             action: str, right: Right, read: Callable[[Ask], T], do: Callable[[Request, T], None]
-        ) -> Verb:
+        ) -> FastRoute:
             of_one = partial(self._run, action, read, do)
-            return Verb(operations[action], right, of_one, has_body=True, told=refusal)
+            return FastRoute(operations[action], right, of_one, has_body=True, error_answer=refusal)
 
         some = [
-            verb("SendMessage", "send", sending.read_one, self._send),
-            verb("SendMessageBatch", "send", sending.read_batch, self._send),
-            verb("ReceiveMessage", "receive", receiving.read, self._receive),
-            verb("DeleteMessage", "receive", claims.read_delete, self._delete),
-            verb("DeleteMessageBatch", "receive", claims.read_delete_batch, self._delete),
+            route("SendMessage", "send", sending.read_one, self._send),
+            route("SendMessageBatch", "send", sending.read_batch, self._send),
+            route("ReceiveMessage", "receive", receiving.read, self._receive),
+            route("DeleteMessage", "receive", claims.read_delete, self._delete),
+            route("DeleteMessageBatch", "receive", claims.read_delete_batch, self._delete),
         ]
-        self.verbs = {one.operation.summary: one for one in some}
+        self.routes = {one.operation.summary: one for one in some}
 
     def _run(
         self,
@@ -113,8 +113,8 @@ class Quick:
         if not ended:
             answer(request, deletes.result(outcomes))
             return
-        told = partial(request.answer_by, lambda _, __: answer(request, deletes.result(outcomes)))
-        self._queues.begin(self._claims.remove_ended(deletes.queue, ended), told)
+        tell = partial(request.answer_by, lambda _, __: answer(request, deletes.result(outcomes)))
+        self._queues.begin(self._claims.remove_ended(deletes.queue, ended), tell)
 
 
 def refusal(error: FsmqError) -> Response:

@@ -13,9 +13,9 @@ from fsmq.spool.layout.steps import FEW
 from fsmq.spool.verbs.remove_if import Acked
 
 from ....wire import unquote_id
-from ...fast_path.heads import Verbs
+from ...fast_path.heads import FastRoutes
 from ...fast_path.json_bodies import json_body
-from ...fast_path.request import Request, Verb
+from ...fast_path.request import FastRoute, Request
 from ...routing.headers import wants_events
 from ...service.service import Service
 from ..messages.acks import Acks, acked, ids_and_claims
@@ -24,15 +24,15 @@ from . import heads
 
 
 class QuickBatches:
-    """The verbs."""
+    """The routes."""
 
     def __init__(self, service: Service) -> None:
         self._admission = service.admission
         self._spool = service.spool
         self._queues = service.queues
-        self.verbs: Verbs = {
-            ("POST", heads.BATCH): Verb(Batches.BATCH, "send", self._put, has_body=True),
-            ("POST", heads.ACK): Verb(Acks.ACK, "receive", self._ack, has_body=True),
+        self.routes: FastRoutes = {
+            ("POST", heads.BATCH): FastRoute(Batches.BATCH, "send", self._put, has_body=True),
+            ("POST", heads.ACK): FastRoute(Acks.ACK, "receive", self._ack, has_body=True),
         }
 
     def _put(self, request: Request) -> None:

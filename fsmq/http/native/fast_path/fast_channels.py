@@ -12,8 +12,8 @@ from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import LARGE_BYTES
 
-from ...fast_path.heads import Verbs
-from ...fast_path.request import Request, Verb
+from ...fast_path.heads import FastRoutes
+from ...fast_path.request import FastRoute, Request
 from ...routing.bodies import INERT, raw
 from ...service.service import Service
 from ..logs.channels import Channels
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 
 class QuickLogs:
-    """The verbs."""
+    """The routes."""
 
     def __init__(self, service: Service) -> None:
         self._logs = service.logs
         self._admission = service.admission
-        self.verbs: Verbs = {
-            ("GET", ALL): Verb(Channels.CLAIM, "receive", self._claim),
-            ("DELETE", ONE): Verb(Channels.FINISH, "receive", self._finish),
+        self.routes: FastRoutes = {
+            ("GET", ALL): FastRoute(Channels.CLAIM, "receive", self._claim),
+            ("DELETE", ONE): FastRoute(Channels.FINISH, "receive", self._finish),
         }
 
     def _claim(self, request: Request) -> None:

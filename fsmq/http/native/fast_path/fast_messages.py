@@ -14,8 +14,8 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.verbs.remove_if import Acked
 
-from ...fast_path.heads import Verbs
-from ...fast_path.request import Request, Verb
+from ...fast_path.heads import FastRoutes
+from ...fast_path.request import FastRoute, Request
 from ...routing.bodies import INERT
 from ...service.service import Service
 from ...service.wanted import Wanted
@@ -25,16 +25,16 @@ from . import heads
 
 
 class Quick:
-    """The verbs."""
+    """The routes."""
 
     def __init__(self, service: Service) -> None:
         self._changes = service.changes
         self._queues = service.queues
-        self.verbs: Verbs = {
-            ("POST", heads.ALL): Verb(Messages.POST, "send", self._put, has_body=True),
-            ("GET", heads.ALL): Verb(Messages.CLAIM, "receive", self._claim),
-            ("DELETE", heads.ONE): Verb(Messages.REMOVE, "receive", self._remove),
-            ("PATCH", heads.ONE): Verb(Messages.CHANGE, "receive", self._change),
+        self.routes: FastRoutes = {
+            ("POST", heads.ALL): FastRoute(Messages.POST, "send", self._put, has_body=True),
+            ("GET", heads.ALL): FastRoute(Messages.CLAIM, "receive", self._claim),
+            ("DELETE", heads.ONE): FastRoute(Messages.REMOVE, "receive", self._remove),
+            ("PATCH", heads.ONE): FastRoute(Messages.CHANGE, "receive", self._change),
         }
 
     def _put(self, request: Request) -> None:
