@@ -27,9 +27,9 @@ from .fast_path.fast_path import FastPath
 from .guard.origin import Origins
 from .monitor import Monitor
 from .native.dialect import NativeDialect
-from .native.fast_path.fast_batches import QuickBatches
-from .native.fast_path.fast_channels import QuickLogs
-from .native.fast_path.fast_messages import Quick
+from .native.fast_path.fast_batches import FastBatches
+from .native.fast_path.fast_channels import FastChannels
+from .native.fast_path.fast_messages import FastMessages
 from .native.fast_path.heads import NativeHeads
 from .problems import (
     InternalError,
@@ -87,9 +87,9 @@ class Server:
             auto_decompress=False,
         )
         service.connections = self._connections.counts
-        routes = {**Quick(service).routes, **QuickBatches(service).routes}
+        routes = {**FastMessages(service).routes, **FastBatches(service).routes}
         needs_keys = service.access.needs_keys
-        of_channels = QuickLogs(service).routes
+        of_channels = FastChannels(service).routes
         reserved = frozenset(self._by_prefix)
         heads = NativeHeads(routes, of_channels, reserved, self._origins, needs_keys)
         beside: FastPath | None = None

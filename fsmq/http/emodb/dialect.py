@@ -31,9 +31,9 @@ from .answers import SUCCESS, answered, in_json
 from .batches import elements, parse_any, store_any, stored_batch, stored_batches
 from .dedup import DedupQueues
 from .errors import IllegalArgument, UnknownMove, compact, problem
+from .fast_routes import EmoRoutes
 from .heads import EmoHeads
 from .plain import PlainQueues
-from .quick import Quick
 from .requests import (
     DEFAULT_LIMIT,
     DEFAULT_TTL_S,
@@ -94,7 +94,7 @@ class EmoDb(Dialect):
         return Admin(self._service)
 
     def reader(self, origins: Origins) -> Reader:
-        return EmoHeads(Quick(self._service).routes, origins)
+        return EmoHeads(EmoRoutes(self._service).routes, origins)
 
     async def identify(self, call: Call) -> Identity:
         headers = call.request.headers

@@ -33,12 +33,12 @@ from .actions.sending import Sending
 from .actions.tags import Tags
 from .ask import TRACE_HEADER, Action, Ask, Result
 from .errors import translated
+from .fast_routes import SqsRoutes
 from .heads import SqsHeads
 from .names import SqsOptions
 from .protocol import protocol
 from .protocol.signatures import Proof, Signatures
 from .queue_attributes import MAX_MESSAGE_BYTES
-from .quick import Quick
 from .sns import wire
 from .sns.faults import as_sns
 from .sns.publishing import Publishing
@@ -114,7 +114,7 @@ class Sqs(Dialect):
 
     def reader(self, origins: Origins) -> Reader:
         operations = {name: of for (is_sns, name), of in self._operations.items() if not is_sns}
-        quick = Quick(
+        quick = SqsRoutes(
             self._service,
             self._options,
             operations,

@@ -23,7 +23,7 @@ from ..messages.batch import Batches, indexed, new_messages, stored
 from . import heads
 
 
-class QuickBatches:
+class FastBatches:
     """The routes."""
 
     def __init__(self, service: Service) -> None:

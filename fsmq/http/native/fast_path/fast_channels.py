@@ -23,7 +23,7 @@ from .heads import ALL, ONE
 log = logging.getLogger(__name__)
 
 
-class QuickLogs:
+class FastChannels:
     """The routes."""
 
     def __init__(self, service: Service) -> None:

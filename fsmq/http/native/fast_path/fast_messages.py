@@ -24,7 +24,7 @@ from ..messages.messages import Messages
 from . import heads
 
 
-class Quick:
+class FastMessages:
     """The routes."""
 
     def __init__(self, service: Service) -> None:

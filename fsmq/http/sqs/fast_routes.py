@@ -32,7 +32,7 @@ from .protocol import protocol
 T = TypeVar("T")
 
 
-class Quick:
+class SqsRoutes:
     """The routes, by action. operations: what requests are counted as."""
 
     def __init__(

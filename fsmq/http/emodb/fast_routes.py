@@ -30,7 +30,7 @@ from .stored import store
 _Read: TypeAlias = Callable[[bytes], list[Any]]
 
 
-class Quick:
+class EmoRoutes:
     """The routes."""
 
     def __init__(self, service: Service) -> None:

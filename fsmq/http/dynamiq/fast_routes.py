@@ -22,7 +22,7 @@ from .answers import JSON, PLAIN, plain, problem, written
 from .queues import fetched, new_message
 
 
-class Quick:
+class DynamiqRoutes:
     """The routes, with each prefix that paths may have."""
 
     def __init__(self, service: Service) -> None:
