@@ -16,11 +16,11 @@ from aiohttp.web_protocol import ERROR
 from ..guard.limits import Limits
 from ..problems import problem
 from .ahead import AheadOfAll
+from .byte_protocol import FastPath
 from .connection import Connection
 from .leftovers import Leftovers
 from .lingering import MOST_CONNECTIONS
 from .malformed import ends_in_doubt, head_size, no_room, too_long
-from .occupants import FastPath
 from .unsent import UnsentOfAll
 
 log = logging.getLogger(__name__)

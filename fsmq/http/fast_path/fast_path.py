@@ -6,7 +6,7 @@ request that it knows to the last byte. It leaves any other to aiohttp, which re
 The fast path never says what is wrong with a request: if a route cannot read it, the request goes
 to aiohttp, too. So there is one truth about errors.
 
-While the fast path has a request, it is the occupant of its connection: what comes there, and its
+While the fast path has a request, it is the protocol of its connection: what comes there, and its
 end, come to `Request`. A route reads it, asks the engine (`service/queues.py`), and calls one of
 ``answer``, ``respond``, ``refuse`` and ``fall_back``, at once or later.
 """
@@ -99,7 +99,7 @@ class FastPath:
         if identity is None:
             return False
         request = Request(self, connection, read, identity, data, missing)
-        connection.occupant = request
+        connection.protocol = request
         self._open.begin()
         if missing:
             self._partial.add(request)
@@ -115,7 +115,7 @@ class FastPath:
     def end(self, request: Request) -> None:
         """A request is answered, or for aiohttp."""
         self._partial.discard(request)
-        request.connection.occupant = None
+        request.connection.protocol = None
         self._admission.leave(request.account, request.held)
         request.held = 0
         self._open.end()

@@ -48,7 +48,7 @@ class FastRoute:
 
 
 class Request:
-    """A request that the fast path has taken: the occupant of its connection until it is answered.
+    """A request that the fast path has taken: the protocol of its connection until it is answered.
 
     route, queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies
     that are counted for it. sender: who sends it. given: what its dialect has read of its line.
@@ -108,7 +108,7 @@ class Request:
             self._is_parted = True
         return self._parts[1]
 
-    # -- as the occupant of its connection ---------------------------------------------------------
+    # -- as the protocol of its connection ---------------------------------------------------------
 
     def more(self, data: bytes) -> bytes:
         """Bytes have come: of the body, or of what is for later."""
@@ -136,7 +136,7 @@ class Request:
     @property
     def is_open(self) -> bool:
         """Whether it is still to be answered, here or by aiohttp."""
-        return self.connection.occupant is self
+        return self.connection.protocol is self
 
     def look_after(self) -> None:
         """Leave it to aiohttp to wait for what takes long to come."""
@@ -189,7 +189,7 @@ class Request:
     def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Answer it, if that is still to be done."""
         connection = self.connection
-        if connection.occupant is not self:
+        if connection.protocol is not self:
             return
         closing = self._is_last
         self._fast_path.observe(self, status)

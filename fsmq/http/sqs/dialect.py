@@ -114,7 +114,7 @@ class Sqs(Dialect):
 
     def reader(self, origins: Origins) -> Reader:
         operations = {name: of for (is_sns, name), of in self._operations.items() if not is_sns}
-        quick = SqsRoutes(
+        fast = SqsRoutes(
             self._service,
             self._options,
             operations,
@@ -122,7 +122,7 @@ class Sqs(Dialect):
             self._receiving,
             self._claims,
         )
-        return SqsHeads(quick.routes, self._signatures, origins)
+        return SqsHeads(fast.routes, self._signatures, origins)
 
     def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
         if method not in _METHODS:

@@ -1,4 +1,4 @@
-"""What may have a connection in the place of aiohttp."""
+"""What a connection gives its bytes to, in the place of aiohttp."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
-class Occupant(Protocol):
+class ByteProtocol(Protocol):
     """What a connection's bytes and its end go to, in the place of aiohttp."""
 
     def more(self, data: bytes) -> bytes:
@@ -28,4 +28,4 @@ class FastPath(Protocol):
     """What may take a request before aiohttp sees it: `fsmq.http.fast_path`."""
 
     def take(self, connection: Connection, data: bytes) -> bool:
-        """Become the occupant of a connection for the request in ``data``; False to leave it."""
+        """Become the protocol of a connection for the request in ``data``; False to leave it."""
