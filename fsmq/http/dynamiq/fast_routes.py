@@ -13,8 +13,7 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.verbs.remove_if import Acked
 
 from ...wire import quote_id
-from ..fast_path.heads import FastRoutes
-from ..fast_path.request import FastRoute, Request
+from ..fast_path.request import FastRoute, FastRoutes, Request
 from ..service.service import Service
 from ..service.wanted import Wanted
 from . import api, heads

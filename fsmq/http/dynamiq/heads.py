@@ -9,7 +9,8 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import FEW
 
 from ..describe import Values
-from ..fast_path.heads import NAME, BearerHeads, FastRoutes, Line, remember
+from ..fast_path.heads import NAME, BearerHeads, remember
+from ..fast_path.request import FastRoutes, Line
 from ..guard.origin import Origins
 from .queues import can_be, count_of, ids_of
 

@@ -15,9 +15,8 @@ from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.steps import LARGE_BYTES
 
 from ..describe import Operation
-from ..fast_path.heads import FastRoutes
 from ..fast_path.json_bodies import json_body
-from ..fast_path.request import FastRoute, Request
+from ..fast_path.request import FastRoute, FastRoutes, Request
 from ..service.service import Service
 from . import api, heads, ids
 from .answers import JSON, SUCCESS, answered, polled

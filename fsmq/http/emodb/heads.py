@@ -11,7 +11,8 @@ from multidict import CIMultiDict
 from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
-from ..fast_path.heads import QUERY, FastRoutes, Fields, Heads, Line, remember
+from ..fast_path.heads import QUERY, Heads, remember
+from ..fast_path.request import FastRoutes, Fields, Line
 from ..guard.origin import Origins
 from .access import HEADER, PARAMETER, key_of
 from .plain import PlainQueues

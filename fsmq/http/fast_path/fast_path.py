@@ -27,8 +27,7 @@ from ..guard.admission import Admission
 from ..running.open_requests import OpenRequests
 from ..service.asking import Tasks
 from ..service.service import Service
-from .heads import Fields, Line
-from .request import Request
+from .request import Fields, Line, Request
 
 log = logging.getLogger(__name__)
 

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Collection
+from typing import TypeVar
 
 from aiohttp import hdrs
 from multidict import CIMultiDict
 
 from fsmq.spool.errors import FsmqError
 
-from ..describe import Values
-from ..guard.access import Identity, bearer
+from ..guard.access import bearer
 from ..guard.origin import Origins
 from ..routing.headers import kept_headers, named_claim, prefers_json, wants_events
-
-if TYPE_CHECKING:
-    from .request import FastRoute
+from .request import Fields, Line
 
 # So many different lines and heads are remembered; then all are forgotten, for others to be.
 _MAX_KNOWN = 2048
@@ -49,48 +46,6 @@ _TAKEN = frozenset(
 )
 
 T = TypeVar("T")
-# By method, and by what the path says behind the queue.
-FastRoutes: TypeAlias = "Mapping[tuple[str, str], FastRoute]"
-
-
-class Line(NamedTuple):
-    """A request line: what it asks for.
-
-    queue: its name, or that of a channel as rights are granted on it. message_id: empty where it
-    names no message. given: what else its dialect has read of it.
-    """
-
-    route: FastRoute
-    queue: str
-    message_id: str
-    values: Values
-    given: Any = None
-
-
-class Signer(NamedTuple):
-    """Who sends a request, where a dialect tells that in its own way.
-
-    check: raises an FsmqError if the body is not what was signed; None where nothing was.
-    """
-
-    identity: Identity
-    check: Callable[[bytes], None] | None
-
-
-class Fields(NamedTuple):
-    """The other lines of a head.
-
-    length: of the body; None where nothing says it. token: the key. in_json: whether messages are
-    wanted so. kept: the content type and the attributes that a message keeps. claim: the one that
-    it is about, by its name. signer: in the place of a token.
-    """
-
-    length: int | None
-    token: str | None
-    in_json: bool
-    kept: tuple[str | None, dict[str, str]]
-    claim: str | None
-    signer: Signer | None = None
 
 
 class Heads(ABC):

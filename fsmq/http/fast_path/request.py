@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from aiohttp.http import StreamWriter
 from aiohttp.web import Response
@@ -18,14 +18,10 @@ from ..connection.connection import Connection
 from ..connection.leftovers import forget_frames
 from ..connection.pieces import Pieces
 from ..connection.render import head
-from ..describe import Operation
+from ..describe import Operation, Values
 from ..guard.access import Identity
 from ..guard.keys import Right
 from ..problems import InternalError, Overloaded, problem
-from .heads import Fields, Line
-
-if TYPE_CHECKING:
-    from .fast_path import FastPath
 
 log = logging.getLogger(__name__)
 # What is not whole after so many seconds goes to aiohttp, which knows how long it may take.
@@ -47,6 +43,62 @@ class FastRoute:
     error_answer: Callable[[FsmqError], Response] = problem
 
 
+# By method, and by what the path says behind the queue.
+FastRoutes: TypeAlias = Mapping[tuple[str, str], FastRoute]
+
+
+class Line(NamedTuple):
+    """A request line: what it asks for.
+
+    queue: its name, or that of a channel as rights are granted on it. message_id: empty where it
+    names no message. given: what else its dialect has read of it.
+    """
+
+    route: FastRoute
+    queue: str
+    message_id: str
+    values: Values
+    given: Any = None
+
+
+class Signer(NamedTuple):
+    """Who sends a request, where a dialect tells that in its own way.
+
+    check: raises an FsmqError if the body is not what was signed; None where nothing was.
+    """
+
+    identity: Identity
+    check: Callable[[bytes], None] | None
+
+
+class Fields(NamedTuple):
+    """The other lines of a head.
+
+    length: of the body; None where nothing says it. token: the key. in_json: whether messages are
+    wanted so. kept: the content type and the attributes that a message keeps. claim: the one that
+    it is about, by its name. signer: in the place of a token.
+    """
+
+    length: int | None
+    token: str | None
+    in_json: bool
+    kept: tuple[str | None, dict[str, str]]
+    claim: str | None
+    signer: Signer | None = None
+
+
+class Owner(Protocol):
+    """What a request asks of the fast path that has taken it."""
+
+    is_off: bool
+
+    def complete(self, request: Request) -> None: ...
+    def end(self, request: Request) -> None: ...
+    def hold(self, request: Request, size: int, sure: bool) -> None: ...
+    def observe(self, request: Request, status: int) -> None: ...
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
 class Request:
     """A request that the fast path has taken: the protocol of its connection until it is answered.
 
@@ -56,11 +108,11 @@ class Request:
     """
 
     __slots__ = (
-        "_fast_path",
         "_has_hung_up",
         "_is_parted",
         "_missing",
         "_on_hang_up",
+        "_owner",
         "_parts",
         "_size",
         "account",
@@ -78,7 +130,7 @@ class Request:
 
     def __init__(
         self,
-        fast_path: FastPath,
+        owner: Owner,
         connection: Connection,
         head: tuple[Line, Fields, int],
         identity: Identity,
@@ -93,7 +145,7 @@ class Request:
         self.sender = identity
         self._has_hung_up = False
         self._on_hang_up: Callable[[], None] | None = None
-        self._fast_path = fast_path
+        self._owner = owner
         self.started = time.perf_counter()
         self._parts = [data]
         self._is_parted = False  # into head and body: each of them is here once
@@ -118,14 +170,14 @@ class Request:
         self._parts.append(mine)
         self._missing -= len(mine)
         if not self._missing:
-            self._fast_path.complete(self)
+            self._owner.complete(self)
         return data[len(mine) :]
 
     def gone(self) -> None:
         """The client has hung up."""
         self._has_hung_up = True
         if self._missing:
-            self._fast_path.end(self)
+            self._owner.end(self)
         if self._on_hang_up is not None:
             self._on_hang_up()
 
@@ -146,7 +198,7 @@ class Request:
     @property
     def _is_last(self) -> bool:
         """Whether its answer ends the connection."""
-        return self._fast_path.is_off or self.connection.is_last_answer
+        return self._owner.is_off or self.connection.is_last_answer
 
     # -- for the engine: see `Party` ---------------------------------------------------------------
 
@@ -164,26 +216,26 @@ class Request:
 
         Raises Overloaded and TooManyRequests, unless it is sure that they are there.
         """
-        self._fast_path.hold(self, size, sure)
+        self._owner.hold(self, size, sure)
 
     # -- its end -----------------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what takes longer than a turn of the loop."""
-        self._fast_path.spawn(work)
+        self._owner.spawn(work)
 
     def fall_back(self) -> None:
         """Let aiohttp answer it; nothing must have been done."""
         if not self.is_open:
             return
-        self._fast_path.end(self)
+        self._owner.end(self)
         if not self._has_hung_up:
             self.connection.leave_to_aiohttp(b"".join(self._parts))
 
     def hang_up(self) -> None:
         """Answer nothing to a client that has hung up, as far as one can tell."""
         if self.is_open:
-            self._fast_path.end(self)
+            self._owner.end(self)
             self.connection.force_close()
 
     def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -192,12 +244,12 @@ class Request:
         if connection.protocol is not self:
             return
         closing = self._is_last
-        self._fast_path.observe(self, status)
+        self._owner.observe(self, status)
         if not self._has_hung_up:
             connection.write(head(status, headers, len(body), closing=closing) + body)
             if connection.writing_paused:
                 self.hold(max(0, len(body) - self.held), sure=True)
-                self._fast_path.spawn(self._drain(closing))
+                self._owner.spawn(self._drain(closing))
                 return
         self._finish(closing)
 
@@ -214,7 +266,7 @@ class Request:
         """Answer it with what a handler for aiohttp would return."""
         body = response.body
         if isinstance(body, Pieces):
-            self._fast_path.spawn(self._write(response, body))
+            self._owner.spawn(self._write(response, body))
         else:
             assert body is None or isinstance(body, bytes)
             self.answer(response.status, response.headers, body or b"")
@@ -252,7 +304,7 @@ class Request:
     async def _write(self, response: Response, body: Pieces) -> None:
         """Answer it piece by piece, as quickly as the client takes it."""
         closing = self._is_last
-        self._fast_path.observe(self, response.status)
+        self._owner.observe(self, response.status)
         writer = StreamWriter(self.connection, asyncio.get_running_loop())
         if body.size is None:
             writer.enable_chunking()
@@ -272,6 +324,6 @@ class Request:
             self._finish(closing)
 
     def _finish(self, closing: bool) -> None:
-        self._fast_path.end(self)
+        self._owner.end(self)
         if not self._has_hung_up:
             self.connection.go_on(closing=closing)

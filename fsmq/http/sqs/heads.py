@@ -14,8 +14,8 @@ from aiohttp import hdrs
 from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
-from ..fast_path.heads import END, MAX_HEAD_BYTES, Fields, Line, Signer, remember
-from ..fast_path.request import FastRoute
+from ..fast_path.heads import END, MAX_HEAD_BYTES, remember
+from ..fast_path.request import FastRoute, Fields, Line, Signer
 from ..guard.origin import Origins
 from .ask import TRACE_HEADER
 from .protocol import sigv4

@@ -13,9 +13,8 @@ from fsmq.spool.layout.steps import FEW
 from fsmq.spool.verbs.remove_if import Acked
 
 from ....wire import unquote_id
-from ...fast_path.heads import FastRoutes
 from ...fast_path.json_bodies import json_body
-from ...fast_path.request import FastRoute, Request
+from ...fast_path.request import FastRoute, FastRoutes, Request
 from ...routing.headers import wants_events
 from ...service.service import Service
 from ..messages.acks import Acks, acked, ids_and_claims

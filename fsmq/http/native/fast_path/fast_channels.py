@@ -12,8 +12,7 @@ from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.steps import LARGE_BYTES
 
-from ...fast_path.heads import FastRoutes
-from ...fast_path.request import FastRoute, Request
+from ...fast_path.request import FastRoute, FastRoutes, Request
 from ...routing.bodies import INERT, raw
 from ...service.service import Service
 from ..logs.channels import Channels

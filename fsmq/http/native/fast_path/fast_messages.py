@@ -14,8 +14,7 @@ from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.steps import LARGE_BYTES
 from fsmq.spool.verbs.remove_if import Acked
 
-from ...fast_path.heads import FastRoutes
-from ...fast_path.request import FastRoute, Request
+from ...fast_path.request import FastRoute, FastRoutes, Request
 from ...routing.bodies import INERT
 from ...service.service import Service
 from ...service.wanted import Wanted

@@ -6,7 +6,8 @@ import re
 
 from fsmq.spool.errors import FsmqError
 
-from ...fast_path.heads import NAME, QUERY, BearerHeads, FastRoutes, Line, remember
+from ...fast_path.heads import NAME, QUERY, BearerHeads, remember
+from ...fast_path.request import FastRoutes, Line
 from ...guard.access import channel
 from ...guard.origin import Origins
 from ...routing.headers import CLAIM
