@@ -289,10 +289,10 @@ class Queue(QueueVerbs):
             if queue is not None and not spool.has_queue(queue):
                 raise NoSuchQueue(queue)
         done = Redriven()
-        for some in [None] if ids is None else portions(dict.fromkeys(ids), MAX_CHOSEN):
-            order = spool.begin_redrive(self.name, to=to, rate=rate, only=some)
-            told = moved_and(done.moved, progress)
-            made = spool.make_move(order.ref, told) or order
+        for portion in [None] if ids is None else portions(dict.fromkeys(ids), MAX_CHOSEN):
+            order = spool.begin_redrive(self.name, to=to, rate=rate, only=portion)
+            report = moved_and(done.moved, progress)
+            made = spool.make_move(order.ref, report) or order
             if made.error is not None and to is not None and not spool.has_queue(to):
                 raise NoSuchQueue(to)
             done = Redriven(*map(add, done, (made.moved, made.conflicts, made.no_origin)))

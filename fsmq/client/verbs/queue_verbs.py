@@ -259,8 +259,8 @@ class Verbs(Asking):
         claim: str | None = None,
         retry_for: float | None = None,
     ) -> Verb[None]:
-        told = {"bury": "true", "reason": check_reason(reason)}
-        request = self._change(queue, message_id, told, claim)
+        parameters = {"bury": "true", "reason": check_reason(reason)}
+        request = self._change(queue, message_id, parameters, claim)
         yield from self._once(request, retry_for)
 
     def set_priority(self, queue: str, message_id: str, priority: int) -> Verb[str]:
@@ -321,9 +321,9 @@ class Verbs(Asking):
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
             # Of an id that is given twice the first was there, and the second was not.
-            told = answers.parsed(outcome.answer)
+            found = answers.parsed(outcome.answer)
             removed = Counter(unquote_id(i) for i in answers.member(outcome.answer, "removed"))
-            ended = Counter(unquote_id(i) for i in told.get("ended", ()))
+            ended = Counter(unquote_id(i) for i in found.get("ended", ()))
             for message_id, _ in part:
                 if removed[message_id] > 0:
                     removed[message_id] -= 1

@@ -56,14 +56,14 @@ class SqsRoutes:
             of_one = partial(self._run, action, read, do)
             return FastRoute(operations[action], right, of_one, has_body=True, error_answer=refusal)
 
-        some = [
+        routes = [
             route("SendMessage", "send", sending.read_one, self._send),
             route("SendMessageBatch", "send", sending.read_batch, self._send),
             route("ReceiveMessage", "receive", receiving.read, self._receive),
             route("DeleteMessage", "receive", claims.read_delete, self._delete),
             route("DeleteMessageBatch", "receive", claims.read_delete_batch, self._delete),
         ]
-        self.routes = {one.operation.summary: one for one in some}
+        self.routes = {one.operation.summary: one for one in routes}
 
     def _run(
         self,

@@ -122,12 +122,12 @@ class SqsHeads:
         for line in lines:
             field = self._fields.get(line)
             if field is None:
-                called, colon, said = line.partition(b":")
+                called, colon, value = line.partition(b":")
                 name = _VARYING.get(called) or _VARYING.get(called.lower())
                 if name is not None and colon and name not in varying:
-                    varying[name] = said
+                    varying[name] = value
                     continue
-                field = self._field(line, called, said)
+                field = self._field(line, called, value)
             if field is None or field[0] in usual:
                 return None
             usual[field[0]] = field[1]
@@ -141,9 +141,9 @@ class SqsHeads:
         found = match[1].decode("ascii"), (match[2] or b"").decode("ascii")
         return remember(self._paths, line, found)
 
-    def _field(self, line: bytes, called: bytes, said: bytes) -> tuple[str, str] | None:
+    def _field(self, line: bytes, called: bytes, text: bytes) -> tuple[str, str] | None:
         """The name, in small letters, and the value of a usual line; None for another one."""
-        name, value = called.decode("ascii").lower(), said.strip(b" ").decode("ascii")
+        name, value = called.decode("ascii").lower(), text.strip(b" ").decode("ascii")
         if name not in _USUAL or not value:
             return None
         if name == _CONNECTION and value.lower() != "keep-alive":
@@ -167,8 +167,8 @@ class _Found:
 
     def get(self, key: str) -> str | None:
         name = key.lower()
-        said = self._varying.get(name)
-        return self._usual.get(name) if said is None else said.strip(b" ").decode("ascii")
+        value = self._varying.get(name)
+        return self._usual.get(name) if value is None else value.strip(b" ").decode("ascii")
 
     def getall(self, key: str, default: Sequence[str]) -> Sequence[str]:
         value = self.get(key)

@@ -140,10 +140,10 @@ class SnapshotReader(DataSourceReader):
         if group.place is State.DELAY:
             looks = looks or self._pushed.needs_stamp() or "state" in columns
 
-        def opened(some: Group, at_most: int | None) -> Iterator[Run]:
+        def opened(part: Group, at_most: int | None) -> Iterator[Run]:
             if looks and passing is not None:  # what does not pass need not be opened
-                some = some._replace(ids=[i for run in finder.look(some) for i in passing(run).ids])
-            return finder.read(some, at_most)
+                part = part._replace(ids=[i for run in finder.look(part) for i in passing(run).ids])
+            return finder.read(part, at_most)
 
         if "body" in columns:
             return opened(group, None)

@@ -172,8 +172,8 @@ class MoveWork:
         total = len(found) if move.count is None else min(len(found), move.count)
         self._begin(total, max((_age(one.message_id) for one in found), default=""))
         self.move = replace(self.move, conflicts=0)
-        for some in self._choices(pairs, found):
-            yield from self._move_these(pairs, some)
+        for portion in self._choices(pairs, found):
+            yield from self._move_these(pairs, portion)
             if self._is_gone:
                 return
 
@@ -198,12 +198,12 @@ class MoveWork:
         at = 0
         # What stays, since its id is there already, does not count: the next one goes.
         while at < len(found) and (size := min(count - self.move.moved, MAX_CHOSEN)) > 0:
-            some = found[at : at + size]
+            portion = found[at : at + size]
             at += size
-            ids = tuple(one.message_id for one in some)
+            ids = tuple(one.message_id for one in portion)
             self.move = replace(self.move, chosen=ids, moved_before=self.move.moved)
             self.keep()
-            yield some
+            yield portion
 
     def _gone(self, pairs: list[tuple[str, str]]) -> int:
         """How many of those that were chosen have left the source."""

@@ -146,9 +146,9 @@ class Channels(Handlers):
         of = call.channel
         call.read()
         state = await self._service.logs.state(of)
-        told = {"log": of[0], "channel": of[1], **state._asdict()}
+        facts = {"log": of[0], "channel": of[1], **state._asdict()}
         settings = state.settings.as_dict()
-        return with_etag(json_answer(200, {**told, "settings": settings}), settings)
+        return with_etag(json_answer(200, {**facts, "settings": settings}), settings)
 
     CREATE = Operation(
         id="create_channel",

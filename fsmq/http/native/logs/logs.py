@@ -135,13 +135,13 @@ class Logs(Handlers):
         log = call.log
         call.read()
         stats: LogStats = await self._service.logs.run(self._spool.log(log).stats)
-        told = {"log": log, "uuid": stats.uuid, **stats._asdict(), "settings": None}
-        told["channels"] = seen_channels(call.sender, log, stats.channels)
+        facts = {"log": log, "uuid": stats.uuid, **stats._asdict(), "settings": None}
+        facts["channels"] = seen_channels(call.sender, log, stats.channels)
         for name in ("oldest_at", "newest_at"):
             moment = getattr(stats, name)
-            told[name] = None if moment is None else exact_moment(moment)
+            facts[name] = None if moment is None else exact_moment(moment)
         settings = stats.settings.as_dict()
-        return with_etag(json_answer(200, {**told, "settings": settings}), settings)
+        return with_etag(json_answer(200, {**facts, "settings": settings}), settings)
 
     CREATE = Operation(
         id="create_log",

@@ -127,8 +127,8 @@ class Messages(Handlers):
             if key is None:
                 raise
             message_id = await self._of_before(call, queue, message, error)
-        told, answer = stored(message_id)
-        return Response(status=201, body=answer, headers=told)
+        answer_headers, answer = stored(message_id)
+        return Response(status=201, body=answer, headers=answer_headers)
 
     async def _of_before(
         self, call: Call, queue: str, message: NewMessage, error: DuplicateMessage

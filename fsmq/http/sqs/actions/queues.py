@@ -112,8 +112,8 @@ class Queues(Actions):
             counts = await self._counts(queue)
             found |= attributes.counted(counts.new + counts.ready, counts.in_flight, counts.delayed)
         found["QueueArn"] = ask.options.arn(queue)
-        told = {name: found[name] for name in names if name in found}
-        return {"Attributes": told} if told else {}
+        chosen = {name: found[name] for name in names if name in found}
+        return {"Attributes": chosen} if chosen else {}
 
     async def configure(self, ask: Ask) -> Result:
         queue = ask.queue("admin")

@@ -58,9 +58,9 @@ class ChannelStore(OpenChannel):
                 self._end_poison(progress, bury)
                 limit = min(known.end, progress.position + self._settings.max_window)
                 while len(found) < len(asked):
-                    some = together(asked[len(found) :], self._settings.order)
+                    group = together(asked[len(found) :], self._settings.order)
                     try:
-                        handed = self._claim(progress, limit, some, now_ns)
+                        handed = self._claim(progress, limit, group, now_ns)
                     except (OSError, FsmqError):
                         if not found:
                             raise
@@ -68,7 +68,7 @@ class ChannelStore(OpenChannel):
                         break
                     if not handed:
                         break
-                    found += [handed] if len(some) == 1 else [[one] for one in handed]
+                    found += [handed] if len(group) == 1 else [[one] for one in handed]
             if not found:
                 self._note_use()
         return found + [[] for _ in asked[len(found) :]], generation
@@ -260,7 +260,9 @@ class ChannelStore(OpenChannel):
         deadline = self.store.disk.clock() + visibility
         with self.locked() as progress:
             held = self._claimed(progress, claims, generation)
-            lines = [Line(kind, some, n, int(deadline * 1e9)) for (kind, n), some in held.items()]
+            lines = [
+                Line(kind, offsets, n, int(deadline * 1e9)) for (kind, n), offsets in held.items()
+            ]
             self._write(progress, lines)
         self._note("renewed", ranges_of(sorted(claims)))
         return deadline
@@ -271,7 +273,7 @@ class ChannelStore(OpenChannel):
         with self.locked() as progress:
             until_ns = int((self.store.disk.clock() + delay) * 1e9)
             held = self._claimed(progress, claims, generation)
-            lines = [Line(RELEASED, some, n, until_ns) for (_, n), some in held.items()]
+            lines = [Line(RELEASED, offsets, n, until_ns) for (_, n), offsets in held.items()]
             self._write(progress, lines, work=work)
         self._sync(work)
         self._note(RELEASED, ranges_of(sorted(claims)))
@@ -309,7 +311,7 @@ class ChannelStore(OpenChannel):
             if hold is None or deliveries not in (0, hold.deliveries):
                 raise NotInFlight(self.store.disk.name, self.name, offset)
             found.setdefault((hold.kind, hold.deliveries), []).append(offset)
-        return {held: ranges_of(some) for held, some in found.items()}
+        return {held: ranges_of(offsets) for held, offsets in found.items()}
 
     def again_in(self) -> float | None:
         """In how many seconds to claim again, if nothing changes: when the next claim or delay

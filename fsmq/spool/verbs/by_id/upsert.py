@@ -78,8 +78,8 @@ def upsert_each(
     """
     stagings = [Staging(context, queue) for queue in messages]
     batches = [
-        _checked(context, staging, some)
-        for staging, some in zip(stagings, messages.values(), strict=True)
+        _checked(context, staging, portion)
+        for staging, portion in zip(stagings, messages.values(), strict=True)
     ]
     with _storing(context, *stagings):
         wanted = {one.queue: links for one, (links, _) in zip(stagings, batches, strict=True)}
