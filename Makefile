@@ -92,6 +92,7 @@ lint: setup ## check style, formatting, what is generated, and that no room impo
 	$(BIN)/ruff format --check . $(PROGRAMS)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tests.harness.sync_code --check
+	$(BIN)/python -m tests.harness.doc_tables --check
 
 .PHONY: types
 types: setup ## check types
@@ -105,6 +106,10 @@ format: setup ## put all code into its form
 .PHONY: sync
 sync: setup ## make the code for threads again, in _sync, from that for coroutines, in _async
 	$(BIN)/python -m tests.harness.sync_code
+
+.PHONY: tables
+tables: setup ## make the tables of docs/ again that tell what routes describe
+	$(BIN)/python -m tests.harness.doc_tables
 
 .PHONY: vendor
 vendor: setup ## fetch the files of others again that the pages load, and check their sums (with npm)

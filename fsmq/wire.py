@@ -1,15 +1,40 @@
-"""How ids, moments and messages are written in HTTP; needs no HTTP library, so clients share it."""
+"""How ids, moments, messages and errors are written in HTTP.
+
+It needs no HTTP library, so clients share it.
+"""
 
 from __future__ import annotations
 
 import base64
 import os
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
+from fsmq.spool.errors import (
+    ClaimEnded,
+    ClaimVoid,
+    DuplicateMessage,
+    FsmqError,
+    InvalidValue,
+    LogFull,
+    MessageTooLarge,
+    NoSuchChannel,
+    NoSuchLog,
+    NoSuchMessage,
+    NoSuchQueue,
+    NoSuchSchedule,
+    NoSuchSubscription,
+    NoSuchTopic,
+    NotInFlight,
+    OffsetGone,
+    OtherWriter,
+    QueueFull,
+    Unavailable,
+)
 from fsmq.spool.layout.messages.dead_letter import DeadLetter
 from fsmq.spool.layout.messages.message import Message, OwnLines, public
 from fsmq.spool.log.segment.record import LogMessage, entry
@@ -21,6 +46,41 @@ MAX_WAIT_S = 20.0
 MAX_BATCH_BYTES = 32 * 1024 * 1024
 # Of a request about messages by the ids that producers gave.
 MAX_BY_ID_BYTES = 64 * 1024
+
+
+class ProblemType(NamedTuple):
+    """What all errors of one class have in common; ``kind`` is a stable name for programs."""
+
+    status: int
+    kind: str
+    title: str
+
+
+# The type of a problem is this and its kind (RFC 9457).
+PROBLEM_PREFIX = "urn:fsmq:problem:"
+# The spool knows nothing of HTTP, so what its errors are there stands here.
+SPOOL_PROBLEMS: Mapping[type[FsmqError], ProblemType] = {
+    InvalidValue: ProblemType(400, "invalid-value", "Invalid value"),
+    NoSuchQueue: ProblemType(404, "no-such-queue", "No such queue"),
+    NoSuchSchedule: ProblemType(404, "no-such-schedule", "No such schedule"),
+    NoSuchTopic: ProblemType(404, "no-such-topic", "No such topic"),
+    NoSuchSubscription: ProblemType(404, "no-such-subscription", "No such subscription"),
+    NoSuchMessage: ProblemType(404, "no-such-message", "No such message"),
+    NoSuchLog: ProblemType(404, "no-such-log", "No such log"),
+    NoSuchChannel: ProblemType(404, "no-such-channel", "No such channel"),
+    ClaimEnded: ProblemType(409, "claim-ended", "The claim has ended"),
+    NotInFlight: ProblemType(404, "not-in-flight", "The message is not in flight"),
+    ClaimVoid: ProblemType(409, "claim-void", "The channel went elsewhere since this claim"),
+    OtherWriter: ProblemType(409, "other-writer", "Another host writes this log"),
+    OffsetGone: ProblemType(410, "offset-gone", "Retention has removed this"),
+    DuplicateMessage: ProblemType(
+        409, "duplicate-message", "A message with this id exists already"
+    ),
+    MessageTooLarge: ProblemType(413, "message-too-large", "The message is too large"),
+    QueueFull: ProblemType(503, "queue-full", "The queue is full"),
+    LogFull: ProblemType(503, "log-full", "The log is full"),
+    Unavailable: ProblemType(503, "unavailable", "Temporarily unavailable"),
+}
 # What the details of an error have beside its type and its text, if it is about them.
 ERROR_FIELDS = (
     "index",

@@ -58,6 +58,9 @@ def _operation(title: str, also: str, operation: dict[str, Any]) -> Iterator[str
     yield f"**{operation['summary']}**{also}\n"
     if "description" in operation:
         yield f"{operation['description']}\n"
+    roles = [one["key"] for one in operation["security"] if "key" in one]
+    if roles:
+        yield f"Rights: {', '.join(f'`{role}`' for role in roles[0]) or 'any'}\n"
     parameters = operation.get("parameters", [])
     if parameters:
         yield _table(

@@ -5,52 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fsmq.spool.errors import (
-    ClaimEnded,
-    ClaimVoid,
-    DuplicateMessage,
-    FsmqError,
-    InvalidValue,
-    LogFull,
-    MessageTooLarge,
-    NoSuchChannel,
-    NoSuchLog,
-    NoSuchMessage,
-    NoSuchQueue,
-    NoSuchSchedule,
-    NoSuchSubscription,
-    NoSuchTopic,
-    NotInFlight,
-    OffsetGone,
-    OtherWriter,
-    QueueFull,
-    Unavailable,
-)
-from fsmq.wire import ERROR_FIELDS
+from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.wire import ERROR_FIELDS, PROBLEM_PREFIX, SPOOL_PROBLEMS
 
 from .exchange import Answer
 
-_PROBLEM = "urn:fsmq:problem:"
-_KINDS: dict[str, type[FsmqError]] = {
-    "invalid-value": InvalidValue,
-    "no-such-queue": NoSuchQueue,
-    "no-such-message": NoSuchMessage,
-    "no-such-topic": NoSuchTopic,
-    "no-such-subscription": NoSuchSubscription,
-    "no-such-schedule": NoSuchSchedule,
-    "no-such-log": NoSuchLog,
-    "no-such-channel": NoSuchChannel,
-    "not-in-flight": NotInFlight,
-    "claim-ended": ClaimEnded,
-    "claim-void": ClaimVoid,
-    "other-writer": OtherWriter,
-    "offset-gone": OffsetGone,
-    "log-full": LogFull,
-    "duplicate-message": DuplicateMessage,
-    "message-too-large": MessageTooLarge,
-    "queue-full": QueueFull,
-    "unavailable": Unavailable,
-}
+_KINDS = {problem.kind: error for error, problem in SPOOL_PROBLEMS.items()}
 
 
 class ConnectionFailed(FsmqError, ConnectionError):
@@ -82,7 +42,7 @@ def error_of(answer: Answer) -> FsmqError:
     """The error of an answer."""
     problem = _problem(answer.body)
     detail = str(problem.get("detail") or answer.body[:200].decode("utf-8", "replace").strip())
-    kind = _KINDS.get(str(problem.get("type", "")).removeprefix(_PROBLEM))
+    kind = _KINDS.get(str(problem.get("type", "")).removeprefix(PROBLEM_PREFIX))
     if kind is not None:
         return _rebuilt(kind, detail, problem, answer)
     if answer.status in (401, 403):

@@ -8,7 +8,7 @@ document says of a parameter is what is checked. A schema is JSON Schema 2020-12
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, overload
@@ -40,7 +40,8 @@ class Component:
 class Parameter:
     """What stands in the query, in a named segment of the path, or in a header.
 
-    Its description says the unit and the default.
+    values: what it may be, in words.
+    otherwise: what holds if it is not given, where the schema has no default.
     """
 
     name: str
@@ -48,6 +49,15 @@ class Parameter:
     schema: Schema
     place: Literal["query", "path", "header"] = "query"
     required: bool = False
+    values: str = ""
+    otherwise: str = ""
+
+    @property
+    def told(self) -> str:
+        """All of it in words."""
+        values = f" ({self.values})" if self.values else ""
+        default = f"; default: {self.otherwise}" if self.otherwise else ""
+        return f"{self.description}{values}{default}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,6 +129,8 @@ class Operation:
     tag: the heading under which it stands.
     parameters: of the path too.
     answers: by status; every one that a client can get.
+    again: what comes of it where it is sent again, since the answer to an earlier try was lost
+        that may have been carried out. Empty: it changes nothing.
     open: it is for everybody, also where there are keys. Any other route says what it needs.
     """
 
@@ -129,6 +141,7 @@ class Operation:
     description: str = ""
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
+    again: str = ""
     open: bool = False
 
     @cached_property
@@ -258,20 +271,33 @@ def _short(value: float) -> float:
 
 
 class Kind(NamedTuple, Generic[T]):
-    """A schema, and what reads a value that fits it, as :class:`QueryParameter` has them."""
+    """A schema, what reads a value that fits it, and its values: see :class:`QueryParameter`."""
 
     schema: Mapping[str, Any]
     parse: Callable[[str, str], T]
+    values: str = ""
 
 
 @overload
-def query(name: str, description: str, kind: Kind[T]) -> QueryParameter[T | None]: ...
+def query(
+    name: str, description: str, kind: Kind[T], *, otherwise: str = ""
+) -> QueryParameter[T | None]: ...
 @overload
 def query(name: str, description: str, kind: Kind[T], default: T) -> QueryParameter[T]: ...
-def query(name: str, description: str, kind: Kind[Any], default: Any = None) -> QueryParameter[Any]:
+def query(
+    name: str, description: str, kind: Kind[Any], default: Any = None, *, otherwise: str = ""
+) -> QueryParameter[Any]:
     """A parameter of the query that need not be given."""
     schema = kind.schema if default is None else {**kind.schema, "default": default}
-    return QueryParameter(name, description, schema, parse=kind.parse, default=default)
+    return QueryParameter(
+        name,
+        description,
+        schema,
+        values=kind.values,
+        otherwise=otherwise,
+        parse=kind.parse,
+        default=default,
+    )
 
 
 def many_named(begin: str, description: str, schema: Schema) -> ManyParameters:
@@ -289,10 +315,10 @@ def seconds(most: float) -> Kind[float]:
             raise InvalidValue(name, f"{value[:50]!r} is not a number of seconds")
         return check_seconds(name, float(value), most)
 
-    return Kind(number(0, most), parse)
+    return Kind(number(0, most), parse, f"0 to {most:.12g} seconds")
 
 
-def whole(low: int, high: int) -> Kind[int]:
+def whole(low: int, high: int, unit: str = "") -> Kind[int]:
     """A whole number from ``low`` to ``high``."""
 
     def parse(name: str, value: str) -> int:
@@ -300,12 +326,22 @@ def whole(low: int, high: int) -> Kind[int]:
             raise InvalidValue(name, f"{value[:50]!r} is not a whole number")
         return check_number(name, int(value), low, high)
 
-    return Kind(integer(low, high), parse)
+    return Kind(integer(low, high), parse, f"{low} to {high} {unit}".rstrip())
 
 
-def as_it_is(schema: Mapping[str, Any]) -> Kind[str]:
+def as_it_is(schema: Mapping[str, Any], values: str) -> Kind[str]:
     """A text that the spool checks."""
-    return Kind(schema, lambda name, value: value)
+    return Kind(schema, lambda name, value: value, values)
+
+
+def utf8(most: int) -> Kind[str]:
+    """A text of at most ``most`` bytes that the spool checks."""
+    return as_it_is(text(minLength=1, maxLength=most), f"1 to {most} bytes of UTF-8")
+
+
+def word(words: Sequence[str], parse: Callable[[str, str], T]) -> Kind[T]:
+    """One of some words."""
+    return Kind(text(enum=list(words)), parse, ", ".join(f"`{one}`" for one in words))
 
 
 def _true(name: str, value: str) -> bool:
@@ -314,8 +350,22 @@ def _true(name: str, value: str) -> bool:
     return True
 
 
-TRUE = Kind(text(enum=["true"]), _true)
+TRUE = word(["true"], _true)
 
+
+# -- what comes of a second try -----------------------------------------------------------------
+
+EXISTS = "it is there by then: 200 in the place of 201, `False` from a client"
+GONE = "if it is missing (404), it was done"
+SAME = "done again, with the same end"
+OTHERS = (
+    "others are claimed; the messages of a lost answer are redelivered when their claims end, with"
+    " one delivery more"
+)
+REMOVED = "messages that are not there count as removed"
+MOVED = "a message that is not there any more counts as not moved"
+ONCE = "if all tries carry ids, nothing is stored twice within the log's `dedupe_window`"
+DONE_BEFORE = "what is done already counts as done"
 
 # -- what dialects have in common ------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from fsmq.spool.errors import FsmqError, InvalidValue, MessageTooLarge, Unavailable
+from fsmq.wire import PROBLEM_PREFIX
 
 from .describe import Answer, Component, Header, array, integer, record, text
 from .problems import (
@@ -30,7 +31,7 @@ PROBLEM = Component(
     record(
         {
             "type": text(
-                enum=[f"urn:fsmq:problem:{kind}" for _, kind, _ in PROBLEM_TYPES.values()],
+                enum=[PROBLEM_PREFIX + kind for _, kind, _ in PROBLEM_TYPES.values()],
                 description="for programs: a stable name of the error",
             ),
             "title": text(description="the type in words"),

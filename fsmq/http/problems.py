@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from aiohttp.web import Response
 
 from fsmq.spool.errors import (
-    ClaimEnded,
-    ClaimVoid,
-    DuplicateMessage,
     FsmqError,
-    InvalidValue,
-    LogFull,
-    MessageTooLarge,
     NoRoom,
-    NoSuchChannel,
-    NoSuchLog,
-    NoSuchMessage,
-    NoSuchQueue,
-    NoSuchSchedule,
-    NoSuchSubscription,
-    NoSuchTopic,
-    NotInFlight,
-    OffsetGone,
-    OtherWriter,
-    QueueFull,
     Unavailable,
 )
-from fsmq.wire import ERROR_FIELDS
+from fsmq.wire import ERROR_FIELDS, PROBLEM_PREFIX, SPOOL_PROBLEMS, ProblemType
 
 # In what form a body may come.
 ENCODINGS = ("gzip", "deflate")
@@ -214,36 +197,9 @@ class TooManyRequests(HttpError, NoRoom):
         self.retry_after = retry_after
 
 
-class ProblemType(NamedTuple):
-    """What all errors of one class have in common; ``kind`` is a stable name for programs."""
-
-    status: int
-    kind: str
-    title: str
-
-
-# The spool knows nothing of HTTP, so the types of its errors stand here; others have their own.
+# What the spool raises; and what only a server does.
 PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
-    InvalidValue: ProblemType(400, "invalid-value", "Invalid value"),
-    NoSuchQueue: ProblemType(404, "no-such-queue", "No such queue"),
-    NoSuchSchedule: ProblemType(404, "no-such-schedule", "No such schedule"),
-    NoSuchTopic: ProblemType(404, "no-such-topic", "No such topic"),
-    NoSuchSubscription: ProblemType(404, "no-such-subscription", "No such subscription"),
-    NoSuchMessage: ProblemType(404, "no-such-message", "No such message"),
-    NoSuchLog: ProblemType(404, "no-such-log", "No such log"),
-    NoSuchChannel: ProblemType(404, "no-such-channel", "No such channel"),
-    ClaimEnded: ProblemType(409, "claim-ended", "The claim has ended"),
-    NotInFlight: ProblemType(404, "not-in-flight", "The message is not in flight"),
-    ClaimVoid: ProblemType(409, "claim-void", "The channel went elsewhere since this claim"),
-    OtherWriter: ProblemType(409, "other-writer", "Another host writes this log"),
-    OffsetGone: ProblemType(410, "offset-gone", "Retention has removed this"),
-    DuplicateMessage: ProblemType(
-        409, "duplicate-message", "A message with this id exists already"
-    ),
-    MessageTooLarge: ProblemType(413, "message-too-large", "The message is too large"),
-    QueueFull: ProblemType(503, "queue-full", "The queue is full"),
-    LogFull: ProblemType(503, "log-full", "The log is full"),
-    Unavailable: ProblemType(503, "unavailable", "Temporarily unavailable"),
+    **SPOOL_PROBLEMS,
     **{
         error: ProblemType(error.status, error.kind, error.title)
         for error in HttpError.__subclasses__()
@@ -262,7 +218,7 @@ def problem(error: FsmqError) -> Response:
     """The answer to an error."""
     status, kind, title = problem_type(error)
     details: dict[str, Any] = {
-        "type": f"urn:fsmq:problem:{kind}",
+        "type": PROBLEM_PREFIX + kind,
         "title": title,
         "status": status,
         "detail": str(error),

@@ -178,7 +178,7 @@ class Server:
             endpoint, call.names = dialect.find(request.method, path)
             call.operation = endpoint.operation
             if endpoint.need is not None:
-                endpoint.need(call, await dialect.identify(call))
+                endpoint.need.ask(call, await dialect.identify(call))
             call.let_in()
             return await endpoint.handler(call)
         except FsmqError as error:

@@ -15,6 +15,8 @@ from .layout.messages.message import NewMessage
 Body: TypeAlias = bytes | str
 Delay: TypeAlias = float | timedelta | datetime
 JSON_TYPE = "application/json"
+# One sync and so many open files for each part of a put_many; the usual limit of files is 1024.
+PART = 250
 
 
 def new_message(

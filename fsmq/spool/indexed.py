@@ -49,6 +49,8 @@ class Indexed:
         """Put a message unless one has its ``id``; of many callers at once one is told True.
 
         among: other queues with an index, in which it must not be either.
+
+        Raises MessageTooLarge, QueueFull.
         """
         ensuring = prepare.ensure(self.spool.context, self.name, [message], among)
         return self.spool.complete(ensuring)[0]

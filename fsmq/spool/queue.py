@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import prepare
 from ._sync.claimed_message import Claimed
 from ._sync.queue_verbs import QueueVerbs
-from .arguments import Body, Delay, as_new_message, seconds_of, untold
+from .arguments import PART, Body, Delay, as_new_message, seconds_of, untold
 from .claimed import id_of, with_claims
 from .context import Prepared
 from .durability.sync import Work
@@ -19,7 +19,7 @@ from .errors import FsmqError, NoSuchQueue, as_unavailable
 from .index.counting import Counts
 from .layout.messages.message import Message, NewMessage
 from .layout.names import check_id, check_queue
-from .layout.settings import QueueSettings, check_seconds
+from .layout.settings import LONGEST_WAIT_S, QueueSettings, check_seconds
 from .layout.steps import portions
 from .layout.transitions import DELAY, NEW, QUEUES
 from .moves.order import MAX_CHOSEN, moved_and
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from .spool import Spool
     from .worker.blocking_worker import Worker
     from .worker.handlers import Claim
-
-# One sync and so many open files for each part of a put_many; the usual limit of files is 1024.
-_PART = 250
 
 
 class Queue(QueueVerbs):
@@ -76,11 +73,12 @@ class Queue(QueueVerbs):
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
         """Put many messages; their ids in the same order. Durable in parts of at most 250.
 
-        Within a part it is all or none: when it raises, the parts before are stored.
+        Within a part it is all or none: when it raises, the parts before are stored, and ``index``
+        of the error is the position of the message that it is about. Raises as ``put``.
         """
         waiting = map(as_new_message, messages)
         ids: list[str] = []
-        while part := list(islice(waiting, _PART)):
+        while part := list(islice(waiting, PART)):
             try:
                 stored = self.spool.complete(prepare.put(self.spool.context, self.name, part))
             except FsmqError as error:
@@ -98,7 +96,7 @@ class Queue(QueueVerbs):
         visibility: seconds until an unacknowledged message comes back; None: the queue's setting.
         wait: seconds to wait for a first message.
         """
-        check_seconds("wait", wait, 86_400.0)
+        check_seconds("wait", wait, LONGEST_WAIT_S)
         end = time.monotonic() + wait
         while True:
             self.spool.deliver()

@@ -23,7 +23,7 @@ from .indexed import Indexed
 from .layout.filesystem import Filesystem, examine
 from .layout.messages.message import Message
 from .layout.names import check_queue
-from .layout.settings import QueueSettings, check_seconds
+from .layout.settings import LONGEST_WAIT_S, QueueSettings, check_seconds
 from .layout.settings_store import SettingsStore
 from .layout.stamps import Stamps
 from .layout.steps import finish
@@ -192,7 +192,7 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         self, turns: Turns, count: int, visibility: float | None, wait: float
     ) -> list[Message]:
         """What the ``claim`` of a selection claims."""
-        end = time.monotonic() + check_seconds("wait", wait, 86_400.0)
+        end = time.monotonic() + check_seconds("wait", wait, LONGEST_WAIT_S)
         while True:
             self.deliver()
             found = turns.choice.find(self.context)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from fsmq.cli import COMMANDS
+import click
+
+from fsmq.cli import COMMANDS, main
 from fsmq.cli.failures import Exit
 from fsmq.cli.queues.config import config
 from fsmq.spool.layout.settings import DEFAULTS
@@ -26,3 +29,33 @@ def test_every_setting_is_in_the_help_of_config() -> None:
     assert config.help is not None
     for name in DEFAULTS.as_dict():
         assert re.search(rf"^ *{name} ", config.help, re.MULTILINE), name
+
+
+def commands(of: click.Command) -> Iterator[click.Command]:
+    """A command, and those below it."""
+    yield of
+    if isinstance(of, click.Group):
+        for name in of.list_commands(click.Context(of)):
+            below = of.get_command(click.Context(of), name)
+            assert below is not None
+            yield from commands(below)
+
+
+def test_every_option_in_the_document_is_one() -> None:
+    known = {option for one in commands(main) for param in one.params for option in param.opts}
+    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", DOCUMENT.read_text()))
+    assert told <= known | {"--help", "--version"}
+
+
+def test_the_verbs_that_print_json_are_those_that_can() -> None:
+    table = DOCUMENT.read_text().partition("| verb | with `--json` |")[2].partition("\n\n")[0]
+    told = {verb for line in table.splitlines() for verb in re.findall(r"`([a-z]+)`", line)}
+    told -= {"show", "schedule"}  # of a group
+    able = {
+        verb
+        for verbs in COMMANDS.values()
+        for verb in verbs
+        for one in [main.get_command(click.Context(main), verb)]
+        if one is not None and any("--json" in param.opts for param in one.params)
+    }
+    assert told == able

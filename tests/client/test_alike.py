@@ -317,6 +317,15 @@ async def test_a_verb_on_a_missing_queue_says_so(place: Any, fresh: str) -> None
         assert await done(place.has_queue(fresh)) is False, name
 
 
+async def test_a_redrive_in_the_background_names_the_missing_queue(place: Any, fresh: str) -> None:
+    await done(place.create_queue(fresh))
+    for dead, to, missing in ((f"{fresh}.none", None, f"{fresh}.none"), (fresh, "none", "none")):
+        with pytest.raises(NoSuchQueue) as caught:
+            await done(place.begin_redrive(dead, to=to))
+        assert caught.value.queue == missing
+    assert fresh not in {move.source for move in await done(place.moves())}
+
+
 async def test_a_verb_on_a_missing_topic_says_so(place: Any, fresh: str) -> None:
     for verb in (
         lambda topic: topic.subscriptions(),

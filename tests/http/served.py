@@ -84,7 +84,7 @@ class Served:
         """Every route of every dialect but Amazon's, which has one path."""
         for dialect in (self.server._native, *self.server._others):
             router: Router = dialect.router
-            for method, pattern, operation in router.routes():
+            for method, pattern, operation, _ in router.routes():
                 yield Route(dialect.name, method, pattern, operation.open)
 
     def actions(self) -> Iterator[tuple[str, str]]:

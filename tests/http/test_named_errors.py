@@ -49,7 +49,6 @@ LATE = [
     "create_log",
 ]
 OTHERS = ("EmoDB", "Dynamiq")
-CONDITIONAL = [f"configure_{what}" for what in ("queue", "log", "channel", "schedule")]
 VOID, NOT_IN_FLIGHT = b'{"offsets": [0], "generation": 9}', b'{"offsets": [7]}'
 EVERYTHING = ("*", "topics/*", "logs/*", "logs/*/*")
 # What comes before a handler, or for a reason that has nothing to do with the operation.
@@ -109,6 +108,7 @@ class Described(NamedTuple):
     method: str
     path: str
     names: frozenset[str]  # the types of its errors
+    takes: frozenset[str]  # the names of its parameters
 
     def target(self, query: str = "", **names: str) -> str:
         path = self.path.format(**(NAMES | names))
@@ -129,9 +129,9 @@ def described(document: dict[str, Any]) -> Iterator[Described]:
                 continue
             errors = [told for status, told in operation["responses"].items() if status >= "400"]
             names = re.findall(r"`([a-z-]+)`", " ".join(told["description"] for told in errors))
-            yield Described(
-                operation["operationId"], method.upper(), path, frozenset(names) - OF_ALL
-            )
+            takes = frozenset(one["name"] for one in operation.get("parameters", ()))
+            kinds = frozenset(names) - OF_ALL
+            yield Described(operation["operationId"], method.upper(), path, kinds, takes)
 
 
 def order(one: Described) -> int:
@@ -161,22 +161,17 @@ class Asked:
             await self.ask(one, token=token)
 
     async def ask_more(self, one: Described) -> None:
-        """What a few operations of logs need beside what all are asked."""
+        """What operations need beside what all are asked, mostly by what they take."""
         if one.id == "read_log":
             await self.ask(one, one.target("from=0", log="gone"))
-        if one.id in ("change", "remove"):
+        if "X-Message-Claim" in one.takes:
             ended = ("X-Message-Claim: c9-99\r\n", b"", b"")
             await self.ask(one, one.target(queue="other"), rest=ended)
-        if one.id in ("done_one", "change_of_channel"):
+        if "generation" in one.takes:
             await self.ask(one, one.target("generation=9"))
-        if one.id in (
-            "configure_queue",
-            "configure_log",
-            "configure_channel",
-            "configure_schedule",
-        ):
+        if "If-Match" in one.takes:
             await self.ask(one, rest=('If-Match: "x"\r\nContent-Length: 2\r\n', b"{}", b""))
-        if one.id == "post":
+        if "Idempotency-Key" in one.takes:
             head = "Idempotency-Key: m\r\nContent-Length: 2\r\n"
             await self.ask(one, rest=(head, b"xy", b""))
         for body in (VOID, NOT_IN_FLIGHT) if one.id == "done" else ():

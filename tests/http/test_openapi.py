@@ -18,7 +18,7 @@ from fsmq.http.describe import Operation
 from fsmq.http.native.forms import ID, OWN_ID
 from fsmq.http.routing import needs
 from fsmq.http.routing.openapi import document
-from fsmq.http.routing.router import Router
+from fsmq.http.routing.router import Route, Router
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.names import check_id, is_queue, new_id
 from fsmq.spool.layout.settings import DEFAULTS
@@ -187,6 +187,6 @@ def test_what_contradicts_itself_is_refused() -> None:
     with pytest.raises(ValueError, match="served already"):
         router.add("GET", "/{queue}", nothing, look, needs.queue())
     with pytest.raises(ValueError, match="two operations are named look"):
-        document([*router.routes(), ("GET", "/{queue}/more", look)])
+        document([*router.routes(), Route("GET", "/{queue}/more", look)])
     with pytest.raises(ValueError, match="has the names"):
-        document([("GET", "/{other}", look)])
+        document([Route("GET", "/{other}", look)])

@@ -22,9 +22,8 @@ from fsmq.cli.place.place import Place, at_option, open_place, report_unwatched
 from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.standard_files import closed_file
 from fsmq.spool import FsmqError, Message
+from fsmq.wire import MAX_WAIT_S
 
-# A claim waits so long at most before it is made again: a server allows no more.
-_LONGEST_WAIT_S = 20.0
 # A worker tries so long to tell a server what became of a message: it may be restarted meanwhile.
 _WORKERS_PATIENCE_S = 60.0
 # How long the claims of a worker on several queues hold, whose settings may differ.
@@ -38,7 +37,9 @@ _TOGETHER = 100
 @at_option
 @click.option("--count", "-n", type=click.IntRange(1), help="At most this many.  [1; --exec: any]")
 @click.option("--wait", "-w", type=SPAN, help="Time to wait for a message.  [0; --exec: forever]")
-@click.option("--visibility", type=SPAN, help="How long a claim holds.  [the queue's setting]")
+@click.option(
+    "--visibility", type=SPAN, help="How long a claim holds.  [the queue's visibility_timeout]"
+)
 @click.option("--ack", is_flag=True, help="Acknowledge what was printed or saved.")
 @click.option("--lines", is_flag=True, help="Print a line feed after each body.")
 @click.option(
@@ -209,12 +210,12 @@ def _claimed(
     end = time.monotonic() + wait
     while count > 0:
         left = max(0.0, end - time.monotonic())
-        messages = queue.claim(min(count, _TOGETHER), visibility, min(left, _LONGEST_WAIT_S))
+        messages = queue.claim(min(count, _TOGETHER), visibility, min(left, MAX_WAIT_S))
         if messages:
             yield messages
             count -= len(messages)
             end = 0.0
-        elif left <= _LONGEST_WAIT_S:
+        elif left <= MAX_WAIT_S:
             return
 
 

@@ -13,7 +13,7 @@ from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import bar, json_option
 from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Place, at_option, open_place
-from fsmq.spool import NoSuchQueue, Spool
+from fsmq.spool import Spool
 from fsmq.spool.moves.order import MAX_LISTED, Move
 from fsmq.spool.verbs.moves.redrive import Redriven
 from fsmq.wire import move_as_json
@@ -58,9 +58,6 @@ def redrive(
             done = place.queue(queue).redrive(only=ids, to=to)
             _end_of_some(queue, ids, done, as_json)
             return
-        for one in (queue, to or queue):
-            if not place.has_queue(one):
-                raise NoSuchQueue(one)
         move = place.begin_redrive(queue, to=to, rate=rate, only=ids or None)
         if not follow and not isinstance(place, Spool):
             output.document(move_as_json(move)) if as_json else click.echo(move.ref)

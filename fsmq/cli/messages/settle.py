@@ -60,7 +60,9 @@ def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool, claim: st
 @click.command("renew")
 @_ids
 @click.option(
-    "--visibility", type=SPAN, help="How long the claim lasts from now.  [the queue's setting]"
+    "--visibility",
+    type=SPAN,
+    help="How long the claim lasts from now.  [the queue's visibility_timeout]",
 )
 def renew(
     queue: str,

@@ -236,11 +236,11 @@ class AsyncClientChannel:
         return await self._run(self._verbs.done(messages))
 
     async def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
-        """The same for half-open ranges of offsets, such as ``[(0, 1000)]``."""
+        """Finish half-open ranges of offsets, such as ``[(0, 1000)]``; otherwise as ``done``."""
         return await self._run(self._verbs.done_ranges(ranges, generation))
 
     async def done_through(self, last: Given) -> int:
-        """Finish all messages that were handed out up to this one, durably; how many."""
+        """Finish all messages that were handed out up to this one; otherwise as ``done``."""
         return await self._run(self._verbs.done_through(last))
 
     async def renew(self, *messages: Given, visibility: float | None = None) -> float:

@@ -133,7 +133,7 @@ class Client(Session):
         to: the queue to which all go; None: each to the queue from which it was buried. rate: at
         most so many a second. only: the ids of those that go, at most 1000; None is all.
 
-        Raises InvalidValue, Unavailable.
+        Raises InvalidValue, NoSuchQueue, Unavailable.
         """
         return self.run(MoveVerbs(self.verbs).begin_redrive(dead, to, rate, only))
 

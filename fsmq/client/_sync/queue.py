@@ -66,7 +66,8 @@ class ClientQueue(QueueVerbs):
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
         """Put many messages; their ids in the same order. Durable in parts of at most 250.
 
-        Within a part it is all or none: when it raises, the parts before are stored.
+        Within a part it is all or none: when it raises, the parts before are stored, and ``index``
+        of the error is the position of the message that it is about. Raises as ``put``.
         """
         return self._run(self._verbs.put_many(self.name, map(as_new_message, messages)))
 

@@ -63,9 +63,9 @@ class ClientTopic:
         Of a log, ``logs/<log>``, it is the offset. See :class:`~fsmq.NewMessage` for the arguments.
         With a ``dedup_id`` that a queue has had it stores nothing there, and tells the first's id.
 
-        Raises NoSuchTopic; MessageTooLarge, QueueFull or LogFull if one does not take it;
-        InvalidValue if one has no such messages: a ``dedup_id`` is for fifo queues, which need a
-        ``group``.
+        Raises NoSuchTopic; MessageTooLarge, QueueFull, LogFull or OtherWriter if one does not take
+        it; InvalidValue if one has no such messages: a ``dedup_id`` is for fifo queues, which need
+        a ``group``.
         """
         message = new_message(
             body, delay, priority, ttl, None, content_type, attributes, group, dedup_id

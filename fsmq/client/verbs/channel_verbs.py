@@ -9,8 +9,14 @@ from typing import Any, NamedTuple
 
 from fsmq.spool.errors import NoSuchChannel, NotInFlight
 from fsmq.spool.layout.messages.dead_letter import check_reason
-from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
-from fsmq.spool.log.channel import ChannelState
+from fsmq.spool.layout.settings import (
+    LONGEST_WAIT_S,
+    MAX_DELAY_S,
+    MAX_VISIBILITY_S,
+    check_number,
+    check_seconds,
+)
+from fsmq.spool.log.channel import MOST_CLAIMED, ChannelState
 from fsmq.spool.log.delivered import Given, claims_of, generation_of, offset_of
 from fsmq.spool.log.log_settings import ChannelSettings
 from fsmq.spool.log.open_log import From
@@ -24,8 +30,6 @@ from ..exchange import Answer, Pause, Verb
 from .incoming import member, parsed
 from .log_verbs import json_of, place_of, settings_in, unless_gone
 from .queue_verbs import MAX_COUNT, Verbs
-
-_MAX_WAIT_S = 86_400.0
 
 
 class Claim(NamedTuple):
@@ -77,8 +81,8 @@ class ChannelVerbs:
         self, count: int, visibility: float | None, wait: float, retry_for: float | None = None
     ) -> Verb[list[Claim]]:
         """What a lost answer claimed comes back at its deadline; a second try claims others."""
-        check_number("count", count, 1, 100_000)
-        check_seconds("wait", wait, _MAX_WAIT_S)
+        check_number("count", count, 1, MOST_CLAIMED)
+        check_seconds("wait", wait, LONGEST_WAIT_S)
         if visibility is not None:
             check_seconds("visibility", visibility, MAX_VISIBILITY_S)
         end = time.monotonic() + wait

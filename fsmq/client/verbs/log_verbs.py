@@ -34,7 +34,6 @@ from .outgoing import described, in_list
 from .queue_verbs import MAX_COUNT, Verbs
 
 S = TypeVar("S", LogSettings, ChannelSettings)
-_MAX_WAIT_S = 86_400.0
 # Attributes and keys that are more than this are too much for headers; JSON has no such limits.
 _HEADER_BYTES, _HEADERS = 4096, 50
 

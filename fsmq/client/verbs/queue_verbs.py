@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from fsmq.spool.arguments import PART
 from fsmq.spool.errors import (
     ClaimEnded,
     DuplicateMessage,
@@ -25,7 +26,14 @@ from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.messages.dead_letter import check_reason
 from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.names import MAX_PRIORITY, check_id, with_priority
-from fsmq.spool.layout.settings import MAX_DELAY_S, QueueSettings, check_number, check_seconds
+from fsmq.spool.layout.settings import (
+    LONGEST_WAIT_S,
+    MAX_DELAY_S,
+    QueueSettings,
+    check_number,
+    check_seconds,
+)
+from fsmq.spool.verbs.receive import MAX_CLAIMS
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.verbs.several import Choice
 from fsmq.spool.worker.patience import backoff
@@ -37,10 +45,8 @@ from . import incoming as answers
 from . import outgoing
 from .asking import Asking, about, path_of_message, path_of_queue
 
-MAX_COUNT = 1000
-# As in the embedded library: one sync, and so many open files of the server, for each part.
-_PART = 250
-_MAX_WAIT_S = 86_400.0
+# What one request claims, acknowledges or looks at.
+MAX_COUNT = MAX_CLAIMS
 # A page of a peek that has so many bytes may have ended for that.
 _FULL_PAGE_BYTES = 64 * 1024 * 1024
 
@@ -133,7 +139,7 @@ class Verbs(Asking):
     def put_many(self, queue: str, messages: Iterable[bytes | NewMessage]) -> Verb[list[str]]:
         waiting = (m if isinstance(m, NewMessage) else NewMessage(m) for m in messages)
         ids: list[str] = []
-        while part := list(islice(waiting, _PART)):
+        while part := list(islice(waiting, PART)):
             try:
                 for batch in outgoing.batches([outgoing.named(message) for message in part]):
                     ids += yield from self._put_batch(queue, batch)
@@ -203,7 +209,7 @@ class Verbs(Asking):
         retry_for: float | None,
     ) -> Verb[list[Message]]:
         check_number("count", count, 1, MAX_COUNT)
-        check_seconds("wait", wait, _MAX_WAIT_S)
+        check_seconds("wait", wait, LONGEST_WAIT_S)
         end = time.monotonic() + wait
         early = 0
         while True:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 from ..guard.access import Identity
 from ..guard.sight import targets
+from ..routing import needs
 from ..routing.call import Call
+from ..routing.needs import Need
 from .errors import QueueForbidden
 from .requests import Query, check_queue
 
@@ -29,22 +31,28 @@ def key_of(headers: Mapping[str, str], query: Query) -> str | None:
     return None if key in ("", _ANONYMOUS) else key
 
 
-def may_send(call: Call, identity: Identity) -> None:
+def _send(call: Call, identity: Identity) -> None:
     identity.require("send", _name(call.names["queue"], identity))
 
 
-def may_receive(call: Call, identity: Identity) -> None:
+def _receive(call: Call, identity: Identity) -> None:
     identity.require("receive", _name(call.names["queue"], identity))
 
 
-def may_see(call: Call, identity: Identity) -> None:
+def _see(call: Call, identity: Identity) -> None:
     identity.require_sight(_name(call.names["queue"], identity))
 
 
-def may_move(call: Call, identity: Identity) -> None:
+def _move(call: Call, identity: Identity) -> None:
     query = Query(call.raw_query)
     identity.require("receive", _name(query.text("from"), identity))
     targets(identity, _name(query.text("to"), identity))
+
+
+MAY_SEND = Need(_send, needs.queue("send").rights)
+MAY_RECEIVE = Need(_receive, needs.queue("receive").rights)
+MAY_SEE = Need(_see, needs.queue().rights)
+MAY_MOVE = Need(_move).then("`receive` on `from`, `send` on `to`")
 
 
 def _name(queue: str, identity: Identity) -> str:

@@ -25,7 +25,7 @@ from ..routing.needs import Need
 from ..routing.router import Endpoint, Handler, Router
 from ..service.service import Service
 from . import api, ids, references
-from .access import identify, may_move, may_receive, may_see, may_send, require_send
+from .access import MAY_MOVE, MAY_RECEIVE, MAY_SEE, MAY_SEND, identify, require_send
 from .admin import Admin
 from .answers import SUCCESS, answered, in_json
 from .batches import elements, parse_any, store_any, stored_batch, stored_batches
@@ -115,18 +115,18 @@ class _Queues:
         self._router = router
         self._prefix = prefix
         self._queues = queues
-        self._add("POST", "/{queue}/send", self.send, may_send)
-        self._add("POST", "/{queue}/sendbatch", self.send_batch, may_send)
+        self._add("POST", "/{queue}/send", self.send, MAY_SEND)
+        self._add("POST", "/{queue}/sendbatch", self.send_batch, MAY_SEND)
         self._add("POST", "/_sendbatch", self.send_batches, needs.anybody)
-        self._add("GET", "/{queue}/poll", self.poll, may_receive)
-        self._add("GET", "/{queue}/peek", self.peek, may_receive)
-        self._add("POST", "/{queue}/renew", self.renew, may_receive)
-        self._add("POST", "/{queue}/ack", self.acknowledge, may_receive)
-        self._add("GET", "/{queue}/size", self.size, may_see)
-        self._add("GET", "/{queue}/claimcount", self.claim_count, may_see)
-        self._add("POST", "/{queue}/unclaimall", self.unclaim_all, may_receive)
-        self._add("DELETE", "/{queue}", self.purge, may_receive)
-        self._add("POST", "/_move", self.move, may_move)
+        self._add("GET", "/{queue}/poll", self.poll, MAY_RECEIVE)
+        self._add("GET", "/{queue}/peek", self.peek, MAY_RECEIVE)
+        self._add("POST", "/{queue}/renew", self.renew, MAY_RECEIVE)
+        self._add("POST", "/{queue}/ack", self.acknowledge, MAY_RECEIVE)
+        self._add("GET", "/{queue}/size", self.size, MAY_SEE)
+        self._add("GET", "/{queue}/claimcount", self.claim_count, MAY_SEE)
+        self._add("POST", "/{queue}/unclaimall", self.unclaim_all, MAY_RECEIVE)
+        self._add("DELETE", "/{queue}", self.purge, MAY_RECEIVE)
+        self._add("POST", "/_move", self.move, MAY_MOVE)
         self._add("GET", "/_move/{reference}", self.show_move, needs.anybody)
 
     def _add(

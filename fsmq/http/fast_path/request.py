@@ -195,11 +195,6 @@ class Request:
         if self._missing and time.perf_counter() - self.started > _PATIENCE_S:
             self.fall_back()
 
-    @property
-    def _is_last(self) -> bool:
-        """Whether its answer ends the connection."""
-        return self._owner.is_off or self.connection.is_last_answer
-
     # -- for the engine: see `Party` ---------------------------------------------------------------
 
     @property
@@ -243,13 +238,14 @@ class Request:
         connection = self.connection
         if connection.protocol is not self:
             return
-        closing = self._is_last
-        self._owner.observe(self, status)
+        owner = self._owner
+        closing = owner.is_off or connection.is_last_answer
+        owner.observe(self, status)
         if not self._has_hung_up:
             connection.write(head(status, headers, len(body), closing=closing) + body)
             if connection.writing_paused:
                 self.hold(max(0, len(body) - self.held), sure=True)
-                self._owner.spawn(self._drain(closing))
+                owner.spawn(self._drain(closing))
                 return
         self._finish(closing)
 
@@ -303,7 +299,7 @@ class Request:
 
     async def _write(self, response: Response, body: Pieces) -> None:
         """Answer it piece by piece, as quickly as the client takes it."""
-        closing = self._is_last
+        closing = self._owner.is_off or self.connection.is_last_answer
         self._owner.observe(self, response.status)
         writer = StreamWriter(self.connection, asyncio.get_running_loop())
         if body.size is None:

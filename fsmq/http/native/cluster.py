@@ -105,12 +105,14 @@ _FINDING = record(
     }
 )
 
+_NEED = needs.anybody.then("any right on `*`, for `health`")
+
 
 class Cluster(Handlers):
     """Who works on the spool."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/_cluster", self.show, self.CLUSTER, needs.anybody)
+        router.add("GET", "/_cluster", self.show, self.CLUSTER, _NEED)
 
     CLUSTER = Operation(
         id="cluster",

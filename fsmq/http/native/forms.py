@@ -55,6 +55,7 @@ from ..describe import (
     record,
     seconds,
     text,
+    utf8,
     whole,
 )
 from ..routing import bodies
@@ -75,32 +76,43 @@ ID = Parameter(
 )
 
 DELAY = query(
-    "delay", "seconds that it is hidden; default: the queue's `default_delay`", seconds(MAX_DELAY_S)
+    "delay",
+    "time that it is hidden",
+    seconds(MAX_DELAY_S),
+    otherwise="the queue's `default_delay`",
 )
 PRIORITY = query("priority", "lower numbers come first", whole(0, MAX_PRIORITY), 0)
-TTL = query("ttl", "seconds until it expires; default: never", seconds(MAX_TTL_S))
+TTL = query(
+    "ttl",
+    "time from its creation until it expires, rounded up to a whole second",
+    seconds(MAX_TTL_S),
+    otherwise="never",
+)
 OWN_ID = query(
     "id",
-    "an id that the caller chooses; default: the server makes one. Only a bare UUIDv7 can carry"
-    " a priority, a ttl, a content type or attributes",
+    "an own id, chosen by the caller. Only a bare UUIDv7 can carry a priority, a ttl, a content"
+    " type or attributes",
     as_it_is(
-        text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES)
+        text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES),
+        f"1 to {MAX_OWN_ID_BYTES} characters",
     ),
+    otherwise="made by the server",
 )
 
 GROUP = query(
     "group",
-    f"its group, at most {MAX_GROUP_BYTES} bytes of UTF-8: within one the messages of a fifo queue"
-    " keep their order, and each of them needs one",
-    as_it_is(text(minLength=1, maxLength=MAX_GROUP_BYTES)),
+    "its group: within one the messages of a fifo queue keep their order, and each of them needs"
+    " one",
+    utf8(MAX_GROUP_BYTES),
+    otherwise="none",
 )
 
 DEDUP_ID = query(
     "dedup_id",
-    f"of a message of a fifo queue, at most {MAX_DEDUP_BYTES} bytes of UTF-8: if the queue got this"
-    f" one less than {KEPT_MS // 1000} seconds ago, nothing is stored, and the answer has the id of"
-    " the message that was",
-    as_it_is(text(minLength=1, maxLength=MAX_DEDUP_BYTES)),
+    f"of a message of a fifo queue: if the queue got this one less than {KEPT_MS // 1000} seconds"
+    " ago, nothing is stored, and the answer has the id of the message that was",
+    utf8(MAX_DEDUP_BYTES),
+    otherwise="none",
 )
 
 IDEMPOTENCY_KEY = Parameter(
@@ -113,26 +125,38 @@ IDEMPOTENCY_KEY = Parameter(
 
 VISIBILITY = query(
     "visibility",
-    "seconds that the claim holds; default: the queue's `visibility_timeout`",
+    "how long the claim holds",
     seconds(MAX_VISIBILITY_S),
+    otherwise="the queue's `visibility_timeout`",
 )
 WAIT: QueryParameter[float] = query(
-    "wait", "seconds to wait for the first message", seconds(MAX_WAIT_S), 0
+    "wait", "how long to wait for the first message", seconds(MAX_WAIT_S), 0
 )
 COUNT = query(
     "count",
-    "claim up to this many messages and answer JSON; default: one message, as it was posted",
+    "claim up to this many messages, answered as JSON",
     whole(1, MAX_CLAIMS),
+    otherwise="one, as it was posted",
 )
 IN_JSON = query("json", "answer JSON instead of the message itself", TRUE)
 
-RENEWAL = query("visibility", f"{VISIBILITY.description}; 0 releases", seconds(MAX_VISIBILITY_S))
+RENEWAL = query(
+    "visibility",
+    "**renew**, also without any of these: the claim lasts this time from now; 0 releases",
+    seconds(MAX_VISIBILITY_S),
+    otherwise="the queue's `visibility_timeout`",
+)
 RELEASE = query(
     "release",
-    "end the claim; the message can be claimed again after this many seconds",
+    "**release**: the message can be claimed again after this time (a backoff); 0, like"
+    " `visibility=0`, is at once, or what the queue's `retry_backoff` says",
     seconds(MAX_DELAY_S),
 )
-BURY = query("bury", "move it to the dead-letter queue now", TRUE)
+BURY = query(
+    "bury",
+    "**bury**: move it to the dead-letter queue now, where its deliveries count from 0 again",
+    TRUE,
+)
 NEW_PRIORITY = query(
     "priority",
     "give a message that is ready another priority; its id changes, and the answer has it",
@@ -140,8 +164,12 @@ NEW_PRIORITY = query(
 )
 REASON = query(
     "reason",
-    f"with `bury`: why, in at most {MAX_REASON_BYTES} bytes of UTF-8; the dead letter tells it",
-    Kind(text(maxLength=MAX_REASON_BYTES), lambda name, value: check_reason(value) or ""),
+    "with `bury`: why; the dead letter tells it. Control characters become spaces",
+    Kind(
+        text(maxLength=MAX_REASON_BYTES),
+        lambda name, value: check_reason(value) or "",
+        f"up to {MAX_REASON_BYTES} bytes of UTF-8",
+    ),
 )
 
 CLAIM_NAME = Parameter(

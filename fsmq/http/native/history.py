@@ -59,23 +59,25 @@ def _moment(name: str, value: str) -> float:
 
 QUEUE = query(
     "queue",
-    "of this queue; default: of all that the key may see",
-    Kind(QUEUE_NAME, lambda name, value: check_queue(value, name)),
+    "which",
+    Kind(QUEUE_NAME, lambda name, value: check_queue(value, name), "a queue"),
+    otherwise="all that the key may see",
 )
-FROM = query("from", "from this moment on; default: three hours ago", Kind(MOMENT, _moment))
+FROM = query("from", "from when", Kind(MOMENT, _moment, "a moment"), otherwise="three hours ago")
 STEP = query(
     "step",
-    "seconds of a step; default: 60, or 600 for more than six hours. Larger where there would be"
-    " more than 100,000 moments in all",
-    whole(int(EVERY_S), int(MAX_STEP_S)),
+    "of each row; larger where there would be more than 100,000 rows",
+    whole(int(EVERY_S), int(MAX_STEP_S), "seconds"),
+    otherwise="60; 600 where it is about more than six hours",
 )
+_NEED = needs.anybody.then("any right on `queue`, if it is given")
 
 
 class HistoryOfQueues(Handlers):
     """How many messages there were, and how many came and went."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/_history", self.show, self.HISTORY, needs.anybody)
+        router.add("GET", "/_history", self.show, self.HISTORY, _NEED)
 
     HISTORY = Operation(
         id="history",

@@ -43,8 +43,13 @@ from ..service.monitoring.inspector import LIFE_S, MAX_BUDGET_S
 from .forms import ID, MOMENT, STATE
 
 JSON_LINES = "application/x-ndjson"
-AFTER = query("after", "begin where an answer said that it stopped", as_it_is(text()))
-BUDGET = query("budget", "seconds after which it stops", seconds(MAX_BUDGET_S), LIFE_S)
+AFTER = query("after", "go on from there", as_it_is(text(), "such a `next`"))
+BUDGET = query(
+    "budget",
+    'stop after this time; then the last line is `{"next": "…"}`',
+    seconds(MAX_BUDGET_S),
+    LIFE_S,
+)
 _STEP = record(
     {
         "at": integer(0, description="Unix milliseconds"),
@@ -56,20 +61,20 @@ _STEP = record(
     required=[],
     description="a line of the journal, see docs/journal.md",
 )
+_NEED = needs.anybody.then("`look` on each queue that is looked into")
 
 
 class Inspection(Handlers):
     """One message, looked for in all queues and in the journal."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("GET", "/_messages/{id}", self.find, self.FIND, needs.anybody)
+        router.add("GET", "/_messages/{id}", self.find, self.FIND, _NEED)
         router.add("GET", "/{queue}/messages/{id}/life", self.life, self.LIFE, needs.queue("look"))
 
     FIND = Operation(
         id="find",
         tag="Messages",
         summary="In which queue, and in which state, a message is",
-        description="Looks into all queues on which the key has the right `look`.",
         parameters=(ID,),
         answers={
             200: json_object(

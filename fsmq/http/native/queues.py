@@ -20,11 +20,14 @@ from fsmq.spool.verbs.queues import creation
 from ..answers import json_answer, made
 from ..connection.pieces import listed
 from ..describe import (
+    EXISTS,
+    GONE,
     JSON,
     LOCATION,
     MAX_SETTINGS_BYTES,
     QUEUE,
     QUEUE_NAME,
+    SAME,
     TRUE,
     Answer,
     Body,
@@ -90,6 +93,7 @@ COUNTS = Component(
 )
 SHARDS = query("shards", "show the shards `<queue>@<shard>` of this queue", TRUE)
 INDEX = query("index", "it gets an index of the ids that producers give", TRUE)
+ADMIN_OF_DEAD = "`admin` on a `dead_letter_queue` that it names, too"
 FIFO = query("fifo", "the messages of each group are claimed in their order", TRUE)
 _CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
 
@@ -98,11 +102,12 @@ class Queues(Handlers):
     """Whole queues: what there are, their settings, their end."""
 
     def add_routes(self, router: Router) -> None:
+        named = needs.queue("admin").then(ADMIN_OF_DEAD)
         for method in ("GET", "HEAD"):
             router.add(method, "/", self.list_queues, self.LIST, needs.anybody)
-            router.add(method, "/{queue}", self.show, self.SHOW, _sight)
+            router.add(method, "/{queue}", self.show, self.SHOW, _SIGHT)
         router.add("PUT", "/{queue}", self.create, self.CREATE, needs.queue("admin"))
-        router.add("PATCH", "/{queue}", self.configure, self.CONFIGURE, needs.queue("admin"))
+        router.add("PATCH", "/{queue}", self.configure, self.CONFIGURE, named)
         router.add("DELETE", "/{queue}", self.delete, self.DELETE, needs.queue("admin"))
         router.add("DELETE", "/{queue}/messages", self.purge, self.PURGE, needs.queue("receive"))
 
@@ -180,6 +185,7 @@ class Queues(Handlers):
         summary="Create a queue",
         description="A body is ignored.",
         parameters=(QUEUE, INDEX, FIFO),
+        again=EXISTS,
         answers={
             200: Answer("It existed already", _CREATED),
             201: Answer("It was created, durably", _CREATED, LOCATION),
@@ -217,6 +223,7 @@ class Queues(Handlers):
             },
             required=True,
         ),
+        again=SAME,
         answers={
             200: Answer(
                 "All settings", {JSON: record({"queue": QUEUE_NAME, "settings": SETTINGS})}, ETAG
@@ -241,6 +248,7 @@ class Queues(Handlers):
         tag="Queues",
         summary="Delete a queue, its settings and all its messages",
         parameters=(QUEUE,),
+        again=GONE,
         answers={
             200: json_object("It was deleted", {"queue": QUEUE_NAME, "deleted": {"const": True}}),
             **guarded(NoSuchQueue, Unavailable),
@@ -258,6 +266,7 @@ class Queues(Handlers):
         tag="Queues",
         summary="Remove all messages of a queue",
         parameters=(QUEUE,),
+        again=SAME,
         answers={
             200: json_object("They were removed", {"queue": QUEUE_NAME, "purged": {"const": True}}),
             **guarded(NoSuchQueue, Unavailable),
@@ -272,11 +281,14 @@ class Queues(Handlers):
 
 
 def _sight(call: Call, identity: Identity) -> None:
-    """Any right on the queue; of a queue's shards each is told to those who may see it."""
     if call.read()[SHARDS] is None:
         identity.require_sight(call.queue)
     else:
         identity.require_any()
+
+
+# Of a queue's shards each is told to those who may see it.
+_SIGHT = needs.Need(_sight, needs.queue().rights)
 
 
 def changes_in(body: bytes) -> dict[str, Any]:

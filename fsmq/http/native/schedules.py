@@ -30,10 +30,13 @@ from ...wire import moment, quote_id
 from ..answers import json_answer, made
 from ..connection.pieces import listed
 from ..describe import (
+    EXISTS,
+    GONE,
     JSON,
     LOCATION,
     MESSAGE_ID,
     QUEUE_NAME,
+    SAME,
     Answer,
     Body,
     Component,
@@ -117,13 +120,14 @@ class Schedules(Handlers):
 
     def add_routes(self, router: Router) -> None:
         one = "/_schedules/{schedule}"
-        router.add("GET", "/_schedules", self.list_schedules, self.LIST, needs.anybody)
-        router.add("GET", one, self.show, self.SHOW, needs.anybody)
-        router.add("PUT", one, self.define, self.DEFINE, needs.anybody)
-        router.add("PATCH", one, self.configure, self.CONFIGURE, needs.anybody)
-        router.add("DELETE", one, self.delete, self.DELETE, needs.anybody)
-        router.add("GET", f"{one}/next", self.next, self.NEXT, needs.anybody)
-        router.add("POST", f"{one}/run", self.run, self.RUN, needs.anybody)
+        admin = needs.anybody.then("`admin` on the schedule's queue")
+        router.add("GET", "/_schedules", self.list_schedules, self.LIST, admin)
+        router.add("GET", one, self.show, self.SHOW, admin)
+        router.add("PUT", one, self.define, self.DEFINE, admin)
+        router.add("PATCH", one, self.configure, self.CONFIGURE, admin)
+        router.add("DELETE", one, self.delete, self.DELETE, admin)
+        router.add("GET", f"{one}/next", self.next, self.NEXT, admin)
+        router.add("POST", f"{one}/run", self.run, self.RUN, admin)
 
     LIST = Operation(
         id="list_schedules",
@@ -172,6 +176,7 @@ class Schedules(Handlers):
         body=Body(
             f"the schedule, at most {MAX_SCHEDULE_BYTES} bytes", {JSON: SETTINGS}, required=True
         ),
+        again=EXISTS,
         answers={
             200: Answer("It was replaced", {JSON: _STATE}),
             201: Answer(
@@ -205,6 +210,7 @@ class Schedules(Handlers):
             {JSON: _CHANGE},
             required=True,
         ),
+        again=SAME,
         answers={
             200: Answer("The schedule as it stands", {JSON: _STATE}, ETAG),
             **guarded(NoSuchSchedule, PreconditionFailed, *OF_BODIES, Unavailable),
@@ -230,6 +236,7 @@ class Schedules(Handlers):
         tag="Schedules",
         summary="Delete a schedule; messages that it has put stay",
         parameters=(_SCHEDULE,),
+        again=GONE,
         answers={
             200: json_object("It was deleted", {"schedule": _NAME, "deleted": {"const": True}}),
             **guarded(NoSuchSchedule, Unavailable),
@@ -267,6 +274,7 @@ class Schedules(Handlers):
         tag="Schedules",
         summary="Put the message of a schedule now, beside those of its moments",
         parameters=(_SCHEDULE,),
+        again="a second message may come",
         answers={
             201: Answer(
                 "It is on stable media",

@@ -28,6 +28,8 @@ from ..answers import json_answer, made
 from ..connection.pieces import listed
 from ..describe import (
     BYTES,
+    EXISTS,
+    GONE,
     JSON,
     LOCATION,
     MESSAGE_ID,
@@ -172,6 +174,7 @@ class Topics(Handlers):
         summary="Create a topic",
         description="A body is ignored.",
         parameters=(_TOPIC,),
+        again=EXISTS,
         answers={
             200: Answer("It existed already", _CREATED),
             201: Answer("It was created, durably", _CREATED, LOCATION),
@@ -191,6 +194,7 @@ class Topics(Handlers):
         tag="Topics",
         summary="Delete a topic and its subscriptions; queues and messages stay",
         parameters=(_TOPIC,),
+        again=GONE,
         answers={
             200: json_object("It was deleted", {"topic": QUEUE_NAME, "deleted": {"const": True}}),
             **guarded(NoSuchTopic, Unavailable),
@@ -211,6 +215,7 @@ class Topics(Handlers):
         body=Body(
             f"the filter, at most {MAX_FILTER_BYTES} bytes; empty: all messages", {JSON: _FILTER}
         ),
+        again=EXISTS,
         answers={
             200: Answer("It was subscribed already; the new filter is in force", _SUBSCRIBED),
             201: Answer("It is subscribed, durably", _SUBSCRIBED, LOCATION),
@@ -227,6 +232,7 @@ class Topics(Handlers):
         summary="Subscribe a log, or replace its filter",
         parameters=(_TOPIC, _LOG),
         body=SUBSCRIBE.body,
+        again=EXISTS,
         answers={
             200: Answer("It was subscribed already; the new filter is in force", _SUBSCRIBED_LOG),
             201: Answer("It is subscribed, durably", _SUBSCRIBED_LOG),
@@ -250,6 +256,7 @@ class Topics(Handlers):
         tag="Topics",
         summary="End a subscription",
         parameters=(_TOPIC, QUEUE),
+        again=GONE,
         answers={
             200: json_object(
                 "It has ended",
@@ -270,6 +277,7 @@ class Topics(Handlers):
         tag="Topics",
         summary="End the subscription of a log",
         parameters=(_TOPIC, _LOG),
+        again=GONE,
         answers={
             200: json_object(
                 "It has ended",
@@ -300,6 +308,7 @@ class Topics(Handlers):
         description="All of them or none. Attributes are headers `X-Message-Attribute-{name}`.",
         parameters=(_TOPIC, DELAY, PRIORITY, TTL, GROUP, DEDUP_ID),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
+        again="a second copy may come to some queues",
         answers={
             201: json_object(
                 "The copies are on stable media; the ids by queue, and offsets by `logs/{log}`, of"

@@ -8,25 +8,40 @@ handler is called, and may read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 from ..guard import access
 from ..guard.access import Identity
 from ..guard.keys import Right
 from .call import Call
 
-# Raises Unauthorized, Forbidden; InvalidValue for a name in the path that can be none.
-Need: TypeAlias = Callable[[Call, Identity], None]
+
+@dataclass(frozen=True)
+class Need:
+    """What the sender of a request needs.
+
+    ask: raises Unauthorized, Forbidden; InvalidValue for a name in the path that can be none.
+    rights: the same for people and programs: each a right and a name of the path, such as
+        ``receive:{queue}``; ``any:`` is any right on it. Empty: any right on anything.
+    more: what the handler asks for when it knows more, in words.
+    """
+
+    ask: Callable[[Call, Identity], None]
+    rights: tuple[str, ...] = ()
+    more: str = ""
+
+    def then(self, more: str) -> Need:
+        """This need, and what the handler asks for later."""
+        return replace(self, more=more)
 
 
-def anybody(call: Call, identity: Identity) -> None:
-    """Any right at all: what a request is about is found out later, in its body or on the disk."""
-    identity.require_any()
+# Any right at all: what a request is about is found out later, in its body or on the disk.
+anybody = Need(lambda call, identity: identity.require_any())
 
 
 def queue(right: Right | None = None) -> Need:
     """A right on the queue of the path; None: any."""
-    return lambda call, identity: _ask(identity, right, call.queue)
+    return _on("queue", right, lambda call: call.queue)
 
 
 def topic(right: Right | None = None) -> Need:
@@ -34,31 +49,34 @@ def topic(right: Right | None = None) -> Need:
 
     What is published goes to all subscribed queues; so to subscribe one needs admin on both.
     """
-    return lambda call, identity: _ask(identity, right, access.topic(call.topic))
+    return _on("topic", right, lambda call: access.topic(call.topic))
 
 
 def log(right: Right | None = None) -> Need:
     """A right on the log of the path; None: any."""
-    return lambda call, identity: _ask(identity, right, access.log(call.log))
+    return _on("log", right, lambda call: access.log(call.log))
 
 
 def channel(right: Right | None = None) -> Need:
     """A right on the channel of the path; None: any."""
-    return lambda call, identity: _ask(identity, right, access.channel(*call.channel))
+    return _on("channel", right, lambda call: access.channel(*call.channel))
 
 
 def both(one: Need, other: Need) -> Need:
     """Two needs, in this order."""
 
-    def need(call: Call, identity: Identity) -> None:
-        one(call, identity)
-        other(call, identity)
+    def ask(call: Call, identity: Identity) -> None:
+        one.ask(call, identity)
+        other.ask(call, identity)
 
-    return need
+    return Need(ask, one.rights + other.rights)
 
 
-def _ask(identity: Identity, right: Right | None, name: str) -> None:
-    if right is None:
-        identity.require_sight(name)
-    else:
-        identity.require(right, name)
+def _on(what: str, right: Right | None, name: Callable[[Call], str]) -> Need:
+    def ask(call: Call, identity: Identity) -> None:
+        if right is None:
+            identity.require_sight(name(call))
+        else:
+            identity.require(right, name(call))
+
+    return Need(ask, (f"{right or 'any'}:{{{what}}}",))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from fsmq._version import __version__
 
 from ..describe import Answer, Component, Header, Operation, Parameter, Schema
+from .needs import Need
+from .router import Route
 
-# Method, pattern such as ``/{queue}/messages``, and what was said about them.
-Route: TypeAlias = tuple[str, str, Operation]
 _SUMMARY = "A durable message queue whose whole state is a directory tree"
 
 # Keys are needed where the server has a file of keys, for what that does not allow to everybody.
@@ -44,10 +44,10 @@ class _Writer:
     def write(self, routes: Iterable[Route]) -> dict[str, Any]:
         paths: dict[str, dict[str, Any]] = {}
         tags: dict[str, None] = {}
-        for method, pattern, operation in routes:
+        for method, pattern, operation, need in routes:
             _check_names(pattern, operation)
             tags.setdefault(operation.tag)
-            paths.setdefault(pattern, {})[method.lower()] = self._operation(method, operation)
+            paths.setdefault(pattern, {})[method.lower()] = self._operation(method, operation, need)
         return {
             "openapi": "3.1.0",
             "info": {
@@ -59,14 +59,13 @@ class _Writer:
             "servers": [{"url": "/"}],
             "tags": [{"name": tag} for tag in tags],
             "paths": paths,
-            "security": [{}, *({name: []} for name in _SECURITY)],
             "components": {
                 "schemas": dict(sorted(self._components.items())),
                 "securitySchemes": _SECURITY,
             },
         }
 
-    def _operation(self, method: str, operation: Operation) -> dict[str, Any]:
+    def _operation(self, method: str, operation: Operation, need: Need | None) -> dict[str, Any]:
         head = method == "HEAD"
         name = f"{operation.id}_head" if head else operation.id
         if name in self._ids:
@@ -77,8 +76,10 @@ class _Writer:
             "tags": [operation.tag],
             "summary": operation.summary,
         }
-        if operation.description:
-            written["description"] = operation.description
+        if told := _description(operation, need):
+            written["description"] = told
+        # The rights stand where OpenAPI has roles: a server without keys asks for none.
+        written["security"] = [{}] if need is None else [{}, {"key": list(need.rights)}]
         if operation.parameters:
             written["parameters"] = [self._parameter(p) for p in operation.parameters]
         if operation.body is not None:
@@ -98,7 +99,7 @@ class _Writer:
             "name": parameter.name,
             "in": parameter.place,
             "required": parameter.required or parameter.place == "path",
-            "description": parameter.description,
+            "description": parameter.told,
             "schema": self._schema(parameter.schema),
         }
 
@@ -134,6 +135,12 @@ class _Writer:
         if isinstance(schema, list | tuple):
             return [self._schema(value) for value in schema]
         return schema
+
+
+def _description(operation: Operation, need: Need | None) -> str:
+    more = f"Rights: {need.more}." if need is not None and need.more else ""
+    again = f"Sent again after a lost answer: {operation.again}." if operation.again else ""
+    return " ".join(filter(None, (operation.description, more, again)))
 
 
 def _check_names(pattern: str, operation: Operation) -> None:

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 Handler: TypeAlias = "Callable[[Call], Awaitable[StreamResponse]]"
 
 
+class Route(NamedTuple):
+    """One method on one path: its description, and what its sender needs; None: it is open."""
+
+    method: str
+    pattern: str
+    operation: Operation
+    need: Need | None = None
+
+
 class Endpoint(NamedTuple):
     """What answers a request. need: what its sender needs; None: it is for everybody."""
 
@@ -46,7 +55,7 @@ class Router:
 
     def __init__(self) -> None:
         self._root = _Node()
-        self._routes: list[tuple[str, str, Operation]] = []
+        self._routes: list[Route] = []
 
     def add(
         self,
@@ -76,10 +85,10 @@ class Router:
         if method in node.endpoints:
             raise ValueError(f"{method} {pattern} is served already")
         node.endpoints[method] = Endpoint(handler, operation, need)
-        self._routes.append((method, pattern, operation))
+        self._routes.append(Route(method, pattern, operation, need))
 
-    def routes(self) -> Sequence[tuple[str, str, Operation]]:
-        """Method, pattern and description of every route, in the order in which they came."""
+    def routes(self) -> Sequence[Route]:
+        """Every route, in the order in which they came."""
         return tuple(self._routes)
 
     def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:

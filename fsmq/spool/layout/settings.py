@@ -18,6 +18,7 @@ from .stamps import MAX_COUNT
 FetchOrder = Literal["oldest", "fair"]
 DedupScope = Literal["queue", "group"]
 MAX_VISIBILITY_S = 7 * 86_400.0
+LONGEST_WAIT_S = 86_400.0  # of a call; a request waits less
 MAX_DELAY_S = 366 * 86_400.0
 MAX_PARTITIONS = 10_000
 MAX_TTL_S = 100 * 366 * 86_400.0

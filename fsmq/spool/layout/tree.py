@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import UnusableSpool
 from .files import write_all
-from .names import entry, is_queue
+from .names import is_queue
 from .renameat2 import EXCHANGE, NOREPLACE, renameat2
 from .steps import portions
 from .transitions import FILE_MODE, FOLDERS, QUEUES, State, Transition
@@ -98,7 +98,8 @@ class Tree:
         """The path of a message, relative to the root."""
         if state is State.READY:
             return f"{self._at[QUEUES]}/{queue}/{message_id}"
-        return f"{self._at[state._value_]}/{entry(queue, message_id)}"  # `.value` costs twice this
+        # As `entry` says it; `.value` costs twice this.
+        return f"{self._at[state._value_]}/{queue}:{message_id}"
 
     def stat(self, path: str) -> os.stat_result | None:
         """lstat; None if nothing is there."""

@@ -20,7 +20,13 @@ from ..errors import (
 )
 from ..layout.messages.dead_letter import check_reason
 from ..layout.names import check_queue
-from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
+from ..layout.settings import (
+    LONGEST_WAIT_S,
+    MAX_DELAY_S,
+    MAX_VISIBILITY_S,
+    check_number,
+    check_seconds,
+)
 from ._sync.channel_message import ChannelMessage
 from .consuming import channel_files
 from .consuming.burial import bury, choose_queue
@@ -37,7 +43,7 @@ from .segment.record import LogMessage
 
 log = logging.getLogger(__name__)
 _POLL_S = 0.05
-_MAX_CLAIM = 100_000
+MOST_CLAIMED = 100_000
 
 
 class ChannelState(NamedTuple):
@@ -165,8 +171,8 @@ class Channel:
         visibility: seconds until an unfinished message comes back; None: the channel's setting.
         wait: seconds to wait for a first message.
         """
-        check_number("count", count, 1, _MAX_CLAIM)
-        check_seconds("wait", wait, 86_400.0)
+        check_number("count", count, 1, MOST_CLAIMED)
+        check_seconds("wait", wait, LONGEST_WAIT_S)
         if visibility is not None:
             check_seconds("visibility", visibility, MAX_VISIBILITY_S)
         asked = [Asked(count, visibility)]
@@ -214,7 +220,7 @@ class Channel:
         )
 
     def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
-        """The same for half-open ranges of offsets, such as ``[(0, 1000)]``."""
+        """Finish half-open ranges of offsets, such as ``[(0, 1000)]``; otherwise as ``done``."""
         [found] = self.done_each([(list(ranges), generation)])
         if isinstance(found, Exception):
             raise found
@@ -234,7 +240,7 @@ class Channel:
         return found
 
     def done_through(self, last: Given) -> int:
-        """Finish all messages that were handed out up to this one, durably; how many."""
+        """Finish all messages that were handed out up to this one; otherwise as ``done``."""
         with self._doing("finish messages of"):
             number = self._store.done_through(offset_of(last), self._generation([last]))
         self.log.spool.context.metrics.count(("log_done", self.log.name), number)

@@ -57,7 +57,7 @@ class MovesOfSpool:
         to: the queue to which all go; None: each to the queue from which it was buried. rate: at
         most so many a second. only: the ids of those that go, at most 1000; None is all.
 
-        Raises InvalidValue, Unavailable.
+        Raises InvalidValue, NoSuchQueue, Unavailable.
         """
         return order.begin_redrive(self.context, dead, to, rate, only)
 

@@ -149,7 +149,7 @@ def begin_redrive(
     where each goes to its origin; None is all.
 
     Raises:
-        InvalidValue, Unavailable
+        InvalidValue, NoSuchQueue, Unavailable
     """
     check_queue(source, "source")
     if to is not None:
@@ -167,6 +167,8 @@ def begin_redrive(
         homes=None if homes is None or to is not None else tuple(homes),
     )
     with as_unavailable(f"cannot begin a redrive of {source!r}"):
+        for queue in (source, to or source):
+            context.settings_of(queue)
         if to is not None:
             check_order(context, source, to, "to")
         save(context.tree, move)

@@ -57,7 +57,7 @@ def remove_if(
     try:
         outcomes = [
             _remove_one(context, queue, message_id, claim)
-            for message_id, claim in giving_way(zip(message_ids, claims, strict=True))
+            for message_id, claim in giving_way(list(zip(message_ids, claims, strict=True)))
         ]
     except OSError as error:
         raise unavailable(error, f"cannot remove from queue {queue!r}") from error

@@ -522,7 +522,7 @@ def test_the_native_dialect_keeps_what_it_had(suite: Suite) -> None:
 def test_the_words_behind_a_queue_are_those_of_the_native_dialect(root: Any) -> None:
     with Inside(root) as server:
         routes = NativeDialect(server.service).router.routes()
-    found = (re.fullmatch(r"/{queue}/([a-z-]+)", path) for _, path, _ in routes)
+    found = (re.fullmatch(r"/{queue}/([a-z-]+)", path) for _, path, *_ in routes)
     behind = {match[1] for match in found if match}
     assert behind == NATIVE
 

@@ -47,9 +47,9 @@ class NativeHeads(BearerHeads):
         match = _LINE.fullmatch(named)
         if match is None:
             return None
-        method, queue, place, message_id, query = (
-            part.decode("ascii") if part is not None else "" for part in match.groups()
-        )
+        method, queue, place, message_id, query = [
+            part.decode("ascii") for part in match.groups(b"")
+        ]
         routes = self._routes
         if queue.startswith("_"):
             _, log, _, name = queue.split("/")

@@ -7,7 +7,6 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
-from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import (
     ClaimVoid,
     InvalidValue,
@@ -17,20 +16,23 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.layout.settings import checked
-from fsmq.spool.log.channel import Channel, ChannelState
-from fsmq.spool.log.delivered import Given
+from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
-from fsmq.spool.log.segment.record import LogMessage
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ....wire import moment
 from ...answers import json_answer, made
 from ...describe import (
     BYTES,
+    DONE_BEFORE,
+    EXISTS,
+    GONE,
     JSON,
     LOCATION,
     MAX_SETTINGS_BYTES,
+    OTHERS,
     QUEUE_NAME,
+    SAME,
     Answer,
     Body,
     Component,
@@ -52,7 +54,7 @@ from ...routing.call import Call
 from ...routing.router import Router
 from ..forms import ATTRIBUTES, MESSAGES, MOMENT, REASON, WAIT
 from ..preconditions import ETAG, IF_MATCH, if_match, with_etag
-from ..queues import changes_in, require_dead_letters
+from ..queues import ADMIN_OF_DEAD, changes_in, require_dead_letters
 from .log_batch import DONE, finished
 from .log_forms import (
     BEGIN,
@@ -71,8 +73,10 @@ from .log_forms import (
     TO,
     VISIBILITY,
     encode_claimed,
+    given_message,
     headers_of_claimed,
     offset_of,
+    reason_of,
 )
 
 SETTINGS = Component("ChannelSettings", record(SETTINGS_OF_CHANNEL))
@@ -94,10 +98,11 @@ class Channels(Handlers):
 
     def add_routes(self, router: Router) -> None:
         admin, receive = needs.channel("admin"), needs.channel("receive")
+        named = admin.then(ADMIN_OF_DEAD)
         one = f"{_PATH}/messages/{{offset}}"
         router.add("GET", _PATH, self.show, self.SHOW, needs.channel())
-        router.add("PUT", _PATH, self.create, self.CREATE, admin)
-        router.add("PATCH", _PATH, self.configure, self.CONFIGURE, admin)
+        router.add("PUT", _PATH, self.create, self.CREATE, named)
+        router.add("PATCH", _PATH, self.configure, self.CONFIGURE, named)
         router.add("DELETE", _PATH, self.delete, self.DELETE, admin)
         router.add("POST", f"{_PATH}/seek", self.seek, self.SEEK, admin)
         router.add("GET", f"{_PATH}/messages", self.claim, self.CLAIM, receive)
@@ -156,6 +161,7 @@ class Channels(Handlers):
         summary="Create a channel",
         parameters=(LOG, CHANNEL, BEGIN),
         body=Body(f"{_SETTINGS_BODY}; empty: the defaults", {JSON: CHANGE}),
+        again=EXISTS,
         answers={
             200: Answer("It existed already, and is as it was", _CREATED),
             201: Answer("It was created, durably", _CREATED, LOCATION),
@@ -180,6 +186,7 @@ class Channels(Handlers):
         description="All changes are made, or none. `null` restores a default that is null.",
         parameters=(LOG, CHANNEL, IF_MATCH),
         body=Body(f"the {_SETTINGS_BODY}", {JSON: CHANGE}, required=True),
+        again=SAME,
         answers={
             200: json_object("All settings", {**_NAMES, "settings": SETTINGS}, ETAG),
             **guarded(*_MISSING, PreconditionFailed, *OF_BODIES, Unavailable),
@@ -205,6 +212,7 @@ class Channels(Handlers):
         tag="Logs",
         summary="Delete a channel; what only it kept may go then",
         parameters=(LOG, CHANNEL),
+        again=GONE,
         answers={
             200: json_object("It was deleted", {**_NAMES, "deleted": {"const": True}}),
             **guarded(*_MISSING, Unavailable),
@@ -223,6 +231,7 @@ class Channels(Handlers):
         summary="Send a channel to another position; what is in flight is void",
         description="A body is ignored.",
         parameters=(LOG, CHANNEL, TO),
+        again=SAME,
         answers={
             200: json_object("It is there, durably", {**_NAMES, "position": integer(0)}),
             **guarded(*_MISSING, UnreadableBody, SlowBody, Unavailable),
@@ -246,6 +255,7 @@ class Channels(Handlers):
         summary="Claim messages of a channel, in the order of their offsets",
         description=ATTRIBUTES,
         parameters=(LOG, CHANNEL, VISIBILITY, WAIT, COUNT),
+        again=OTHERS,
         answers={
             200: Answer(
                 "One message as it was published, with any content type; or, with `count` or"
@@ -274,7 +284,7 @@ class Channels(Handlers):
             call, of, count or 1, given[VISIBILITY], given[WAIT]
         )
         if not messages:
-            reason = "" if call.is_gone else _reason(await self._service.logs.state(of))
+            reason = "" if call.is_gone else reason_of(await self._service.logs.state(of))
             return Response(status=204, headers={"X-Channel-State": reason} if reason else {})
         if call.in_json:
             return bodies.in_json(messages, encode_claimed, MESSAGES)
@@ -286,6 +296,7 @@ class Channels(Handlers):
         summary="Finish messages that a channel has handed out",
         parameters=(LOG, CHANNEL),
         body=Body("which", {JSON: DONE}, required=True),
+        again=DONE_BEFORE,
         answers={
             200: json_object(
                 "They are done, durably; how many had not been done", {"done": integer(0)}
@@ -306,7 +317,7 @@ class Channels(Handlers):
             last = through
 
             def verb(channel: Channel) -> int:
-                return channel.done_through(_given(channel, last, generation))
+                return channel.done_through(given_message(channel, last, generation))
 
             number = await logs.change(of, verb, MAX_CLAIMS)
         return json_answer(200, {"done": number})
@@ -317,6 +328,8 @@ class Channels(Handlers):
         summary="Renew a claim, release it, or bury its message",
         description="Give at most one of the first three; without one the claim is renewed.",
         parameters=(LOG, CHANNEL, OFFSET, RENEWAL, RELEASE, BURY, REASON, GENERATION, DELIVERIES),
+        again="a renewal is done again. A release or a burial was done if the message is not in"
+        " flight any more (404)",
         answers={
             204: Answer(
                 "Done",
@@ -339,7 +352,7 @@ class Channels(Handlers):
             raise InvalidValue("reason", "goes with bury=true")
 
         def verb(channel: Channel) -> float | None:
-            message = _given(channel, offset, given[GENERATION], given[DELIVERIES])
+            message = given_message(channel, offset, given[GENERATION], given[DELIVERIES])
             if bury:
                 channel.bury(message, reason=reason)
             elif delay is not None or visibility == 0:
@@ -357,6 +370,7 @@ class Channels(Handlers):
         tag="Logs",
         summary="Finish a message that a channel has handed out",
         parameters=(LOG, CHANNEL, OFFSET, GENERATION),
+        again=DONE_BEFORE,
         answers={
             202: Answer("It is done, durably; perhaps it was before"),
             **guarded(*_MISSING, NotInFlight, ClaimVoid, Unavailable),
@@ -378,19 +392,3 @@ def _changes_in(call: Call, body: bytes) -> dict[str, Any]:
         checked(CHANNEL_SETTINGS, name, value)
     require_dead_letters(call, changes)
     return changes
-
-
-def _given(
-    channel: Channel, offset: int, generation: int | None, deliveries: int | None = None
-) -> Given:
-    """A message that a request names, as the verbs take it."""
-    message = LogMessage(offset, 0, b"", b"")
-    return ChannelMessage(channel, message, deliveries or 0, 0.0, generation or 0)
-
-
-def _reason(state: ChannelState) -> str:
-    if state.paused:
-        return "paused"
-    if state.blocked_at is not None or state.unburied_at is not None:
-        return "blocked"
-    return "stalled" if state.stalled is not None else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,8 @@ from aiohttp import hdrs
 
 from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
+from fsmq.spool.log.channel import Channel, ChannelState
+from fsmq.spool.log.delivered import Given
 from fsmq.spool.log.log_settings import (
     CHANNEL_SETTINGS,
     LOG_SETTINGS,
@@ -24,23 +26,22 @@ from fsmq.spool.verbs.receive import MAX_CLAIMS
 from ....wire import exact_moment, log_facts, moment
 from ...describe import (
     QUEUE_NAME,
-    TRUE,
     Component,
     Header,
     Kind,
     Parameter,
     QueryParameter,
-    as_it_is,
     integer,
     or_null,
     query,
     record,
-    seconds,
     text,
+    utf8,
     whole,
 )
 from ...routing import bodies
 from ...routing.headers import ATTRIBUTE, own_headers
+from .. import forms
 from ..forms import MOMENT, one_line
 from ..queues import setting_schema
 
@@ -79,21 +80,23 @@ def _place(name: str, value: str) -> From:
     return found
 
 
-_PLACE = Kind(text(minLength=1), _place)
 _PLACES = "an offset, a moment (RFC 3339, with a time zone), `first` or `last`"
-FROM: QueryParameter[From] = query("from", f"{_PLACES}: where to begin", _PLACE, "first")
-BEGIN: QueryParameter[From] = query("from", f"{_PLACES}: where it begins", _PLACE, "last")
-TO = query("to", f"{_PLACES}: where it goes; needed", _PLACE)
+_PLACE = Kind(text(minLength=1), _place, _PLACES)
+FROM: QueryParameter[From] = query("from", "where to begin", _PLACE, "first")
+BEGIN: QueryParameter[From] = query("from", "where it begins", _PLACE, "last")
+TO = query("to", "where it goes", _PLACE, otherwise="it is needed")
 COUNT = query(
     "count",
-    "up to this many messages, answered in JSON; default: one message, as it was published",
+    "up to this many messages, answered as JSON",
     whole(1, MAX_CLAIMS),
+    otherwise="one, as it was published",
 )
 OWN_ID = query(
     "id",
     "an id that the publisher chooses: published again within the log's `dedupe_window`, it stores"
     " nothing and is answered the first offset",
-    as_it_is(text(minLength=1, maxLength=MAX_ID_BYTES)),
+    utf8(MAX_ID_BYTES),
+    otherwise="none",
 )
 MESSAGE_KEY = Parameter(
     KEY,
@@ -101,27 +104,24 @@ MESSAGE_KEY = Parameter(
     text(minLength=1, maxLength=MAX_KEY_BYTES),
     "header",
 )
-VISIBILITY = query(
-    "visibility",
-    "seconds that the claim holds; default: the channel's `visibility_timeout`",
-    seconds(MAX_VISIBILITY_S),
+_VISIBILITY_TIMEOUT = "the channel's `visibility_timeout`"
+VISIBILITY = replace(forms.VISIBILITY, otherwise=_VISIBILITY_TIMEOUT)
+RENEWAL = replace(forms.RENEWAL, otherwise=_VISIBILITY_TIMEOUT)
+RELEASE = replace(
+    forms.RELEASE, description="**release**: the message can be claimed again after this time"
 )
-RENEWAL = query("visibility", f"{VISIBILITY.description}; 0 releases", seconds(MAX_VISIBILITY_S))
-RELEASE = query(
-    "release",
-    "end the claim; the message can be claimed again after this many seconds",
-    seconds(MAX_DELAY_S),
-)
-BURY = query("bury", "move it to the channel's dead-letter queue now", TRUE)
+BURY = replace(forms.BURY, description="**bury**: move it to the channel's dead-letter queue now")
 GENERATION = query(
     "generation",
-    "that of the claim, as its answer had it; default: whatever it is now",
+    "that of the claim, as its answer had it",
     whole(1, MAX_OFFSET),
+    otherwise="whatever it is now",
 )
 DELIVERIES = query(
     "deliveries",
-    "those of the claim, as its answer had them; default: whatever they are now",
+    "those of the claim, as its answer had them",
     whole(1, MAX_OFFSET),
+    otherwise="whatever they are now",
 )
 
 SETTINGS_OF_LOG = {
@@ -214,3 +214,20 @@ def headers_of_claimed(message: ChannelMessage) -> dict[str, str]:
         "X-Message-Deadline": moment(message.deadline),
         "X-Message-Generation": str(message.generation),
     }
+
+
+def given_message(
+    channel: Channel, offset: int, generation: int | None, deliveries: int | None = None
+) -> Given:
+    """A message that a request names, as the verbs take it."""
+    message = LogMessage(offset, 0, b"", b"")
+    return ChannelMessage(channel, message, deliveries or 0, 0.0, generation or 0)
+
+
+def reason_of(state: ChannelState) -> str:
+    """Why a channel hands out nothing; empty if there is nothing."""
+    if state.paused:
+        return "paused"
+    if state.blocked_at is not None or state.unburied_at is not None:
+        return "blocked"
+    return "stalled" if state.stalled is not None else ""

@@ -24,10 +24,14 @@ from ...answers import json_answer, made
 from ...connection.pieces import listed
 from ...describe import (
     BYTES,
+    EXISTS,
+    GONE,
     JSON,
     LOCATION,
     MAX_SETTINGS_BYTES,
+    ONCE,
     QUEUE_NAME,
+    SAME,
     Answer,
     Body,
     Component,
@@ -149,6 +153,7 @@ class Logs(Handlers):
         summary="Create a log",
         parameters=(LOG,),
         body=Body(f"{_SETTINGS_BODY}; empty: the defaults", {JSON: CHANGE}),
+        again=EXISTS,
         answers={
             200: Answer("It existed already, and is as it was", _CREATED),
             201: Answer("It was created, durably", _CREATED, LOCATION),
@@ -172,6 +177,7 @@ class Logs(Handlers):
         description="All changes are made, or none. `null` restores a default that is null.",
         parameters=(LOG, IF_MATCH),
         body=Body(f"the {_SETTINGS_BODY}", {JSON: CHANGE}, required=True),
+        again=SAME,
         answers={
             200: json_object("All settings", {"log": QUEUE_NAME, "settings": SETTINGS}, ETAG),
             **guarded(NoSuchLog, PreconditionFailed, *OF_BODIES, Unavailable),
@@ -193,6 +199,7 @@ class Logs(Handlers):
         tag="Logs",
         summary="Delete a log with all its messages and channels",
         parameters=(LOG,),
+        again=GONE,
         answers={
             200: json_object("It was deleted", {"log": QUEUE_NAME, "deleted": {"const": True}}),
             **guarded(NoSuchLog, Unavailable),
@@ -212,6 +219,7 @@ class Logs(Handlers):
         description=f"{ATTRIBUTES} `Content-Encoding` may be gzip or deflate.",
         parameters=(LOG, OWN_ID, MESSAGE_KEY),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
+        again=ONCE,
         answers={
             201: Answer(
                 "It is on stable media, and so is its place in the order",
@@ -244,6 +252,7 @@ class Logs(Handlers):
             {JSON: array(NEW_MESSAGE, minItems=1, maxItems=MAX_BATCH)},
             required=True,
         ),
+        again=ONCE,
         answers={
             201: json_object(
                 "All are on stable media, at offsets without a gap",

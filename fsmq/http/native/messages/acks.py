@@ -19,6 +19,7 @@ from ...describe import (
     JSON,
     MESSAGE_ID,
     QUEUE,
+    REMOVED,
     Answer,
     Body,
     Operation,
@@ -68,6 +69,7 @@ class Acks(Handlers):
             {JSON: record({"ids": ACKED}, additionalProperties=False)},
             required=True,
         ),
+        again=REMOVED,
         answers={
             200: Answer(
                 "Which of them were removed, and which were missing; if a claim was named, also"

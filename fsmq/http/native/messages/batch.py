@@ -23,7 +23,7 @@ from fsmq.spool.layout.settings import MAX_TTL_S
 from fsmq.spool.layout.transitions import State
 from fsmq.spool.verbs.put import MAX_BATCH
 from fsmq.spool.verbs.receive import MAX_CLAIMS
-from fsmq.spool.views.wanted import MAX_TEXT_BYTES, wanted
+from fsmq.spool.views.wanted import MAX_ATTRIBUTES, MAX_TEXT_BYTES, wanted
 
 from ....wire import MAX_BATCH_BYTES, quote_id, unquote_id
 from ...answers import json_answer
@@ -47,6 +47,7 @@ from ...describe import (
     seconds,
     text,
     whole,
+    word,
 )
 from ...dialect import Handlers
 from ...problem_answers import OF_BODIES, guarded
@@ -71,32 +72,45 @@ def _state(name: str, value: str) -> str:
 OF_STATE = query(
     "state",
     "which messages; `delay` is both in_flight and delayed",
-    Kind(text(enum=[*STATE["enum"], "delay"]), _state),
+    word([*STATE["enum"], "delay"], _state),
     State.READY.value,
 )
-COUNT = query("count", "at most this many", whole(1, MAX_CLAIMS), 10)
+COUNT = query(
+    "count",
+    "at most this many; fewer if their bodies reach 64 MiB or use up the memory for bodies",
+    whole(1, MAX_CLAIMS),
+    10,
+)
 AFTER = query(
     "after",
-    "begin behind this id, given as an answer had it",
-    Kind(text(), lambda _, value: unquote_id(value)),
+    "begin behind this id: the `next` of the page before",
+    Kind(text(), lambda _, value: unquote_id(value), "an id"),
 )
-ATTRIBUTES = many_named("attribute.", "only messages whose attribute NAME has this value", text())
+ATTRIBUTES = many_named(
+    "attribute.",
+    "only messages whose attribute NAME has this value; the case of the name does not matter; up to"
+    f" {MAX_ATTRIBUTES}",
+    text(),
+)
 CONTAINS = query(
     "contains",
-    f"only messages whose body has this text, of at most {MAX_TEXT_BYTES} bytes",
-    as_it_is(text(minLength=1)),
+    "only messages with this text in their (plain) body",
+    as_it_is(text(minLength=1), f"1 to {MAX_TEXT_BYTES} bytes"),
 )
 OLDER_THAN = query(
-    "older_than", "only messages that were put this many seconds ago", seconds(MAX_TTL_S)
+    "older_than",
+    "only messages that were put this long ago, by the time in their ids; not those whose ids have"
+    " none",
+    seconds(MAX_TTL_S),
 )
-BUDGET = query("budget", "seconds after which it stops", seconds(MAX_BUDGET_S), SEARCH_S)
+BUDGET = query("budget", "stop after this time", seconds(MAX_BUDGET_S), SEARCH_S)
 IDS = array(MESSAGE_ID, maxItems=MAX_BATCH)
 NEW_MESSAGE = record(
     {
         "body": or_null(text(description="a text, stored as UTF-8")),
         "body_base64": or_null(text(contentEncoding="base64", description="or bytes")),
         **{
-            parameter.name: or_null(dict(parameter.schema, description=parameter.description))
+            parameter.name: or_null(dict(parameter.schema, description=parameter.told))
             for parameter in (DELAY, PRIORITY, TTL, OWN_ID, GROUP, DEDUP_ID)
             if isinstance(parameter.schema, dict)
         },
@@ -173,6 +187,8 @@ class Batches(Handlers):
             },
             required=True,
         ),
+        again="as of a put of one message; if `mq` died in the middle of it, the messages that are"
+        " missing are put one by one, with their ids",
         answers={
             201: json_object(
                 "All are on stable media; their ids in the same order", {"ids": array(MESSAGE_ID)}

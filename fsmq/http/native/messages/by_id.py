@@ -34,6 +34,7 @@ from ...describe import (
     JSON,
     MESSAGE_ID,
     QUEUE,
+    SAME,
     TRUE,
     Answer,
     Body,
@@ -62,8 +63,8 @@ from .batch import NEW_MESSAGE, new_messages
 ENSURE = query("ensure", "put a message only if none has its id", TRUE)
 AMONG = query(
     "among",
-    "with ensure: other queues with an index, separated by commas, in which none has it either",
-    as_it_is(text()),
+    "with `ensure`: other queues with an index in which none has it either",
+    as_it_is(text(), "names of queues, with commas between them"),
 )
 _zone = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _GIVEN_ID = text(minLength=1, maxLength=MAX_GIVEN_BYTES)
@@ -82,12 +83,16 @@ _REQUEST = record(
 )
 
 
+_PUT = needs.queue("send").then("`send` on each of `among`, too")
+_ACT = needs.queue("look").then("`receive`, too, for all but `find`")
+
+
 class ById(Handlers):
     """What is done with messages by the ids that producers give."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("POST", "/{queue}/ids", self.put, self.PUT, needs.queue("send"))
-        router.add("POST", "/{queue}/by-id", self.act, self.ACT, needs.queue("look"))
+        router.add("POST", "/{queue}/ids", self.put, self.PUT, _PUT)
+        router.add("POST", "/{queue}/by-id", self.act, self.ACT, _ACT)
         router.add("GET", "/_zones", self.zones, self.ZONES, needs.anybody)
         router.add("PUT", "/_zones/{zone}", self.beat, self.BEAT, needs.anybody)
 
@@ -102,6 +107,8 @@ class ById(Handlers):
             {JSON: array(NEW_MESSAGE, minItems=1, maxItems=MAX_BATCH)},
             required=True,
         ),
+        again="each message replaces itself; with `ensure` those that were put are there by then,"
+        " and are not put",
         answers={
             201: json_object(
                 "They are on stable media; for each whether it was put, which only `ensure` may"
@@ -151,6 +158,8 @@ class ById(Handlers):
             {JSON: _REQUEST},
             required=True,
         ),
+        again="what was done is not found any more: null or false. A renewal is done again, and a"
+        " claimed message comes back when its claim ends",
         answers={
             200: json_object(
                 "For each id whether it was done; of find and claim the message, or null",
@@ -213,6 +222,7 @@ class ById(Handlers):
         summary="Note that a zone of shards has a consumer, for the next 20 seconds",
         description="A body is ignored.",
         parameters=(Parameter("zone", "the zone", text(r"^[A-Za-z0-9_.-]{1,40}$"), "path"),),
+        again=SAME,
         answers={204: Answer("It counts as alive"), **keyed(UnreadableBody, SlowBody, Unavailable)},
     )
 

@@ -23,7 +23,9 @@ from ...describe import (
     BYTES,
     JSON,
     MESSAGE_ID,
+    OTHERS,
     QUEUE,
+    REMOVED,
     Answer,
     Body,
     Header,
@@ -97,6 +99,8 @@ class Messages(Handlers):
         description=f"{ATTRIBUTES} `Content-Encoding` may be gzip or deflate.",
         parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID, GROUP, DEDUP_ID, IDEMPOTENCY_KEY),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
+        again="with one `id` in all tries, which clients see to, there is one message: if the id"
+        " exists (409) on a later try, the message arrived. On a first try that is an error",
         answers={
             201: Answer(
                 "It is on stable media",
@@ -152,6 +156,7 @@ class Messages(Handlers):
         summary="Claim messages: hide them from others until a deadline",
         description=ATTRIBUTES,
         parameters=(QUEUE, VISIBILITY, WAIT, COUNT),
+        again=OTHERS,
         answers={
             200: Answer(
                 "One message as it was posted, with any content type; or, with `count` or"
@@ -226,6 +231,9 @@ class Messages(Handlers):
         description="Give at most one of `visibility`, `release`, `bury` and `priority`; without"
         " one the claim is renewed.",
         parameters=(QUEUE, ID, RENEWAL, RELEASE, BURY, REASON, NEW_PRIORITY, CLAIM_NAME),
+        again="a renewal is done again. A release or a burial was done if the message is not in"
+        " flight any more (404), or not in the claim that was named (409); another priority if"
+        " the message is there under its new id",
         answers={
             200: Answer(
                 "The priority has changed, and so has the id",
@@ -270,6 +278,7 @@ class Messages(Handlers):
         tag="Messages",
         summary="Remove a message in any state; acknowledges a claimed one",
         parameters=(QUEUE, ID, CLAIM_NAME),
+        again=REMOVED,
         answers={
             202: Answer("It will not be delivered again"),
             **guarded(NoSuchMessage, ClaimEnded, Unavailable),

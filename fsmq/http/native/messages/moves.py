@@ -20,8 +20,10 @@ from ....wire import MAX_BATCH_BYTES, move_as_json, unquote_id
 from ...answers import json_answer
 from ...describe import (
     JSON,
+    MOVED,
     QUEUE,
     QUEUE_NAME,
+    SAME,
     Answer,
     Body,
     Component,
@@ -39,6 +41,7 @@ from ...describe import (
     record,
     text,
     whole,
+    word,
 )
 from ...dialect import Handlers
 from ...guard.access import Identity
@@ -66,39 +69,52 @@ def _rate(name: str, value: str) -> float:
     return check_rate(rate) or 0.0
 
 
+_TRUE_OR_FALSE = word(["true", "false"], _true_or_false)
 TO = QueryParameter(
     "to",
-    "the target queue, which must exist",
+    "where they go",
     QUEUE_NAME,
     required=True,
+    values="a queue that exists",
     parse=lambda name, value: check_queue(value, name),
     default="",
 )
 IN_FLIGHT = query(
     "in_flight",
-    "whether to move claimed and delayed messages, too, which makes them ready; default: false",
-    Kind(text(enum=["true", "false"]), _true_or_false),
+    "whether claimed and delayed messages move, too, which makes them ready",
+    _TRUE_OR_FALSE,
+    otherwise="`false`",
 )
 DELAYED = query(
     "delayed",
-    "whether to move messages that are delayed and not claimed, too, which stay delayed;"
-    " default: false",
-    Kind(text(enum=["true", "false"]), _true_or_false),
+    "whether messages that are delayed and not claimed move, too, and stay delayed",
+    _TRUE_OR_FALSE,
+    otherwise="`false`",
 )
 COUNT = query(
-    "count", "move at most this many, those that would be claimed last", whole(1, MAX_COUNT)
+    "count",
+    "move at most this many in the background, those that would be claimed last",
+    whole(1, MAX_COUNT),
+    otherwise="all",
 )
 RATE = query(
     "rate",
-    "at most this many messages a second; those of a body move in the background then, too",
-    Kind(number(MIN_RATE, MAX_RATE), _rate),
+    "at most this many messages a second, in the background: those of a body, too",
+    Kind(number(MIN_RATE, MAX_RATE), _rate, f"{MIN_RATE:.12g} to {MAX_RATE:.12g}"),
+    otherwise="no limit",
 )
 HOME = query(
     "to",
-    "the queue to which all go; default: each goes to the queue from which it was buried",
-    Kind(QUEUE_NAME, lambda name, value: check_queue(value, name)),
+    "the queue to which all go",
+    Kind(QUEUE_NAME, lambda name, value: check_queue(value, name), "a queue that exists"),
+    otherwise="each to where it was buried",
 )
-LISTED = query("count", "at most this many; all that are in progress", whole(1, MAX_LISTED), 100)
+LISTED = query(
+    "count",
+    "at most this many in all, but always all that are in progress",
+    whole(1, MAX_LISTED),
+    100,
+)
 _REF = text(description="the move's reference")
 _MOVE = Component(
     "Move",
@@ -135,11 +151,15 @@ class Moves(Handlers):
     """Moves of messages, and how far they are."""
 
     def add_routes(self, router: Router) -> None:
-        router.add("POST", "/{queue}/move", self.begin, self.MOVE, needs.queue("receive"))
-        router.add("POST", "/{queue}/redrive", self.redrive, self.REDRIVE, needs.queue("receive"))
-        router.add("GET", "/_moves", self.list_all, self.LIST, needs.anybody)
-        router.add("GET", "/_moves/{ref}", self.show, self.SHOW, needs.anybody)
-        router.add("DELETE", "/_moves/{ref}", self.stop, self.STOP, needs.anybody)
+        receive = needs.queue("receive")
+        home = "`send` on `to`, or without it on each queue to which one goes"
+        source = needs.anybody.then("`receive` on the queue that messages leave")
+        seen = needs.anybody.then("any right on all queues of a move")
+        router.add("POST", "/{queue}/move", self.begin, self.MOVE, receive.then("`send` on `to`"))
+        router.add("POST", "/{queue}/redrive", self.redrive, self.REDRIVE, receive.then(home))
+        router.add("GET", "/_moves", self.list_all, self.LIST, seen)
+        router.add("GET", "/_moves/{ref}", self.show, self.SHOW, seen)
+        router.add("DELETE", "/_moves/{ref}", self.stop, self.STOP, source)
 
     MOVE = Operation(
         id="move",
@@ -151,6 +171,7 @@ class Moves(Handlers):
             "the ids of those to move; nothing: all move",
             {JSON: record({"ids": {**IDS, "minItems": 1}}, additionalProperties=False)},
         ),
+        again=MOVED,
         answers={
             200: json_object(
                 "Without a rate those of the body have moved, as far as they can",
@@ -210,13 +231,13 @@ class Moves(Handlers):
         tag="Queues",
         summary="Bring dead letters back to where they were buried: all, in the background; or"
         " some, at once or at a rate",
-        description="Those that are ready go, with their deliveries counted from 0 again. Without"
-        " `to` those stay that came from queues to which the key may not send.",
+        description="Those that are ready go, with their deliveries counted from 0 again.",
         parameters=(QUEUE, HOME, RATE),
         body=Body(
             "the ids of those to redrive; nothing: all",
             {JSON: record({"ids": {**IDS, "minItems": 1}}, additionalProperties=False)},
         ),
+        again=MOVED,
         answers={
             200: json_object(
                 "Without a rate those of the body have moved, as far as they can",
@@ -281,6 +302,7 @@ class Moves(Handlers):
         tag="Queues",
         summary="End a move early; what has moved stays",
         parameters=(_REFERENCE,),
+        again=SAME,
         answers={
             200: Answer("The move, which has ended now, or had before", {JSON: _MOVE}),
             202: Answer("The move, which will end soon", {JSON: _MOVE}),

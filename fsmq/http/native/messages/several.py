@@ -27,7 +27,7 @@ from fsmq.spool.verbs.several import (
 )
 from fsmq.spool.views.reading import Room
 
-from ...describe import QUEUE_NAME, Header, Operation, QueryParameter, text
+from ...describe import OTHERS, QUEUE_NAME, Header, Operation, QueryParameter, text
 from ...dialect import Handlers
 from ...problem_answers import guarded
 from ...routing import needs
@@ -45,12 +45,12 @@ _KEPT = 1000
 _PART = r"[A-Za-z0-9._:@*?-]+"
 QUEUES = QueryParameter(
     "queues",
-    f"1 to {MAX_PARTS} names and patterns (`*`, `?`) of queues, with commas between them, each with"
-    f" `:` and a weight from 1 to {MAX_WEIGHT} or without. If none has a weight, the first that has"
-    " messages is served first; else all share by weight, 1 where none is given. They stand for at"
-    f" most {MAX_QUEUES} queues",
+    f"names and patterns (`*`, `?`) of queues, each with `:` and a weight from 1 to {MAX_WEIGHT} or"
+    " without. If none has a weight, the first that has messages is served first; else all share by"
+    f" weight, 1 where none is given. They stand for at most {MAX_QUEUES} queues",
     text(f"{_PART}(,{_PART})*", maxLength=MAX_PARTS * (MAX_QUEUE_BYTES + 6)),
     required=True,
+    values=f"1 to {MAX_PARTS} parts with commas between them",
     parse=lambda name, value: Choice(value),
     default=Choice("*"),
 )
@@ -67,9 +67,10 @@ class SeveralQueues(Handlers):
         self._turns: OrderedDict[tuple[str | None, str], Turns] = OrderedDict()
 
     def add_routes(self, router: Router) -> None:
-        # What it is about stands in the query: see the handler.
-        router.add("GET", "/_claim", self.claim, self.CLAIM, needs.anybody)
+        router.add("GET", "/_claim", self.claim, self.CLAIM, self.NEED)
 
+    # What it is about stands in the query: the handler asks.
+    NEED = needs.anybody.then("`receive` on each queue that is named or that a pattern stands for")
     CLAIM = Operation(
         id="claim_several",
         tag="Messages",
@@ -77,6 +78,7 @@ class SeveralQueues(Handlers):
         description="Each message is then acknowledged, renewed and released in its own queue."
         f" {Messages.CLAIM.description}",
         parameters=(QUEUES, VISIBILITY, WAIT, COUNT),
+        again=OTHERS,
         answers={
             **Messages.CLAIM.answers,
             200: replace(

@@ -1,0 +1,326 @@
+"""What the routes of the native dialect describe, and where else each verb is told.
+
+Tables of the docs are made from the first (`doc_tables.py`), and tests hold the methods of the
+library and the clients, and the options of the command, to it. A new route has a row in `METHODS`
+and one in `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from threading import Thread
+from typing import NamedTuple
+
+from fsmq.http.native.dialect import NativeDialect
+from fsmq.http.routing.router import Route
+from fsmq.http.service.service import Service
+from fsmq.spool import Spool
+
+
+@cache
+def native_routes() -> Sequence[Route]:
+    """Every route; those of ``HEAD`` are that of ``GET`` once more."""
+    found: list[Route] = []
+
+    async def look() -> None:
+        with tempfile.TemporaryDirectory() as folder, Spool(f"{folder}/mq", sync="none") as spool:
+            found.extend(NativeDialect(Service(spool)).router.routes())
+
+    # A test may have a loop of its own.
+    thread = Thread(target=lambda: asyncio.run(look()))
+    thread.start()
+    thread.join()
+    return found
+
+
+@cache
+def routes_by_id() -> Mapping[str, Route]:
+    """The routes by the ids of their operations."""
+    return {route.operation.id: route for route in native_routes() if route.method != "HEAD"}
+
+
+class Method(NamedTuple):
+    """A method of the library and the clients.
+
+    name: with its class. takes: parameters of the query and of the head, where they are not all, by
+    their names there. more: what it takes besides: of the path, of the body, or of its own.
+    returns: errors that it tells by its result.
+    """
+
+    name: str
+    takes: Mapping[str, str] | None = None
+    more: str = ""
+    never: str = ""
+
+
+_CLAIM = {"X-Message-Claim": "claim"}
+_GONE, _TAKEN = "NoSuchMessage", "DuplicateMessage"
+METHODS: Mapping[str, Sequence[Method]] = {
+    "list_queues": [Method("Spool.queues")],
+    "show_queue": [Method("Queue.counts", {}), Method("Queue.settings", {})],
+    "create_queue": [
+        Method("Spool.create_queue", more="name"),
+        Method("Queue.create", {}),
+    ],
+    "configure_queue": [Method("Queue.configure", {}, "changes")],
+    "delete_queue": [Method("Spool.delete_queue", more="name"), Method("Queue.delete")],
+    "purge": [Method("Queue.purge", more="progress")],
+    "post": [
+        Method(
+            "Queue.put",
+            dict.fromkeys(("delay", "priority", "ttl", "id", "group", "dedup_id"), ""),
+            "body content_type attributes",
+        ),
+        Method(
+            "Queue.put_json",
+            dict.fromkeys(("delay", "priority", "ttl", "id", "group", "dedup_id"), ""),
+            "value attributes",
+        ),
+    ],
+    "batch": [Method("Queue.put_many", more="messages")],
+    "claim": [
+        Method("Queue.claim"),
+        Method("Queue.claim_one", {"visibility": "", "wait": ""}),
+    ],
+    "claim_several": [
+        Method("Selection.claim", {"visibility": "", "wait": "", "count": ""}),
+        Method("Selection.claim_one", {"visibility": "", "wait": ""}),
+    ],
+    "change": [
+        Method("Queue.renew", {"visibility": "", **_CLAIM}, "message", _TAKEN),
+        Method("Queue.release", {"release": "delay", **_CLAIM}, "message", _TAKEN),
+        Method("Queue.bury", {"reason": "", **_CLAIM}, "message", _TAKEN),
+        Method("Queue.set_priority", {"priority": ""}, "message", "ClaimEnded"),
+    ],
+    "remove": [Method("Queue.ack", _CLAIM, "messages", never=_GONE)],
+    "ack": [
+        Method("Queue.ack_each", more="messages claims"),
+        Method("Queue.remove", more="messages"),
+        Method("Queue.remove_each", more="messages"),
+    ],
+    "peek": [
+        Method("Queue.peek", {"state": "", "count": "", "after": ""}),
+        Method(
+            "Queue.search",
+            {
+                **dict.fromkeys(("state", "count", "after", "contains", "older_than"), ""),
+                "budget": "",
+                "attribute.NAME": "attributes",
+            },
+        ),
+    ],
+    "show_message": [Method("Queue.find", {}, "message_id", never=_GONE)],
+    "find": [Method("Spool.find", more="message_id")],
+    "life": [Method("Queue.life", more="message_id")],
+    "history": [Method("Spool.history", {"queue": "", "from": "since", "step": ""})],
+    "cluster": [Method("Spool.cluster", {})],
+    "move": [
+        Method("Queue.move_to", {"to": "target", "in_flight": "", "rate": ""}, more="only progress")
+    ],
+    "redrive": [
+        Method("Queue.redrive", more="only progress"),
+        Method("Spool.begin_redrive", more="dead only"),
+    ],
+    "list_moves": [Method("Spool.moves")],
+    "show_move": [Method("Spool.find_move", more="ref")],
+    "stop_move": [Method("Spool.stop_move", more="ref")],
+    "list_topics": [Method("Spool.topics")],
+    "show_topic": [Method("Topic.subscriptions")],
+    "create_topic": [Method("Spool.create_topic", more="name"), Method("Topic.create")],
+    "delete_topic": [Method("Spool.delete_topic", more="name"), Method("Topic.delete")],
+    "subscribe": [Method("Topic.subscribe", more="queue filter")],
+    "subscribe_log": [Method("Topic.subscribe", more="queue filter")],
+    "unsubscribe": [Method("Topic.unsubscribe", more="queue", never="NoSuchSubscription")],
+    "unsubscribe_log": [Method("Topic.unsubscribe", more="queue", never="NoSuchSubscription")],
+    "publish": [Method("Topic.publish", more="body content_type attributes")],
+    "list_logs": [Method("Spool.logs")],
+    "show_log": [Method("Log.stats")],
+    "create_log": [Method("Log.create", more="settings")],
+    "configure_log": [Method("Log.configure", {}, "changes")],
+    "delete_log": [Method("Log.delete")],
+    "publish_to_log": [
+        Method("Log.publish", {"id": "", "X-Message-Key": "key"}, "body content_type attributes")
+    ],
+    "publish_many_to_log": [Method("Log.publish_many", more="messages")],
+    "read_log": [Method("Log.page", {"from": "from_", "count": ""}, "max_bytes")],
+    "show_channel": [Method("Channel.state")],
+    "create_channel": [Method("Channel.create", {"from": "from_"}, "settings")],
+    "configure_channel": [Method("Channel.configure", {}, "changes")],
+    "delete_channel": [Method("Channel.delete")],
+    "seek": [Method("Channel.seek")],
+    "claim_from_channel": [Method("Channel.claim")],
+    "done": [
+        Method("Channel.done", more="messages"),
+        Method("Channel.done_ranges", more="ranges generation"),
+        Method("Channel.done_through", more="last"),
+    ],
+    "change_of_channel": [
+        Method("Channel.renew", {"visibility": ""}, "messages"),
+        Method("Channel.release", {"release": "delay"}, "messages"),
+        Method("Channel.bury", {"reason": ""}, "messages"),
+    ],
+    "done_one": [Method("Channel.done", {}, "messages")],
+    "list_schedules": [Method("Spool.schedules")],
+    "show_schedule": [Method("Schedule.state")],
+    "define_schedule": [
+        Method(
+            "Schedule.define",
+            more="cron queue body timezone catch_up paused delay priority ttl content_type"
+            " attributes",
+        )
+    ],
+    "configure_schedule": [Method("Schedule.configure", {}, "changes")],
+    "delete_schedule": [Method("Schedule.delete")],
+    "next_of_schedule": [Method("Schedule.next")],
+    "run_schedule": [Method("Schedule.put_now")],
+    "put_by_id": [
+        Method("Indexed.upsert", {}, "messages"),
+        Method("Indexed.ensure", {"among": ""}, "message"),
+    ],
+    "act_by_id": [
+        Method("Indexed.find", more="given_id"),
+        Method("Indexed.claim", more="given_id visibility"),
+        Method("Indexed.ack", more="given_ids names"),
+        Method("Indexed.remove", more="given_ids"),
+        Method("Indexed.renew", more="given_id visibility"),
+        Method("Indexed.postpone", more="given_id delay attributes"),
+    ],
+    "zones": [],
+    "beat_zone": [],
+}
+# What a method takes that is left out, if that is not what the route does then, and why.
+OTHER_DEFAULTS = {
+    "Queue.claim": {"count": "a list of one is no other form"},
+    "Selection.claim": {"count": "a list of one is no other form"},
+    "Channel.claim": {"count": "a list of one is no other form"},
+    "Log.page": {"count": "a list of one is no other form", "from_": "`Log.read` begins there"},
+}
+# Parameters that no method takes, and why.
+OVER_HTTP_ONLY = {
+    "show_queue": {"shards": "dyno-queues adds up itself"},
+    "post": {"Idempotency-Key": "as `id`"},
+    "claim_several": {"queues": "a selection has them"},
+    "change": {"bury": "is what the method is for"},
+    "show_message": {"json": "the client asks for it"},
+    "cluster": {"health": "as `fsmq doctor`"},
+    "move": {"delayed": "of the SQS dialect", "count": "of the SQS dialect"},
+    "read_log": {"wait": "`Log.wait`, and `follow` of a read"},
+    "change_of_channel": {
+        "bury": "is what the method is for",
+        "generation": "the message knows it",
+        "deliveries": "the message knows them",
+    },
+    "done_one": {"generation": "the message knows it"},
+    "put_by_id": {"ensure": "is what the method is for"},
+    **{
+        f"configure_{what}": {"If-Match": "of those who edit settings by hand"}
+        for what in ("queue", "log", "channel", "schedule")
+    },
+}
+
+
+class Command(NamedTuple):
+    """A command that does what a route does.
+
+    takes: parameters of the query and of the head, where they are not all, by their options or
+    arguments. others: defaults that are not those of the route.
+    """
+
+    name: str
+    takes: Mapping[str, str] | None = None
+    others: str = ""
+
+
+_CLAIM_OPTION = {"X-Message-Claim": "--claim"}
+_OF_PUT = dict.fromkeys(("delay", "priority", "ttl", "group", "dedup_id"), "")
+COMMANDS: Mapping[str, Sequence[Command]] = {
+    "list_queues": [Command("ls")],
+    "show_queue": [Command("stat")],
+    "create_queue": [Command("create", {})],  # the settings index=true, fifo=true
+    "configure_queue": [Command("config", {}), Command("pause", {}), Command("resume", {})],
+    "delete_queue": [Command("delete")],
+    "purge": [Command("purge")],
+    "post": [Command("put", {**_OF_PUT, "id": ""})],
+    "batch": [Command("put")],
+    "claim": [Command("get", others="count")],
+    "claim_several": [
+        Command(
+            "get", {"queues": "queue", "visibility": "", "wait": "", "count": ""}, others="count"
+        )
+    ],
+    "change": [
+        Command("renew", {"visibility": "", **_CLAIM_OPTION}),
+        Command("release", {"release": "--delay", **_CLAIM_OPTION}, others="release"),
+        Command("bury", {"reason": "", **_CLAIM_OPTION}),
+        Command("priority", {"priority": "priority"}),
+    ],
+    "remove": [Command("ack", _CLAIM_OPTION)],
+    "ack": [Command("ack")],
+    "peek": [
+        # It asks page after page.
+        Command(
+            "peek",
+            {
+                **dict.fromkeys(("state", "count", "after", "contains", "older_than"), ""),
+                "budget": "",
+                "attribute.NAME": "--attribute",
+            },
+            others="budget",
+        )
+    ],
+    "show_message": [Command("peek", {})],
+    "find": [Command("find")],
+    "life": [Command("life", {})],  # it reads to the end
+    "history": [Command("history", {"queue": "queue", "step": ""}, others="step")],
+    "cluster": [Command("cluster", {})],
+    "move": [Command("mv", {"to": "target", "in_flight": "", "rate": ""})],
+    "redrive": [Command("redrive")],
+    "list_moves": [Command("moves")],
+    "show_move": [Command("moves", {})],
+    "stop_move": [Command("moves", {})],
+    "list_topics": [Command("topic ls")],
+    "show_topic": [Command("topic ls")],
+    "create_topic": [Command("topic create")],
+    "delete_topic": [Command("topic delete")],
+    "subscribe": [Command("subscribe")],
+    "unsubscribe": [Command("unsubscribe")],
+    "subscribe_log": [Command("subscribe")],
+    "unsubscribe_log": [Command("unsubscribe")],
+    "publish": [Command("publish", _OF_PUT, others="delay")],  # of several queues
+    "list_logs": [Command("logs")],
+    "show_log": [Command("log")],
+    "create_log": [Command("log")],
+    "configure_log": [Command("log", {})],
+    "delete_log": [Command("log")],
+    "publish_to_log": [Command("publish", {"id": "", "X-Message-Key": "--key"})],
+    "publish_many_to_log": [Command("publish")],
+    "read_log": [Command("read", {"from": "", "count": ""}, others="count")],
+    "show_channel": [Command("channel")],
+    "create_channel": [Command("channel", {"from": ""})],
+    "configure_channel": [Command("channel", {})],
+    "delete_channel": [Command("channel")],
+    "seek": [Command("channel", {"to": "--seek"})],
+    "claim_from_channel": [Command("get", others="count")],
+    "done": [Command("ack")],
+    "change_of_channel": [
+        Command("renew", {"visibility": ""}),
+        Command("release", {"release": "--delay"}, others="release"),
+        Command("bury", {"reason": ""}),
+    ],
+    "done_one": [Command("ack", {})],
+    "list_schedules": [Command("schedule ls")],
+    "show_schedule": [Command("schedule show")],
+    "define_schedule": [Command("schedule add")],
+    "configure_schedule": [Command("schedule pause", {}), Command("schedule resume", {})],
+    "delete_schedule": [Command("schedule rm")],
+    "next_of_schedule": [Command("schedule next")],
+    "run_schedule": [Command("schedule run")],
+    # Of programs, for dyno-queues.
+    "put_by_id": [],
+    "act_by_id": [],
+    "zones": [],
+    "beat_zone": [],
+}
