@@ -14,7 +14,7 @@ from ._sync.queue_verbs import QueueVerbs
 from .arguments import PART, Body, Delay, as_new_message, seconds_of, untold
 from .claimed import id_of, with_claims
 from .context import Prepared
-from .durability.sync import Work
+from .durability.sync import Dirty
 from .errors import FsmqError, NoSuchQueue, as_unavailable
 from .index.counting import Counts
 from .layout.messages.message import Message, NewMessage
@@ -251,11 +251,11 @@ class Queue(QueueVerbs):
         context = self.spool.context
         tree = context.tree
         queues = {tree.folder(QUEUES, self.name), tree.folder(QUEUES, target)}
-        work = Work(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
+        dirty = Dirty(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
         moved = move_messages(
             context, self.name, target, only=only, in_flight=in_flight, rate=rate, progress=progress
         )
-        return self.spool.complete(Prepared(work, lambda: moved))
+        return self.spool.complete(Prepared(dirty, lambda: moved))
 
     def redrive(
         self,

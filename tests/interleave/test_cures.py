@@ -99,7 +99,7 @@ def stamp_what_was_written(patch: Patch) -> None:
     def write(staging: put.Staging, draft: Draft) -> None:
         path = staging._staged_path(draft)
         fd = staging._create(draft, path)
-        staging.work.files.append(fd)
+        staging.dirty.files.append(fd)
         staging._written.append(Staged(draft, path, os.fstat(fd).st_ino))
         draft.write(fd)
         if draft.delay_ms is not None:

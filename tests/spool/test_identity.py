@@ -246,7 +246,7 @@ def test_a_claim_whose_sync_failed_late_is_not_taken_from_the_next(
     prepared = prepare.claim(spool.context, "jobs", 1, 1.0)
     clock.advance(1)
     assert everything(other) == [(b"x", 2)]
-    prepared.work.close()
+    prepared.dirty.close()
     prepared.abort()
     assert everything(spool) == []
 

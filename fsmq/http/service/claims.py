@@ -243,7 +243,7 @@ class Claims:
             else:
                 self._give_each(asked, outcome)
 
-        if len(prepared.work.files) > FEW:
+        if len(prepared.dirty.files) > FEW:
             self._tasks.spawn(self._complete(prepared, claimed))
         else:
             self._runner.then(prepared, claimed, claimed)

@@ -237,7 +237,7 @@ class Queues:
         """Claim, and release at once; nothing of it is durable."""
         wanted = Wanted((queue,), visibility=GLANCE_S)
         prepared = finish(self._claims.steps(wanted, most, room))
-        prepared.work.close()
+        prepared.dirty.close()
         messages = prepared.commit()
         prepared.abort()
         return messages

@@ -58,7 +58,7 @@ def bury(
     try:
         letter = put(context, queue, [new])
         try:
-            for fd in letter.work.files:  # before its sync
+            for fd in letter.dirty.files:  # before its sync
                 dead_letter.write_raw(fd, dead_letter.pack(dead))
         except OSError:
             letter.abort()
