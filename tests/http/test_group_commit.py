@@ -103,7 +103,7 @@ async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(roo
 
         tasks = []
         for _ in range(IN_FLIGHT):
-            work = prepare.put(spool.context, "jobs", [NewMessage(b"x")]).work
+            work = prepare.put(spool.context, "jobs", [NewMessage(b"x")]).dirty
             tasks.append(asyncio.create_task(commits.complete(Prepared(work, finish))))
             await until_begun(syncer)
         last = prepare.put(spool.context, "jobs", [NewMessage(b"x")])

@@ -574,5 +574,5 @@ def test_that_an_id_is_in_use_is_told_behind_a_sync(spool: Spool, jobs: Queue, r
     spool.create_queue(read_side("dups"))
     spool.complete(prepare.dedup_send(spool.context, "dups", [b"x"]))
     again = prepare.dedup_send(spool.context, "dups", [b"x"])
-    assert again.work.folders >= {"new", "delay", f"queues/{write_side('dups')}"}
+    assert again.dirty.folders >= {"new", "delay", f"queues/{write_side('dups')}"}
     assert spool.complete(again) == []
