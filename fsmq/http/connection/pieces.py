@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 from aiohttp.web import Response
 
-from fsmq.spool.layout.steps import FEW, portions
+from fsmq.spool.prepare import FEW, portions
 
 from .connection import Connection
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from fsmq.spool import Message
 from fsmq.spool.errors import NoSuchQueue
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.prepare import Acked
 
 from ...wire import quote_id
 from ..fast_path.request import FastRoute, FastRoutes, Request

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.steps import FEW
+from fsmq.spool.prepare import FEW
 
 from ..describe import Values
 from ..fast_path.heads import NAME, BearerHeads, remember

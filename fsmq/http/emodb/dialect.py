@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import Message
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.prepare import LARGE_BYTES
 
 from ..describe import UNKNOWN
 from ..dialect import Dialect

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from fsmq.spool import Message, NewMessage
 from fsmq.spool.errors import NoSuchQueue
-from fsmq.spool.layout.messages.message import Message, NewMessage
-from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.prepare import LARGE_BYTES
 
 from ..describe import Operation
 from ..fast_path.json_bodies import json_body

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue, Unavailable
-from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.steps import portions
+from fsmq.spool.prepare import portions
 from fsmq.spool.records.history import (
     EVERY_S,
     HISTORY_S,

@@ -8,8 +8,8 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool.checks import check_id
 from fsmq.spool.errors import Unavailable
-from fsmq.spool.layout.names import check_id
 from fsmq.spool.layout.stamps import MAX_COUNT
 from fsmq.spool.records.life import LifeReader, LifeStep
 

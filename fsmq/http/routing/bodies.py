@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 from aiohttp.web import Response
 
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES
+from fsmq.spool import Message
+from fsmq.spool.prepare import FEW, LARGE_BYTES
 
 from ...wire import as_json
 from ..connection.pieces import PIECE_BYTES, Pieces

@@ -16,9 +16,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias, TypeVar
 
-from fsmq.spool.context import Prepared
 from fsmq.spool.durability.sync import IN_FLIGHT, Dirty, Group, Syncer
 from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.prepare import Prepared
 
 from ..problems import InternalError
 from .turns import LoopTurns

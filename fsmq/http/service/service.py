@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
-from fsmq.spool import prepare
-from fsmq.spool.context import Prepared, join
+from fsmq.spool import NewMessage, QueueSettings, Spool, prepare
 from fsmq.spool.errors import (
     InvalidValue,
     MessageTooLarge,
@@ -18,16 +17,11 @@ from fsmq.spool.errors import (
     as_unavailable,
 )
 from fsmq.spool.index import listings
-from fsmq.spool.layout.messages.message import NewMessage
-from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES, giving_way
 from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
 from fsmq.spool.limits.depths import Uncounted
+from fsmq.spool.prepare import FEW, LARGE_BYTES, MAX_CLAIMS, Batch, Prepared, giving_way, join
 from fsmq.spool.records.reports import EVERY_S, Reports
-from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.publish import Copy, copies_of
-from fsmq.spool.verbs.put import Batch
-from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ..guard.access import Access, Identity
 from ..guard.admission import Admission

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool import QueueSettings
 
 from ..dialect import Handlers
 from ..guard.access import Identity

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from aiohttp.web import Response
 
+from fsmq.spool import Message
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.prepare import Acked
 
 from ..describe import Operation
 from ..fast_path.json_bodies import json_body

@@ -15,7 +15,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.messages.message import MAX_HEADER_BYTES, OWN, is_attribute_name, is_own
+from fsmq.spool.checks import MAX_HEADER_BYTES, is_attribute_name
+from fsmq.spool.layout.messages.message import OWN, is_own
 
 from .errors import SqsError, invalid
 

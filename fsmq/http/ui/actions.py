@@ -18,7 +18,7 @@ from typing import NamedTuple
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import FsmqError, InvalidValue
-from fsmq.spool.layout.steps import portions
+from fsmq.spool.prepare import portions
 from fsmq.wire import unquote_id
 
 from ..guard.keys import Right

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from fsmq.spool import Spool
+from fsmq.spool.checks import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
-from fsmq.spool.spool import Spool
 from fsmq.spool.views.places import Place, places
 from fsmq.wire import quote_id, unquote_id
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
-from fsmq.spool.layout.names import check_queue
 
 from ..guard.sight import targets
 from .actions import Action, Done, Form, Question, messages

@@ -9,15 +9,10 @@ from typing import Any
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool import NewMessage
+from fsmq.spool.checks import MAX_DELAY_S, MAX_PRIORITY, MAX_TTL_S, check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.layout.messages.message import NewMessage
-from fsmq.spool.layout.names import MAX_PRIORITY, check_queue
-from fsmq.spool.layout.settings import (
-    DEFAULTS,
-    MAX_DELAY_S,
-    MAX_TTL_S,
-    SETTINGS,
-)
+from fsmq.spool.layout.settings import DEFAULTS, SETTINGS
 from fsmq.wire import quote_id, unquote_id
 
 from ..routing import needs

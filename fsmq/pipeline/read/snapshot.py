@@ -24,10 +24,10 @@ from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Listing, Queues, Range
 from fsmq.pipeline.read.pushdown import Pushed
 from fsmq.spool import InvalidValue, State
+from fsmq.spool.checks import MAX_HEADER_BYTES
 from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.filesystem import looks_coarse
 from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
-from fsmq.spool.layout.messages.message import MAX_HEADER_BYTES
 from fsmq.spool.layout.names import facts
 from fsmq.spool.layout.stamps import Stamps
 from fsmq.spool.layout.tree import Tree

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.steps import FEW
-from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.prepare import FEW, Acked
 
 from ....wire import unquote_id
 from ...fast_path.json_bodies import json_body

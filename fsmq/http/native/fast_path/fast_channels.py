@@ -10,7 +10,7 @@ from functools import partial
 
 from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.prepare import LARGE_BYTES
 
 from ...fast_path.request import FastRoute, FastRoutes, Request
 from ...routing.bodies import INERT, raw

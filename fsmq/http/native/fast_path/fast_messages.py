@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from fsmq.spool import Message
 from fsmq.spool.errors import ClaimEnded
 from fsmq.spool.layout.claim_names import Renewal
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.steps import LARGE_BYTES
-from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.prepare import LARGE_BYTES, Acked
 
 from ...fast_path.request import FastRoute, FastRoutes, Request
 from ...routing.bodies import INERT

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import Channel
 from fsmq.spool.errors import (
     ClaimVoid,
     InvalidValue,
@@ -16,9 +17,8 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.layout.settings import checked
-from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.prepare import MAX_CLAIMS
 
 from ....wire import moment
 from ...answers import json_answer, made

@@ -6,6 +6,7 @@ from functools import partial
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import LogEntry
 from fsmq.spool.errors import (
     LogFull,
     NoSuchLog,
@@ -13,11 +14,10 @@ from fsmq.spool.errors import (
     OtherWriter,
     Unavailable,
 )
-from fsmq.spool.log.log import Batch, LogEntry, LogStats
+from fsmq.spool.log.log import Batch, LogStats
 from fsmq.spool.log.log_settings import LogSettings
 from fsmq.spool.log.open_log import From
-from fsmq.spool.verbs.put import MAX_BATCH
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.prepare import MAX_BATCH, MAX_CLAIMS
 
 from ....wire import MAX_BATCH_BYTES, exact_moment
 from ...answers import json_answer, made

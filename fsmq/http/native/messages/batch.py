@@ -9,6 +9,8 @@ from urllib.parse import quote, unquote_plus
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import NewMessage, State
+from fsmq.spool.checks import MAX_TTL_S
 from fsmq.spool.errors import (
     DuplicateMessage,
     FsmqError,
@@ -18,11 +20,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.messages.message import NewMessage
-from fsmq.spool.layout.settings import MAX_TTL_S
-from fsmq.spool.layout.transitions import State
-from fsmq.spool.verbs.put import MAX_BATCH
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.prepare import MAX_BATCH, MAX_CLAIMS
 from fsmq.spool.views.wanted import MAX_ATTRIBUTES, MAX_TEXT_BYTES, wanted
 
 from ....wire import MAX_BATCH_BYTES, quote_id, unquote_id

@@ -5,6 +5,8 @@ from __future__ import annotations
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import NewMessage
+from fsmq.spool.checks import check_id
 from fsmq.spool.errors import (
     ClaimEnded,
     DuplicateMessage,
@@ -13,11 +15,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.messages.message import NewMessage
-from fsmq.spool.layout.names import (
-    check_id,
-)
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.prepare import MAX_CLAIMS
 
 from ...describe import (
     BYTES,

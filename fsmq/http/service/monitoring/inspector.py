@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from fsmq.spool import Spool, State
 from fsmq.spool.cluster import look_at_cluster
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.transitions import State
 from fsmq.spool.probe.health import Finding, examine
 from fsmq.spool.records.history import Moment, read_history
 from fsmq.spool.records.life import LifeReader, LifeStep
 from fsmq.spool.records.reports import Report, Reports
-from fsmq.spool.spool import Spool
 from fsmq.spool.views import browse
 from fsmq.spool.views.places import Filed, Place, filed, places
 from fsmq.spool.views.reading import MAX_ANSWER_BYTES, Room

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from fsmq.spool import Spool
 from fsmq.spool.probe.room import Left, left
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.records import peers
 from fsmq.spool.records.metrics import Snapshot, limits_reached
 from fsmq.spool.records.reports import Reports
-from fsmq.spool.spool import Spool
 
 _FEW = 0.1  # of what a filesystem has
 _CLOCK_S = 1.0

@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fsmq.spool import Counts, QueueSettings, Spool
 from fsmq.spool.errors import InvalidValue, as_unavailable
-from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.queues import creation
 
 from ...service.service import Service

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
+from fsmq.spool import Message
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
-from fsmq.spool.layout.messages.message import Message
 
 from ...guard.access import Identity
 from ...service.service import Service

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.messages.message import SENT_TO, NewMessage
+from fsmq.spool import NewMessage, QueueSettings
+from fsmq.spool.layout.messages.message import SENT_TO
 from fsmq.spool.layout.names import UUID7
-from fsmq.spool.layout.settings import QueueSettings
 
 from .. import fifo, message_attributes
 from ..ask import Action, Actions, Ask, Result

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
+from fsmq.spool import NewMessage
 from fsmq.spool.errors import NoSuchTopic, as_unavailable
-from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.topics.deliveries import Delivery
 from fsmq.spool.layout.topics.filters import Filter
 from fsmq.spool.layout.topics.policies import Candidates, as_number, listed

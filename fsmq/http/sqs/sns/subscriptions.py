@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from fsmq.spool import QueueSettings
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic
-from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.topics.deliveries import REDRIVE, Delivery
 from fsmq.spool.layout.topics.filters import Filter
 from fsmq.spool.layout.topics.policies import SCOPES, Policy, Scope

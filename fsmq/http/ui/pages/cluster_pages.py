@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool import QueueSettings
 
 from ...guard.sight import require_all
 from ..page_request import PageRequest

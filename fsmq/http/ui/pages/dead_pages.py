@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool.layout.messages.message import Message
+from fsmq.spool import Message
 from fsmq.spool.views.counts import Overview
 
 from ...service.monitoring.inspector import Search

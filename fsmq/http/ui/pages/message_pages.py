@@ -8,9 +8,10 @@ from typing import NamedTuple
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import Message
+from fsmq.spool.checks import check_id, check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.names import check_id, check_queue, facts
+from fsmq.spool.layout.names import facts
 from fsmq.spool.records.life import LifeReader, LifeStep, in_order
 
 from ...guard.sight import seen_step

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool import Counts, QueueSettings
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.settings import SETTINGS, QueueSettings
+from fsmq.spool.layout.settings import SETTINGS
 from fsmq.spool.views.counts import Overview
 from fsmq.spool.views.wanted import Found, Wanted, wanted
 from fsmq.wire import quote_id

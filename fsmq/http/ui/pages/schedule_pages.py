@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import NoSuchSchedule
-from fsmq.spool.layout.names import check_queue
 
 from ...guard.sight import may_see_schedule, name_of, ruled_by
 from ..actions import Action, Actions, Done, Form, Question, attributes_of

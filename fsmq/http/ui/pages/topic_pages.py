@@ -8,9 +8,9 @@ from typing import Any
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool import NewMessage
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import NoSuchTopic
-from fsmq.spool.layout.messages.message import NewMessage
-from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.topics.filters import Filter
 
 from ...guard import access
