@@ -29,10 +29,9 @@ The tree, with those of the client and of other modules::
       · InUse
       · LogFull
       · QueueFull
-      · Unlisted  [fsmq.spool.limits.in_flight]
+      · Unlisted  [fsmq.spool.index.listings]
       · Unrecovered  [fsmq.spool.limits.sequencer]
       · Unsent  [fsmq.spool.limits.sequencer]
-    · Uncounted  [fsmq.spool.limits.depths]
     · UnexpectedAnswer  [fsmq.client.errors]
     · UnusableSpool
 

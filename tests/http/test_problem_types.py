@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsmq.http.problems import problem
 from fsmq.spool.errors import FsmqError, InUse
-from fsmq.spool.limits.in_flight import Unlisted
+from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.limits.sequencer import Unrecovered, Unsent
 
 

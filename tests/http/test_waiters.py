@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fsmq.http.running.turns import LoopTurns
 from fsmq.http.service.waiters import Waiters
 from fsmq.spool.errors import Unavailable
 
@@ -14,7 +15,7 @@ class Waiting:
     """What became of those who wait, by their names."""
 
     def __init__(self, limit: int = 100) -> None:
-        self.waiters = Waiters(limit)
+        self.waiters = Waiters(limit, LoopTurns())
         self.woken: list[tuple[str, str | None]] = []
 
     def enter(self, name: str, *queues: str, place: int | None = None, only: str = "") -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from fsmq.spool import QueueFull, Spool, prepare
 from fsmq.spool.index import listings
+from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.limits.depths import Depths, Uncounted
+from fsmq.spool.limits.depths import Depths
 from tests.harness.suite import PATIENCE_S, eventually
 
 
@@ -60,7 +61,7 @@ def test_a_slow_count_holds_up_no_other_queue_and_is_made_once(spool: Spool) -> 
 def test_who_may_not_list_is_told_to_have_it_counted(spool: Spool, in_a_hurry: None) -> None:
     counted = Counted()
     depths = Depths(spool.tree, counted)
-    with pytest.raises(Uncounted):
+    with pytest.raises(Unlisted):
         depths.admit("jobs", 10, 1)
     assert not counted.asked
     depths.learn("jobs")

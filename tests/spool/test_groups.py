@@ -17,10 +17,10 @@ from fsmq.spool.durability.locks import lock
 from fsmq.spool.fsck import check
 from fsmq.spool.index import listings
 from fsmq.spool.index.events import Events
+from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.layout.names import claims_name
 from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import group_bits
-from fsmq.spool.limits.in_flight import Unlisted
 from tests.spool.crashing import begin_sends
 
 QUEUE = "orders"

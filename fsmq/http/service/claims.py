@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from fsmq.spool import Message, Spool, prepare
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable
-from fsmq.spool.limits.in_flight import Unlisted
+from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.prepare import FEW, LARGE_BYTES, Prepared, Steps, finish
 from fsmq.spool.records.journal import via
 from fsmq.spool.views.reading import Room

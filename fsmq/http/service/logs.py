@@ -25,6 +25,7 @@ from fsmq.spool.views.reading import MAX_ANSWER_BYTES
 from ..guard.admission import Admission
 from ..routing.call import Call
 from ..running.threads import Threads
+from ..running.turns import LoopTurns
 from .together import Together
 from .waiters import Waiters
 
@@ -59,7 +60,7 @@ class OpenLogs:
     def __init__(
         self, spool: Spool, admission: Admission, max_waiters: int, poll_interval: float
     ) -> None:
-        self.waiters = Waiters(max_waiters)
+        self.waiters = Waiters(max_waiters, LoopTurns())
         self._spool = spool
         self._admission = admission
         blocks = spool.open_logs.blocks

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from fsmq.spool import Message, NewMessage, Spool, prepare
 from fsmq.spool.errors import DuplicateMessage, Unavailable
-from fsmq.spool.limits.depths import Uncounted
+from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.prepare import FEW, LARGE_BYTES, MOST_AT_ONCE, Acked, Batch, Prepared, finish
 from fsmq.spool.records.journal import via
 from fsmq.spool.views.reading import Room
@@ -109,7 +109,7 @@ class _Joint(Generic[R]):
             claims = [one for job in jobs for one in job.claims]
         try:
             prepared = self._begin(queue, things, claims)
-        except Uncounted as error:
+        except Unlisted as error:
             self._tasks.spawn(self._count_and_do(jobs, error.queue))
         except Exception as error:
             if isinstance(error, Unavailable) and not self._is_whole:
@@ -126,7 +126,7 @@ class _Joint(Generic[R]):
         try:
             try:
                 prepared = await run(begin)
-            except Uncounted as error:
+            except Unlisted as error:
                 await self._runner.listings.share(self._spool.context.depths.learn, error.queue)
                 prepared = await run(begin)
             results = await self._runner.complete(prepared, light=False)

@@ -8,9 +8,9 @@ from functools import partial
 
 from fsmq.spool import Message, Spool
 from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
+from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.index.recent_puts import RecentPuts
-from fsmq.spool.limits.in_flight import Unlisted
 from fsmq.spool.views import browse
 
 from ..guard.sight import seen_message
@@ -30,7 +30,7 @@ class Receiver:
         max_waiters: int,
         poll_interval: float,
     ) -> None:
-        self.waiters = Waiters(max_waiters)
+        self.waiters = Waiters(max_waiters, runner.turns)
         self._spool = spool
         self._runner = runner
         self._poll_interval = poll_interval

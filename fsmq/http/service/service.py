@@ -17,8 +17,8 @@ from fsmq.spool.errors import (
     as_unavailable,
 )
 from fsmq.spool.index import listings
+from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
-from fsmq.spool.limits.depths import Uncounted
 from fsmq.spool.prepare import FEW, LARGE_BYTES, MAX_CLAIMS, Batch, Prepared, giving_way, join
 from fsmq.spool.records.reports import EVERY_S, Reports
 from fsmq.spool.verbs.publish import Copy, copies_of
@@ -155,7 +155,7 @@ class Service(Runner):
                 prepared = self._publish(topic, message, to)
             else:
                 prepared = await self.in_thread(self._publish, topic, message)
-        except Uncounted:
+        except Unlisted:
             prepared = await self.listing(self._publish, topic, message)
         found = await self.complete(prepared, light=light)
         for subscriber in () if light else found:
@@ -224,7 +224,7 @@ class Service(Runner):
         light = messages <= _SMALL_COUNT and size <= LARGE_BYTES
         try:
             prepared = self._put_all(puts) if light else await self.in_thread(self._put_all, puts)
-        except Uncounted:
+        except Unlisted:
             prepared = await self.listing(self._put_all, puts)
         return await self.complete(prepared, light=light)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import count
 from typing import TypeAlias
 
 from fsmq.spool.errors import Unavailable
+
+from ..running.turns import LoopTurns
 
 # Takes what to do when the client hangs up; None takes that back.
 OnHangUp: TypeAlias = Callable[[Callable[[], None] | None], None]
@@ -87,10 +90,15 @@ class _Line:
 
 
 class Waiters:
-    """Requests that wait, by queue. Thousands cost nothing while nothing arrives."""
+    """Requests that wait, by queue. Thousands cost nothing while nothing arrives.
 
-    def __init__(self, limit: int) -> None:
+    turns: in which those leave their lines that end at one moment; they may be many, and stand in
+    many lines.
+    """
+
+    def __init__(self, limit: int, turns: LoopTurns) -> None:
         self._limit = limit
+        self._turns = turns
         self._count = 0
         self._places = count()
         self._queues: dict[str, _Line] = {}
@@ -145,7 +153,8 @@ class Waiters:
         if fits is not None:
             self._for_new[waiter] = None
         self._count += 1
-        waiter.timer = asyncio.get_running_loop().call_later(seconds, waiter.end)
+        loop = asyncio.get_running_loop()
+        waiter.timer = loop.call_later(seconds, self._turns.do, waiter.end)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
@@ -198,7 +207,7 @@ class Waiters:
                 len(queues) > _MANY
                 or any(queue not in waiter.queues and waiter.fits(queue) for queue in queues)
             ):
-                waiter.end("")
+                self._turns.do(partial(waiter.end, ""))
 
     def wake_all(self) -> None:
         """Wake everyone: the server stops."""

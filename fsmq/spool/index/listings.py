@@ -2,14 +2,27 @@
 
 A listing takes as long as there are messages, whatever is asked for. A thread behind which others
 wait forbids itself to begin one: there a claim finds what has been listed before, and a put that
-would have to count is refused with Uncounted.
+would have to count is refused with Unlisted.
 """
 
 from __future__ import annotations
 
 import threading
 
+from ..errors import Unavailable
+
 _here = threading.local()
+
+
+class Unlisted(Unavailable):
+    """The messages of a queue have to be counted first, in a thread that may list folders.
+
+    Nothing was done.
+    """
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the messages of queue {queue!r} have to be counted", 1)
+        self.queue = queue
 
 
 def forbid() -> None:
@@ -25,3 +38,9 @@ def allow() -> None:
 def are_allowed() -> bool:
     """Whether this thread may list a folder."""
     return not getattr(_here, "forbidden", False)
+
+
+def check(queue: str) -> None:
+    """Make sure that this thread may list a folder. Raises Unlisted."""
+    if not are_allowed():
+        raise Unlisted(queue)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..errors import FsmqError, QueueFull
+from ..errors import QueueFull
 from ..index import listings
 from ..layout.duty_cycle import DutyCycle
 from ..layout.of_queues import OfQueues
@@ -14,14 +14,6 @@ from ..layout.tree import Tree
 
 # How old the count may be that enforces max_depth.
 _THROTTLE = DutyCycle(0.05, least_s=1.0)
-
-
-class Uncounted(FsmqError):
-    """A queue's depth has to be counted first, with :meth:`Depths.learn`; nothing was done."""
-
-    def __init__(self, queue: str) -> None:
-        super().__init__(f"the messages of queue {queue!r} have to be counted")
-        self.queue = queue
 
 
 class _Depth:
@@ -74,8 +66,7 @@ class Depths:
             return
         known = self._known.get(queue)
         if known is None or time.monotonic() >= known.until:
-            if not listings.are_allowed():
-                raise Uncounted(queue)
+            listings.check(queue)
             known = self.learn(queue)
         with self._lock:
             if known.depth + more > limit:

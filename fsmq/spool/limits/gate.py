@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ..durability.owned import Turnstile
+from ..index.listings import Unlisted
 from ..index.ready import Ready
 from ..layout.settings import QueueSettings
 from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
 from ..layout.tree import Tree
-from .in_flight import InFlight, Unlisted
+from .in_flight import InFlight
 from .shared import Line, Shared
 
 # A rate is kept in steps of this time: who waits for a message need not wake for each.

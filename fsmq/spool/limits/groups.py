@@ -34,7 +34,7 @@ from ..layout.tree import Tree
 from .gate import SpoolView
 from .group_modes import WHO_BYTES, Mode, holds, kernel, line_of, mode_of
 from .group_view import GroupView
-from .in_flight import Unlisted, hidden_ids
+from .in_flight import hidden_ids
 
 T = TypeVar("T")
 _ANY = 1 << 40
@@ -189,8 +189,7 @@ class _Queue:
         if not self.polls:
             self.ready.refresh()
         if not is_ours or not self.is_listed or (self.polls and self._is_due()):
-            if not listings.are_allowed():
-                raise Unlisted(self.queue)
+            listings.check(self.queue)
             self._list()
         if not is_ours:
             # Before the first claim: if we are killed behind it, nobody takes its view for exact.
@@ -370,8 +369,9 @@ class Turn:
                 claiming.close()
             (busy.discard if is_ours else busy.add)(queue)
             if not is_ours and not listings.are_allowed():
-                raise Unlisted(queue)  # not empty: a thread that may wait longer gets its turn
-        except Unlisted:
+                # It is not empty: a thread that may wait longer gets its turn.
+                raise listings.Unlisted(queue)
+        except listings.Unlisted:
             if self._mine:
                 return False
             raise

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..errors import Unavailable
 from ..index import listings
 from ..index.events import Event, Kind
+from ..index.listings import Unlisted
 from ..index.ready import Ready
 from ..index.timers import Timers
 from ..layout.duty_cycle import DutyCycle
@@ -25,14 +25,6 @@ from ..layout.transitions import DELAY
 from ..layout.tree import Tree
 
 _SHARE = 0.05
-
-
-class Unlisted(Unavailable):
-    """The claims of a queue have to be counted first, in a thread that may list folders."""
-
-    def __init__(self, queue: str) -> None:
-        super().__init__(f"the claims of queue {queue!r} have to be counted", 1)
-        self.queue = queue
 
 
 def hidden_ids(tree: Tree, queue: str) -> set[str]:

@@ -15,12 +15,13 @@ from contextlib import closing, contextmanager
 from typing import TypeVar
 
 from ..index.events import Event
+from ..index.listings import Unlisted
 from ..index.ready import EVERYONE, Ready
 from ..layout.of_queues import OfQueues
 from ..layout.settings import QueueSettings
 from ..layout.transitions import CONFIG
 from .gate import STEP_S, Gate, SpoolView, Turn
-from .in_flight import InFlight, Unlisted
+from .in_flight import InFlight
 
 T = TypeVar("T")
 _LOOK_S = 1.0

@@ -15,12 +15,12 @@ from ..context import Context, Prepared
 from ..durability.sync import Dirty
 from ..errors import FsmqError, InvalidValue, NoRoom, NoSuchQueue, as_unavailable
 from ..index import listings
+from ..index.listings import Unlisted
 from ..layout.messages.message import Message
 from ..layout.names import check_queue, is_queue
 from ..layout.patterns import compiled, is_pattern
 from ..layout.settings import MAX_VISIBILITY_S, check_number, check_seconds
 from ..layout.steps import FEW, Steps, giving_way
-from ..limits.in_flight import Unlisted
 from ..views.reading import MAX_ANSWER_BYTES, Room
 from .receive import MAX_CLAIMS, Claims, claims_in
 
