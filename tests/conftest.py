@@ -51,7 +51,7 @@ _LONG = (
     "tests/test_real_input.py",
     "tests/http/test_loop.py",
     "tests/faults/test_real_disks.py",
-    "tests/http/ui/test_acts.py",  # a browser, which takes more than one core: not four at once
+    "tests/http/ui/test_actions.py",  # a browser, which takes more than one core: not four at once
     "tests/http/ui/test_pages_seen.py",
 )
 _SHARE_NOTHING = (

@@ -63,16 +63,16 @@ class ByIdVerbs:
         """A second try after a lost answer finds nothing in flight: False, though it was ours."""
         quoted = {one: quote_id(name) for one, name in (names or {}).items()}
         done: list[bool] = []
-        for some in _portions(given_ids, quoted):
-            named = {one: quoted[one] for one in some if one in quoted}
-            answer = yield from self._ask(queue, "ack", some, names=named or None)
+        for portion in _portions(given_ids, quoted):
+            named = {one: quoted[one] for one in portion if one in quoted}
+            answer = yield from self._ask(queue, "ack", portion, names=named or None)
             done += member(answer, "results")
         return done
 
     def remove(self, queue: str, given_ids: Sequence[str]) -> Verb[list[bool]]:
         done: list[bool] = []
-        for some in _portions(given_ids, {}):
-            answer = yield from self._ask(queue, "remove", some)
+        for portion in _portions(given_ids, {}):
+            answer = yield from self._ask(queue, "remove", portion)
             done += member(answer, "results")
         return done
 

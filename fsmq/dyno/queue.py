@@ -80,8 +80,8 @@ class DynoQueue:
             parts.setdefault(self._shards.queue(shard), []).append(written)
             ids.append(message.id)
         while any(parts.values()):
-            self._place.upsert({queue: some[:PART] for queue, some in parts.items() if some})
-            parts = {queue: some[PART:] for queue, some in parts.items()}
+            self._place.upsert({queue: batch[:PART] for queue, batch in parts.items() if batch})
+            parts = {queue: batch[PART:] for queue, batch in parts.items()}
         return ids
 
     def ensure(self, message: Message) -> bool:

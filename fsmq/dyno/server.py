@@ -11,7 +11,7 @@ from fsmq.client._sync.client import Client
 from fsmq.client.by_id import ByIdVerbs, ClientIndexed
 from fsmq.client.verbs.moves import MoveVerbs
 from fsmq.spool import Message, NewMessage, NoSuchQueue
-from fsmq.spool.given import untold
+from fsmq.spool.arguments import untold
 
 from .place import Sizes
 
@@ -54,8 +54,8 @@ class Server:
 
     def upsert(self, messages: Mapping[str, Sequence[NewMessage]]) -> None:
         """All or none for each shard."""
-        for queue, some in messages.items():
-            self._indexed(queue).upsert(some)
+        for queue, batch in messages.items():
+            self._indexed(queue).upsert(batch)
 
     def ensure(self, queue: str, message: NewMessage, among: Sequence[str]) -> bool:
         return self._indexed(queue).ensure(message, among=[q for q in among if q != queue])

@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, overload
 from urllib.parse import parse_qsl
 
+from fsmq.spool.checks import MAX_QUEUE_BYTES, check_number, check_seconds
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.names import MAX_QUEUE_BYTES
-from fsmq.spool.layout.settings import check_number, check_seconds
 
 T = TypeVar("T")
 Schema: TypeAlias = "Mapping[str, Any] | Component"

@@ -15,9 +15,9 @@ from aiohttp.web import BaseRequest, Response
 
 from fsmq.spool.errors import FsmqError
 
+from .fast_path.fast_path import Reader
 from .guard.access import Identity
 from .guard.origin import Origins
-from .lane.lane import Reader
 from .routing.call import Call
 from .routing.router import Endpoint, Router
 from .service.service import Service
@@ -82,7 +82,7 @@ class Dialect(ABC):
         return self.router.find(method, path)
 
     def reader(self, origins: Origins) -> Reader | None:
-        """What reads the heads of requests that may take the lane; None where none may."""
+        """What reads the heads of requests that may take the fast path; None where none may."""
         return None
 
     def admit(self, origins: Origins, request: BaseRequest) -> None:

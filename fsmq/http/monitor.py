@@ -8,7 +8,7 @@ from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import Unavailable, as_unavailable
-from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.prepare import LARGE_BYTES
 from fsmq.spool.probe.room import Left, left
 from fsmq.spool.probe.scratch import try_to_store
 from fsmq.spool.records.metrics import limits_reached

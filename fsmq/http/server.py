@@ -23,13 +23,13 @@ from .connection.listener import Listener
 from .connection.pieces import Pieces
 from .connection.serving import ProblemServer
 from .dialect import Dialect
+from .fast_path.fast_path import FastPath
 from .guard.origin import Origins
-from .lane.lane import Lane
 from .monitor import Monitor
 from .native.dialect import NativeDialect
-from .native.fast_path.fast_batches import QuickBatches
-from .native.fast_path.fast_channels import QuickLogs
-from .native.fast_path.fast_messages import Quick
+from .native.fast_path.fast_batches import FastBatches
+from .native.fast_path.fast_channels import FastChannels
+from .native.fast_path.fast_messages import FastMessages
 from .native.fast_path.heads import NativeHeads
 from .problems import (
     InternalError,
@@ -71,8 +71,8 @@ class Server:
         self._native = NativeDialect(service)
         self._others = list(dialects)
         self._by_prefix = {prefix: one for one in self._others for prefix in one.prefixes}
-        told = [self._native, *(one for one in self._others if one.in_document)]
-        routers = [one.router for one in told]
+        documented = [self._native, *(one for one in self._others if one.in_document)]
+        routers = [one.router for one in documented]
         self.system = System(routers, service)
         self.system.add_routes(self._native.router)
         self.monitor = Monitor(service)
@@ -87,17 +87,17 @@ class Server:
             auto_decompress=False,
         )
         service.connections = self._connections.counts
-        verbs = {**Quick(service).verbs, **QuickBatches(service).verbs}
+        routes = {**FastMessages(service).routes, **FastBatches(service).routes}
         needs_keys = service.access.needs_keys
-        of_channels = QuickLogs(service).verbs
+        of_channels = FastChannels(service).routes
         reserved = frozenset(self._by_prefix)
-        heads = NativeHeads(verbs, of_channels, reserved, self._origins, needs_keys)
-        beside: Lane | None = None
+        heads = NativeHeads(routes, of_channels, reserved, self._origins, needs_keys)
+        beside: FastPath | None = None
         for one in self._others:
             if (reader := one.reader(self._origins)) is not None:
-                beside = Lane(service, reader, self._open, one.name, beside)
-        self._lane = Lane(service, heads, self._open, self._native.name, beside)
-        self._connections.lane = self._lane
+                beside = FastPath(service, reader, self._open, one.name, beside)
+        self._fast_path = FastPath(service, heads, self._open, self._native.name, beside)
+        self._connections.fast_path = self._fast_path
         self._runner = web.ServerRunner(self._connections, shutdown_timeout=_LAST_WORDS_S)
 
     async def start(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
@@ -123,7 +123,7 @@ class Server:
         for listening in self._listening:
             listening.close()
         self.service.begin_stop()
-        self._lane.begin_stop()
+        self._fast_path.begin_stop()
         for listening in self._listening:
             await listening.begun(min(_MOMENT_S, timeout))
         try:

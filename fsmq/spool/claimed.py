@@ -10,14 +10,14 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from .arguments import Delay, seconds_of
 from .errors import ClaimEnded, FsmqError, InvalidValue
-from .given import Delay, seconds_of
 from .layout.claim_names import check_claim
 from .layout.messages.message import Message
 from .layout.settings import MAX_DELAY_S, check_seconds
 from .verbs.remove_if import Acked
 
-M = TypeVar("M", bound="Of")
+M = TypeVar("M", bound="Bound")
 _new, _set = object.__new__, object.__setattr__
 # All that a message says, in the order in which it is made.
 _values: Callable[[Message], tuple[Any, ...]] = attrgetter(*(f.name for f in fields(Message)))
@@ -73,11 +73,11 @@ def id_of(message: Message | str) -> str:
     return message.id if isinstance(message, Message) else message
 
 
-class Of(Message):
+class Bound(Message):
     """A message that knows its queue. Only a claim makes one; each copy is a plain Message."""
 
-    __slots__ = ("_keeper", "_settled")
-    _keeper: Any
+    __slots__ = ("_bound_to", "_settled")
+    _bound_to: Any
     _settled: bool
 
     def __new__(cls, *values: Any, **named: Any) -> Message:  # type: ignore[misc]
@@ -85,16 +85,16 @@ class Of(Message):
         return Message(*values, **named)
 
     @classmethod
-    def all(cls: type[M], keeper: Any, messages: list[Message]) -> list[M]:
-        """The messages of a claim, of the queue ``keeper``."""
-        return [cls._of(keeper, message) for message in messages]
+    def all(cls: type[M], queue: Any, messages: list[Message]) -> list[M]:
+        """The messages of a claim, bound to their queue."""
+        return [cls._bind(queue, message) for message in messages]
 
     @classmethod
-    def _of(cls: type[M], keeper: Any, message: Message) -> M:
+    def _bind(cls: type[M], queue: Any, message: Message) -> M:
         made = _new(cls)
         Message.__init__(made, *_values(message))
         # A message is frozen, and these are not part of its value.
-        _set(made, "_keeper", keeper)
+        _set(made, "_bound_to", queue)
         _set(made, "_settled", False)
         return made
 

@@ -184,12 +184,12 @@ class OpenSpool(Protocol):
 
 def complete(context: Context, syncer: Syncer, prepared: Prepared[T]) -> T:
     """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
-    work = prepared.work
+    dirty = prepared.dirty
     try:
         if prepared.sends:
             context.sequencer.send(prepared, syncer)
-        elif work.files or work.folders:
-            syncer.sync(work)
+        elif dirty.files or dirty.folders:
+            syncer.sync(dirty)
     except BaseException:  # of a signal's handler, too: nobody will finish it
         prepared.abort()
         raise

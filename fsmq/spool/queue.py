@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from . import prepare
 from ._sync.claimed_message import Claimed
 from ._sync.queue_verbs import QueueVerbs
+from .arguments import PART, Body, Delay, as_new_message, seconds_of, untold
 from .claimed import id_of, with_claims
 from .context import Prepared
-from .durability.sync import Work
+from .durability.sync import Dirty
 from .errors import FsmqError, NoSuchQueue, as_unavailable
-from .given import PART, Body, Delay, as_new_message, seconds_of, untold
 from .index.counting import Counts
 from .layout.messages.message import Message, NewMessage
 from .layout.names import check_id, check_queue
@@ -251,11 +251,11 @@ class Queue(QueueVerbs):
         context = self.spool.context
         tree = context.tree
         queues = {tree.folder(QUEUES, self.name), tree.folder(QUEUES, target)}
-        work = Work(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
+        dirty = Dirty(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
         moved = move_messages(
             context, self.name, target, only=only, in_flight=in_flight, rate=rate, progress=progress
         )
-        return self.spool.complete(Prepared(work, lambda: moved))
+        return self.spool.complete(Prepared(dirty, lambda: moved))
 
     def redrive(
         self,
@@ -287,10 +287,10 @@ class Queue(QueueVerbs):
             if queue is not None and not spool.has_queue(queue):
                 raise NoSuchQueue(queue)
         done = Redriven()
-        for some in [None] if ids is None else portions(dict.fromkeys(ids), MAX_CHOSEN):
-            order = spool.begin_redrive(self.name, to=to, rate=rate, only=some)
-            told = moved_and(done.moved, progress)
-            made = spool.make_move(order.ref, told) or order
+        for portion in [None] if ids is None else portions(dict.fromkeys(ids), MAX_CHOSEN):
+            order = spool.begin_redrive(self.name, to=to, rate=rate, only=portion)
+            report = moved_and(done.moved, progress)
+            made = spool.make_move(order.ref, report) or order
             if made.error is not None and to is not None and not spool.has_queue(to):
                 raise NoSuchQueue(to)
             done = Redriven(*map(add, done, (made.moved, made.conflicts, made.no_origin)))

@@ -32,8 +32,8 @@ from .layout.topics.topics import Topics
 from .layout.transitions import REAPED
 from .layout.tree import Tree
 from .log.logs import Logs
-from .looks import LooksOfSpool
 from .moves.moves_of_spool import MovesOfSpool
+from .overview import OverviewOfSpool
 from .queue import Queue
 from .records import peers
 from .records.journal import Journal, is_kept
@@ -72,7 +72,7 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
     return context, filesystem
 
 
-class Spool(LooksOfSpool, MovesOfSpool, SchedulesOfSpool):
+class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
     """An opened spool.
 
     root: the folder; it and its parts are created where missing (unless ``create`` is False).

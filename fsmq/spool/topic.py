@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import prepare
-from .given import Body, Delay, new_message
+from .arguments import Body, Delay, new_message
 from .layout.topics.filters import Filter
 
 if TYPE_CHECKING:

@@ -161,7 +161,7 @@ def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
     outcome: list[str] = []
     told.meanwhile(other.start)
     group = Group()
-    group.works.append(first.work)
+    group.changes.append(first.dirty)
     told.syncer.run(group)
     other.join()
     assert group.error is not None

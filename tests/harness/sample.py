@@ -19,10 +19,10 @@ EACH = 5
 PROVERS = (
     "tests/cli/test_closed_files.py",
     "tests/faults/",
-    "tests/http/emodb/test_lane.py",
+    "tests/http/emodb/test_fast_path.py",
     "tests/http/emodb/test_requests.py",
-    "tests/http/sqs/test_lane.py",
-    "tests/http/test_lane",
+    "tests/http/sqs/test_fast_path.py",
+    "tests/http/test_fast_path",
     "tests/http/test_loop",
     "tests/interleave/",
     "tests/power/",
@@ -38,7 +38,7 @@ PROVERS = (
 WHERE_CHANGED = {
     "tests/pipeline/": ("fsmq/pipeline/", "fsmq/cli/pipeline/", "fsmq/spool/layout/"),
     "tests/systemd/": ("systemd/", "fsmq/daemons/"),
-    "tests/http/ui/test_acts.py": ("fsmq/http/ui/", "tests/http/ui/"),
+    "tests/http/ui/test_actions.py": ("fsmq/http/ui/", "tests/http/ui/"),
     "tests/http/ui/test_pages_seen.py": ("fsmq/http/ui/", "tests/http/ui/"),
 }
 

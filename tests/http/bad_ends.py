@@ -108,7 +108,7 @@ def with_bodies(served: Mapping[str, Any]) -> list[Asked]:
 # With messages of some megabytes in each of these queues, and in the log.
 WITH_ANSWERS = [
     Asked("GET", "/q/messages?visibility=0", {}, True),
-    Asked("GET", "/q/messages?visibility=0", {"X-Other": "not for the lane"}, True),
+    Asked("GET", "/q/messages?visibility=0", {"X-Other": "not for the fast path"}, True),
     Asked("GET", "/q/messages?visibility=0&json=true", {}, True),
     Asked("GET", "/q/messages?visibility=0&count=2", {}, True),
     Asked("GET", "/q/peek?count=2", {}, True),

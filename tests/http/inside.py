@@ -19,10 +19,10 @@ from uvloop import new_event_loop
 
 from fsmq.http.dialect import Dialect
 from fsmq.http.dialects import DIALECTS
+from fsmq.http.fast_path.fast_path import FastPath
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.admission import Admission
 from fsmq.http.guard.limits import Limits
-from fsmq.http.lane.lane import Lane
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
 from fsmq.http.sqs.dialect import Sqs
@@ -45,14 +45,14 @@ _NUMBER = re.compile(r'(?<=Timestamp":")[0-9]{13}|(?<="SequenceNumber":")[0-9]{2
 class Inside:
     """A spool and its server.
 
-    lane: whether plain requests take the lane. taken: how many requests it has answered.
+    fast_path: whether plain requests take the fast path. taken: how many requests it has answered.
     """
 
     def __init__(
         self,
         root: Path,
         *,
-        lane: bool = True,
+        fast_path: bool = True,
         dialects: Sequence[str] = (),
         host_names: Sequence[str] | None = None,
         access: Access | None = None,
@@ -78,7 +78,7 @@ class Inside:
         }
         self._spoken = (*dialects, *(["ui"] if ui else []))
         self._host_names = host_names
-        self._lane = lane
+        self._fast_path = fast_path
         self._sqs = sqs
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run)
@@ -165,7 +165,7 @@ class Inside:
         eventually(lambda: self._has_seen(queue, number))
 
     def load(self, name: str) -> None:
-        """Have a queue listed that was not in use: the lane leaves that to others."""
+        """Have a queue listed that was not in use: the fast path leaves that to others."""
         asyncio.run_coroutine_threadsafe(self.service.receiver.load(name), self.loop).result()
 
     @contextmanager
@@ -279,13 +279,13 @@ class Inside:
             self.service._commits.at_once = 1  # what comes during a sync is one group
             dialects = map(self._dialect, self._spoken)
             self.server = Server(self.service, dialects, host_names=self._host_names)
-            self.lane = self.server._lane
-            lane: Lane | None = self.lane
-            while lane is not None:
-                lane.observe = self._counting(lane.observe)  # type: ignore[method-assign]
-                lane = lane.beside
-            if not self._lane:
-                self.server._connections.lane = None
+            self.fast_path = self.server._fast_path
+            fast_path: FastPath | None = self.fast_path
+            while fast_path is not None:
+                fast_path.observe = self._counting(fast_path.observe)  # type: ignore[method-assign]
+                fast_path = fast_path.beside
+            if not self._fast_path:
+                self.server._connections.fast_path = None
             await self.server.start([listening])
             self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             self._started.set_result(None)

@@ -1,4 +1,4 @@
-"""The same server twice, with the lane and without it, to compare what they answer."""
+"""The same server twice, with the fast path and without it, to compare what they answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Step: TypeAlias = "bytes | Callable[[list[bytes]], bytes]"
 
 
 class Pair:
-    """The same server twice, on roots of their own: with the lane and without it."""
+    """The same server twice, on roots of their own: with the fast path and without it."""
 
     def __init__(self, quick: Inside, plain: Inside) -> None:
         self.both = (quick, plain)
@@ -152,5 +152,5 @@ def request(line: str, *lines: str, body: bytes = b"", host: str | None = "local
 def pair_of(folder: Path, **options: Any) -> Iterator[Pair]:
     """Two servers that run, of the same options. HASTY: for what is cut, and has no end."""
     quick = Inside(folder / "quick", **options)
-    with quick, Inside(folder / "plain", lane=False, **options) as plain:
+    with quick, Inside(folder / "plain", fast_path=False, **options) as plain:
         yield Pair(quick, plain)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fsmq.http.dialects import DIALECTS
+from fsmq.http.fast_path.fast_path import FastPath
+from fsmq.http.fast_path.request import Request
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
-from fsmq.http.lane.lane import Lane
-from fsmq.http.lane.request import Request
 from fsmq.http.routing.router import Router
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
 
 class _Counted(set[Request]):
-    """The requests of a lane that have not come whole; each is counted."""
+    """The requests of a fast path that have not come whole; each is counted."""
 
     def __init__(self, served: Served) -> None:
         super().__init__()
@@ -61,10 +61,10 @@ class Served:
         dialects = [one.load()(service) for one in DIALECTS.values()]
         self.server = Server(service, dialects)
         self._partials = 0
-        lane: Lane | None = self.server._lane
-        while lane is not None:
-            lane._partial = _Counted(self)
-            lane = lane.beside
+        fast_path: FastPath | None = self.server._fast_path
+        while fast_path is not None:
+            fast_path._partial = _Counted(self)
+            fast_path = fast_path.beside
         self._socket = socket.create_server(("127.0.0.1", 0))
 
     async def __aenter__(self) -> Served:
@@ -77,7 +77,7 @@ class Served:
 
     @property
     def has_waited(self) -> bool:
-        """Whether the lane of any dialect has waited for a body."""
+        """Whether the fast path of any dialect has waited for a body."""
         return self._partials > 0
 
     def routes(self) -> Iterator[Route]:

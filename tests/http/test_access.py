@@ -27,7 +27,7 @@ NAMES = {
     "log": "logs/jobs",
     "channel": "logs/jobs/jobs",
 }
-# Both ways in which a request is read: the lane takes no header that it does not know.
+# Both ways in which a request is read: the fast path takes no header that it does not know.
 WAYS: tuple[dict[str, str], ...] = ({}, {"X-Other": "1"})
 RIGHTS = ("send", "receive", "look", "admin")
 

@@ -21,9 +21,9 @@ KIB = 1024
 MIB = 1024 * KIB
 ROOM = MIB
 # Of the two ways of a request; what is sent ahead is kept in front of both.
-LANE = {"Accept": "*/*"}
+FAST_PATH = {"Accept": "*/*"}
 AIOHTTP = {"X-Other": "1"}
-both = pytest.mark.parametrize("headers", [LANE, AIOHTTP], ids=["lane", "aiohttp"])
+both = pytest.mark.parametrize("headers", [FAST_PATH, AIOHTTP], ids=["fast path", "aiohttp"])
 
 
 @pytest.fixture

@@ -1,32 +1,32 @@
-"""Each route of the native dialect is described whole, and the lane says the same."""
+"""Each route of the native dialect is described whole, and the fast path says the same."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from fsmq.http.lane.lane import Lane
-from fsmq.http.lane.request import Verb
+from fsmq.http.fast_path.fast_path import FastPath
+from fsmq.http.fast_path.request import FastRoute
 from tests.harness.described import native_routes
 from tests.http.inside import Inside
 
 
-def lanes(lane: Lane | None) -> list[Lane]:
-    """A lane, and those that are asked after it."""
-    return [] if lane is None else [lane, *lanes(lane.beside)]
+def fast_paths(fast_path: FastPath | None) -> list[FastPath]:
+    """A fast path, and those that are asked after it."""
+    return [] if fast_path is None else [fast_path, *fast_paths(fast_path.beside)]
 
 
-def verbs(lane: Lane) -> list[tuple[tuple[str, str], Verb]]:
-    """What a lane takes: by method, and by what the path says behind the queue."""
-    heads = lane._heads
+def fast_routes(fast_path: FastPath) -> list[tuple[tuple[str, str], FastRoute]]:
+    """What a fast path takes: by method, and by what the path says behind the queue."""
+    heads = fast_path._heads
     return [
         one
-        for name in ("_verbs", "_of_channels")
+        for name in ("_routes", "_of_channels")
         for one in getattr(heads, name, {}).items()
         if isinstance(one[0], tuple)
     ]
 
 
-def test_the_lane_asks_for_the_right_of_the_route(root: Path) -> None:
+def test_the_fast_path_asks_for_the_right_of_the_route(root: Path) -> None:
     """Amazon's actions are no routes: tests/http/sqs/test_keys.py asks for their rights."""
     checked = set()
     with Inside(root, dialects=("emodb", "dynamiq")) as inside:
@@ -36,15 +36,15 @@ def test_the_lane_asks_for_the_right_of_the_route(root: Path) -> None:
             for dialect in (server._native, *server._others)
             for route in dialect.router.routes()
         }
-        for lane in lanes(server._lane):
-            for (method, place), verb in verbs(lane):
-                route = routes[lane._through, method, verb.operation.id]
+        for fast_path in fast_paths(server._fast_path):
+            for (method, place), fast in fast_routes(fast_path):
+                route = routes[fast_path._through, method, fast.operation.id]
                 assert route.need is not None
-                assert [right.partition(":")[0] for right in route.need.rights] == [verb.right]
-                if lane._through == "native":
-                    assert route.operation is verb.operation
+                assert [right.partition(":")[0] for right in route.need.rights] == [fast.right]
+                if fast_path._through == "native":
+                    assert route.operation is fast.operation
                     assert route.pattern.replace("{offset}", "{id}").endswith(f"}}/{place}")
-                checked.add(lane._through)
+                checked.add(fast_path._through)
     assert checked == {"native", "emodb", "dynamiq"}
 
 

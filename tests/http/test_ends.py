@@ -48,7 +48,7 @@ def of_sqs(action: str, body: str) -> bytes:
 
 POST = request("POST /q/messages", body=b"x")
 STORING = {
-    "lane": POST,
+    "fast path": POST,
     "aiohttp": request("POST /q/messages", OTHER, body=b"x"),
     "chunked": request("POST /q/messages", "Transfer-Encoding: chunked") + b"1\r\nx\r\n0\r\n\r\n",
     "many chunks": request("POST /q/messages", "Transfer-Encoding: chunked")
@@ -76,7 +76,7 @@ def test_who_sends_no_more_gets_the_answer(inside: Inside, data: bytes) -> None:
     eventually(lambda: not inside.server._connections.open)
 
 
-@pytest.mark.parametrize("first", [POST, request("GET /q", OTHER)], ids=["lane", "aiohttp"])
+@pytest.mark.parametrize("first", [POST, request("GET /q", OTHER)], ids=["fast path", "aiohttp"])
 def test_all_of_a_pipeline_is_answered_to_who_sends_no_more(inside: Inside, first: bytes) -> None:
     with inside.held_sync() as gate, Wire(inside.url) as wire:
         say(wire, first + POST * 40 + request("GET /q", OTHER) + POST[:-10])
@@ -94,7 +94,7 @@ def test_who_sends_no_more_within_a_request_gets_nothing(inside: Inside, data: b
     eventually(lambda: not inside.server._connections.open)
 
 
-@pytest.mark.parametrize("other", [(), (OTHER,)], ids=["lane", "aiohttp"])
+@pytest.mark.parametrize("other", [(), (OTHER,)], ids=["fast path", "aiohttp"])
 def test_half_a_request_behind_one_that_is_answered_is_not_waited_for(
     inside: Inside, other: tuple[str, ...]
 ) -> None:
@@ -109,7 +109,7 @@ def test_half_a_request_behind_one_that_is_answered_is_not_waited_for(
         assert time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize("data", [POST, request("GET /q", OTHER)], ids=["lane", "aiohttp"])
+@pytest.mark.parametrize("data", [POST, request("GET /q", OTHER)], ids=["fast path", "aiohttp"])
 def test_an_end_at_the_moment_of_the_answer_ends_the_connection(
     inside: Inside, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,8 +135,8 @@ def test_an_end_at_the_moment_of_the_answer_ends_the_connection(
 
 
 TAKING = {
-    "lane": request("GET /q/messages?visibility=600"),
-    "lane, waiting": request("GET /q/messages?visibility=600&wait=20"),
+    "fast path": request("GET /q/messages?visibility=600"),
+    "fast path, waiting": request("GET /q/messages?visibility=600&wait=20"),
     "aiohttp": request("GET /q/messages?visibility=600", OTHER),
     "aiohttp, waiting": request("GET /q/messages?visibility=600&wait=20", OTHER),
     "batch": request("GET /q/messages?visibility=600&count=5&wait=20"),
@@ -159,7 +159,7 @@ def test_what_is_claimed_for_who_sends_no_more_comes_back(inside: Inside, data: 
     assert answer.headers["X-Message-Deliveries"] == "1"
 
 
-@pytest.mark.parametrize("data", [TAKING["lane, waiting"], TAKING["aiohttp, waiting"]])
+@pytest.mark.parametrize("data", [TAKING["fast path, waiting"], TAKING["aiohttp, waiting"]])
 def test_who_waits_and_sends_no_more_waits_no_more(inside: Inside, data: bytes) -> None:
     with Wire(inside.url) as wire:
         wire.send(data)

@@ -59,8 +59,8 @@ async def test_two_groups_are_synced_at_a_time_and_the_others_share_the_next(roo
         assert len(syncer.groups) == 2
         syncer.gate.set()
         ids = [message_id for task in tasks for message_id in await task]
-        assert [len(group.works) for group in syncer.groups] == [1, 1, 5]
-        assert all(work.files == [] for group in syncer.groups for work in group.works)
+        assert [len(group.changes) for group in syncer.groups] == [1, 1, 5]
+        assert all(work.files == [] for group in syncer.groups for work in group.changes)
         assert sorted(tree_of(root)["new"]) == sorted(f"jobs:{one}" for one in ids)
         commits.close()
         syncer.close()
@@ -84,7 +84,7 @@ async def test_a_large_group_is_synced_alone(root: Path) -> None:
         tasks.append(put(20))
         syncer.gate.set()
         await asyncio.gather(large, *tasks)
-        assert [len(group.works) for group in syncer.groups] == [1, 2]
+        assert [len(group.changes) for group in syncer.groups] == [1, 2]
         commits.close()
         syncer.close()
 
@@ -103,7 +103,7 @@ async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(roo
 
         tasks = []
         for _ in range(IN_FLIGHT):
-            work = prepare.put(spool.context, "jobs", [NewMessage(b"x")]).work
+            work = prepare.put(spool.context, "jobs", [NewMessage(b"x")]).dirty
             tasks.append(asyncio.create_task(commits.complete(Prepared(work, finish))))
             await until_begun(syncer)
         last = prepare.put(spool.context, "jobs", [NewMessage(b"x")])

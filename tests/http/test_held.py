@@ -25,7 +25,7 @@ NUMBER = 20
 # What a connection takes in all, here and at the client, whatever it asks for.
 ITSELF = 32 * KIB
 AIOHTTP = "X-Other: 1\r\n"
-both = pytest.mark.parametrize("other", ["", AIOHTTP], ids=["lane", "aiohttp"])
+both = pytest.mark.parametrize("other", ["", AIOHTTP], ids=["fast path", "aiohttp"])
 
 
 @pytest.fixture

@@ -57,11 +57,11 @@ def test_long_polls_and_live_pages_end_with_their_key(suite: tuple[Suite, Path])
             assert admin.ask("PUT", path, other).status == 201
     end = end_soon(mq, file)
     waiting = {
-        "lane": ("GET", f"/jobs/messages?wait={WAIT_S}", key),
+        "fast path": ("GET", f"/jobs/messages?wait={WAIT_S}", key),
         "aiohttp": ("GET", f"/jobs/messages?wait={WAIT_S}", {**key, "X-Odd": "1"}),
         "channel": ("GET", f"/_logs/l/channels/c/messages?wait={WAIT_S}", key),
         "log": ("GET", f"/_logs/l/messages?from=0&wait={WAIT_S}", key),
-        "sqs lane": ("POST", "/", sqs, json.dumps(receive).encode()),
+        "sqs fast path": ("POST", "/", sqs, json.dumps(receive).encode()),
         "sqs": ("POST", "/", {**sqs, "X-Odd": "1"}, json.dumps(receive).encode()),
     }
     wires = {name: Wire(mq.url) for name in (*waiting, "page")}

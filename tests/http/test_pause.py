@@ -60,7 +60,7 @@ def test_waiters_of_all_processes_and_hosts_are_woken(hosts: tuple[Suite, Suite]
         wires = []
         for suite in (one, one, one, one, two, two):
             wires.append(stack.enter_context(Wire(suite.url)))
-            # The lane and the ordinary way.
+            # The fast path and the ordinary way.
             more = "&count=1" if len(wires) % 2 else ""
             wires[-1].request("GET", f"/woken/messages?wait=20{more}")
         time.sleep(0.3)  # none may be answered before, however long it takes

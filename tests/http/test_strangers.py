@@ -30,7 +30,7 @@ KEY = {"emodb": "X-BV-API-Key: {}\r\nContent-Type: application/json\r\n"}
 BEARER = "Authorization: Bearer {}\r\n"
 SIGNED = "Authorization: AWS4-HMAC-SHA256 Credential={}/20260101/us-east-1/sqs/aws4_request\r\n"
 FORM = "Content-Type: application/x-www-form-urlencoded\r\n"
-# What the lane would leave in any case, and what it could take.
+# What the fast path would leave in any case, and what it could take.
 LENGTHS = (100_000, 100)
 UNKNOWN = "fsmq_" + "x" * 43
 

@@ -196,7 +196,7 @@ class Client:
         prepared = None
         with self.asking(f"claim for {seconds:g} s, whose sync fails") as op:
             prepared = prepare.claim(self.spool.context, Q, 1, seconds)
-            self.spool.syncer.sync(prepared.work)
+            self.spool.syncer.sync(prepared.dirty)
             messages = self._claimed(op, prepared.commit())
         if prepared is not None:
             with self.asking("abandon the claim") as op:

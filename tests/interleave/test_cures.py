@@ -96,10 +96,11 @@ def stamp_what_was_written(patch: Patch) -> None:
     """
     patch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", False)
 
-    def write(staging: put.Staging, draft: Draft) -> None:
-        path = staging._staged_path(draft)
-        fd = staging._create(draft, path)
-        staging.work.files.append(fd)
+    def write(staging: put.Staging, draft: Draft, new: str) -> None:
+        number = None if draft.own else staging._number
+        path = f"{new}/{draft.staged(staging._queue, number)}"
+        fd = staging._tree.create(path)
+        staging.dirty.files.append(fd)
         staging._written.append(Staged(draft, path, os.fstat(fd).st_ino))
         draft.write(fd)
         if draft.delay_ms is not None:

@@ -287,7 +287,7 @@ class InProcess(BuriesInProcess):
 
         def claim() -> None:
             prepared = prepare.claim(self.spool.context, queue, 1, visibility)
-            self.spool.syncer.sync(prepared.work)
+            self.spool.syncer.sync(prepared.dirty)
             prepared.abort()
 
         return self.status(claim, 0)

@@ -81,7 +81,7 @@ class Actor:
         self._recorder.mark(lambda p: p.begun.add("a3"))
         group = self._spool.context.sequencer.group((QUEUE,))
         group.enter()
-        group.write([prepare.put(self._spool.context, QUEUE, [new("a3")])]).work.close()
+        group.write([prepare.put(self._spool.context, QUEUE, [new("a3")])]).dirty.close()
         for turn in group._turns:  # what a kill ends
             assert turn._held is not None
             turn._held.unlock()

@@ -235,7 +235,7 @@ def test_a_claim_that_reached_nobody_uses_nothing_up(jobs: Queue) -> None:
     jobs.configure(max_rate=1, max_burst=2)
     for _ in range(10):
         undone = prepare.claim(spool.context, "jobs", 2)
-        undone.work.close()
+        undone.dirty.close()
         undone.abort()
     assert len(jobs.claim(3)) == 2
     assert jobs.claim(3) == []

@@ -268,7 +268,7 @@ def test_a_put_under_way_is_waited_for(spool: Spool, queue: Queue) -> None:
 def test_if_it_fails_the_second_is_stored(spool: Spool, queue: Queue) -> None:
     put(queue, None)
     first = begin_sends(spool, QUEUE, *message("1"), *message("2"))
-    first.work.close()
+    first.dirty.close()
     first.abort()
     with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as other:
         ids = [put(other.queue(QUEUE), "1", b"again"), put(queue, "2", b"again")]
@@ -359,7 +359,7 @@ def test_a_claim_syncs_the_line_of_the_sends(spool: Spool, queue: Queue) -> None
     line = os.stat(spool.tree.root / "config" / f".{QUEUE}.sends").st_ino
     for expected in (True, False):
         prepared = prepare.claim(spool.context, QUEUE, 1)
-        synced = {os.fstat(fd).st_ino for fd in prepared.work.files}
+        synced = {os.fstat(fd).st_ino for fd in prepared.dirty.files}
         assert (line in synced) is expected
         spool.complete(prepared)
 

@@ -12,7 +12,7 @@ import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.durability.dotnames import recover
-from fsmq.spool.durability.sync import Work
+from fsmq.spool.durability.sync import Dirty
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.mover.delivery import Delivery
 from tests.harness.suite import eventually
@@ -178,7 +178,7 @@ def _refused(*of: object, **named: object) -> None:
 def test_a_descriptor_that_cannot_be_closed_keeps_no_other_open() -> None:
     closed, (good, other) = os.dup(0), os.pipe()
     os.close(closed)
-    Work(files=[closed, good], moved_folders=[other]).close()
+    Dirty(files=[closed, good], moved_folders=[other]).close()
     for fd in (good, other):
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)

@@ -246,7 +246,7 @@ def test_a_claim_whose_sync_failed_late_is_not_taken_from_the_next(
     prepared = prepare.claim(spool.context, "jobs", 1, 1.0)
     clock.advance(1)
     assert everything(other) == [(b"x", 2)]
-    prepared.work.close()
+    prepared.dirty.close()
     prepared.abort()
     assert everything(spool) == []
 
@@ -568,8 +568,8 @@ def test_a_renewal_that_changes_nothing_waits_for_the_sync_of_the_claim(
     spool.deliver()
     claim = prepare.claim(spool.context, "jobs", 1, 60.0)
     renewal = prepare.renew_at_least(other.context, "jobs", ["report"], 30.0)
-    assert len(renewal.work.files) == 1
-    assert renewal.work.folders == {"new", "delay", "queues/jobs"}
+    assert len(renewal.dirty.files) == 1
+    assert renewal.dirty.folders == {"new", "delay", "queues/jobs"}
     assert other.complete(renewal) == [True]
     spool.complete(claim)
 

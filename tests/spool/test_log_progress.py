@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fsmq.spool import Spool
-from fsmq.spool.durability.sync import Work
+from fsmq.spool.durability.sync import Dirty
 from fsmq.spool.errors import NoSuchChannel, NoSuchLog, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.files import write_all
@@ -230,7 +230,7 @@ def test_a_slow_finisher_undoes_nothing(
     stalled, go = threading.Event(), threading.Event()
     sync = channel._store._sync
 
-    def slow(work: Work) -> None:
+    def slow(work: Dirty) -> None:
         if threading.current_thread().name == "slow":
             stalled.set()
             go.wait()
@@ -284,7 +284,7 @@ def test_who_says_that_it_is_done_already_has_synced_it(
     channel = made(log, 3)
     channel.claim(3)
 
-    def fails(work: Work) -> None:
+    def fails(work: Dirty) -> None:
         work.close()
         raise Unavailable("the disk said no")
 

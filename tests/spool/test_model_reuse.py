@@ -78,7 +78,7 @@ class ReusingMachine(SpoolMachine):
 
     def teardown(self) -> None:
         for one in self.unanswered:
-            one.prepared.work.close()
+            one.prepared.dirty.close()
         if self.stalled is not None:
             self.stalled.free()
         super().teardown()
@@ -87,7 +87,7 @@ class ReusingMachine(SpoolMachine):
     def reopen(self) -> None:
         """As if a process had died: what it had claimed, nobody gives back."""
         for one in [one for one in self.unanswered if one.spool is self.spools[0]]:
-            one.prepared.work.close()
+            one.prepared.dirty.close()
             self.unanswered.remove(one)
         super().reopen()
 
@@ -142,7 +142,7 @@ class ReusingMachine(SpoolMachine):
         spool, name, prepared, given = self.unanswered.pop(which % len(self.unanswered))
         self.clock.advance(0.125)
         if failed:
-            prepared.work.close()
+            prepared.dirty.close()
             prepared.abort()
         else:
             for message in spool.complete(prepared):

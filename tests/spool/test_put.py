@@ -567,12 +567,12 @@ def test_that_an_id_is_in_use_is_told_behind_a_sync(spool: Spool, jobs: Queue, r
     """Who has brought its message there may not have synced that yet."""
     jobs.put(b"x", id="x")
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x", id="x")])
-    assert prepared.work.folders >= {"new", "delay", "queues/jobs"}
+    assert prepared.dirty.folders >= {"new", "delay", "queues/jobs"}
     with pytest.raises(DuplicateMessage):
         spool.complete(prepared)
     spool.create_queue(write_side("dups"))
     spool.create_queue(read_side("dups"))
     spool.complete(prepare.dedup_send(spool.context, "dups", [b"x"]))
     again = prepare.dedup_send(spool.context, "dups", [b"x"])
-    assert again.work.folders >= {"new", "delay", f"queues/{write_side('dups')}"}
+    assert again.dirty.folders >= {"new", "delay", f"queues/{write_side('dups')}"}
     assert spool.complete(again) == []

@@ -210,7 +210,7 @@ def test_what_a_power_cut_brings_back_of_a_failed_put_stays_hidden(
     sent = begin_sends(spool, QUEUE, NewMessage(b"failed", group="g", dedup_id="1"))
     [staged] = (spool.tree.root / "new").iterdir()
     staged.rename(aside)
-    sent.work.close()
+    sent.dirty.close()
     sent.abort()
     queue.put("again", group="g", dedup_id="1")
     aside.rename(staged)

@@ -17,7 +17,7 @@ import pytest
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, QueueFull, Spool, Unavailable
 from fsmq.spool.durability import settings_lock
 from fsmq.spool.durability.locks import reserve
-from fsmq.spool.durability.sync import Work
+from fsmq.spool.durability.sync import Dirty
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.settings import MAX_DELAY_S
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S
@@ -131,7 +131,7 @@ def test_a_group_is_synced_while_the_next_one_is_written(
     gone_on = threading.Event()
     groups = []
 
-    def sync(work: Work) -> None:
+    def sync(work: Dirty) -> None:
         assert gone_on.wait(60), "the part waits for the sync"
         groups.append((len(work.written), len(work.folders)))
 
@@ -150,7 +150,7 @@ def test_a_group_that_cannot_be_synced_fails_the_part(
 ) -> None:
     monkeypatch.setattr("fsmq.spool.staging.part._GROUP", 2)
 
-    def refuse(work: Work) -> None:
+    def refuse(work: Dirty) -> None:
         raise Unavailable("the disk says no")
 
     part = Part(spool.context, refuse, JOB)
@@ -254,7 +254,7 @@ def test_a_part_is_over_when_a_group_could_not_be_synced(
     """Else the group counts as durable when the part is finished once more."""
     monkeypatch.setattr("fsmq.spool.staging.part._GROUP", 2)
 
-    def refuse_one(work: Work) -> None:
+    def refuse_one(work: Dirty) -> None:
         if work.written:
             raise Unavailable("the disk says no")
 
@@ -420,7 +420,7 @@ def test_delays_whose_sync_failed_are_stamped_and_synced_again(
         done.append("stamp")
         return stamp(path, mtime_ns)
 
-    def fail_once(work: Work) -> None:
+    def fail_once(work: Dirty) -> None:
         if any(path.endswith("/jobs:m") for path in work.closed):
             done.append("sync")
             if done.count("sync") == 1:

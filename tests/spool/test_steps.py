@@ -53,7 +53,7 @@ def test_what_is_taken_back_was_no_step(spool: Spool, jobs: Queue, noted: Noted)
     noted_before = list(noted.events)
     claim = prepare.claim(spool.context, "jobs")
     assert noted.events == noted_before
-    claim.work.close()
+    claim.dirty.close()
     claim.abort()
     assert noted.events == noted_before
 

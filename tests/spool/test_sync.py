@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable, prepare
-from fsmq.spool.durability.sync import Group, Syncer, SyncMode, Work
+from fsmq.spool.durability.sync import Dirty, Group, Syncer, SyncMode
 from fsmq.spool.layout.tree import Tree
 from tests.harness.suite import eventually
 from tests.spool.helpers import tree_of, visible
@@ -77,7 +77,7 @@ def test_waiting_puts_share_a_sync(root: Path, mode: SyncMode) -> None:
         with ThreadPoolExecutor(16) as threads:
             puts = [threads.submit(jobs.put, b"%d" % n) for n in range(16)]
             # The first leads and has closed its group; all others wait in the next one.
-            eventually(lambda: len(syncer._open.works) == 15)
+            eventually(lambda: len(syncer._open.changes) == 15)
             syncer.gate.set()
             ids = [put.result() for put in puts]
         assert (syncer.syncs, syncer.synced) == (2, 16)
@@ -142,7 +142,7 @@ def test_whoever_has_written_to_a_file_whose_sync_failed_is_told(
     (root / "config").mkdir(parents=True)
     with Spool(root, sync="fsync") as spool:
         (root / "config" / "common").write_bytes(b"x")
-        one, other = (Work(written=["config/common"]) for _ in range(2))
+        one, other = (Dirty(written=["config/common"]) for _ in range(2))
         sync = spool.tree.sync_file
         failures = [errno.EIO]
 
@@ -155,7 +155,7 @@ def test_whoever_has_written_to_a_file_whose_sync_failed_is_told(
         for work in (one, other):
             with pytest.raises(Unavailable, match="EIO"):
                 spool.syncer.sync(work)
-        spool.syncer.sync(Work(written=["config/common"]))  # written again since
+        spool.syncer.sync(Dirty(written=["config/common"]))  # written again since
 
 
 def test_a_claim_that_cannot_be_synced_gives_its_messages_back(failing: Spool) -> None:
@@ -206,7 +206,7 @@ def test_no_verb_leaks_a_descriptor(root: Path) -> None:
 def test_syncing_a_folder_that_is_gone_is_no_fault(root: Path) -> None:
     tree = Tree(root)
     syncer = Syncer(tree, "fsync")
-    syncer.sync(Work(folders={"queues/gone", "new"}))
+    syncer.sync(Dirty(folders={"queues/gone", "new"}))
     syncer.close()
     tree.close()
 
@@ -218,7 +218,7 @@ def test_who_shares_a_sync_that_a_signal_ended_is_not_told_that_it_is_durable(
     tree = Tree(root)
     syncer = Syncer(tree, "fsync")
     group = Group()
-    group.works.append(Work(folders={"new"}))
+    group.changes.append(Dirty(folders={"new"}))
 
     def interrupt(fd: int) -> None:
         raise KeyboardInterrupt

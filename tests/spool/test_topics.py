@@ -254,7 +254,7 @@ def test_nothing_is_left_where_the_sync_fails(spool: Spool, root: Path) -> None:
         spool.topic("news", create=True).subscribe(queue)
     prepared = prepare.publish(spool.context, "news", NewMessage(b"x"))
     assert len(list((root / "new").iterdir())) == 2
-    prepared.work.close()
+    prepared.dirty.close()
     prepared.abort()
     assert list((root / "new").iterdir()) == []
 
@@ -266,7 +266,7 @@ def test_nothing_is_left_where_the_last_rename_fails(spool: Spool, root: Path) -
     prepared = prepare.publish(spool.context, "news", NewMessage(b"x"))
     [path] = [p for p in (root / "new").iterdir() if p.name.startswith(".b:")]
     path.unlink()  # as a mover whose clock is far off would
-    prepared.work.close()
+    prepared.dirty.close()
     with pytest.raises(Unavailable):
         prepared.commit()
     spool.deliver()
@@ -279,7 +279,7 @@ def test_a_queue_deleted_during_a_publish_is_left_out(spool: Spool) -> None:
         spool.topic("news", create=True).subscribe(queue)
     prepared = prepare.publish(spool.context, "news", NewMessage(b"x"))
     spool.queue("a").delete()
-    prepared.work.close()
+    prepared.dirty.close()
     assert list(prepared.commit()) == ["b"]
 
 

@@ -51,8 +51,8 @@ def up(options: UpOptions) -> int:
     mover = module_child("mover", "fsmq.daemons.mover", [f"--root={root}", *common])
     reaper = module_child("reaper", "fsmq.daemons.reaper", [f"--root={root}", *common])
 
-    def announce(said: Mapping[str, str]) -> None:
-        found = re.search(r"https?://[^\s/]+:(\d+)", said["mq"])
+    def announce(statuses: Mapping[str, str]) -> None:
+        found = re.search(r"https?://[^\s/]+:(\d+)", statuses["mq"])
         url = found[0] if found else f"http://{options.address}:{options.port}"
         if found:
             # Any free port was good enough once; after a restart clients look for this one.

@@ -42,8 +42,8 @@ class Feeding:
         with Feed(channel, queue, log, opened.stats().uuid) as feed:
             brought = self._all(feed, lambda: channel.state().in_flight > 0)
         if as_json:
-            told = {"log": log, "channel": channel.name, "queue": self._queue}
-            output.document({**told, "messages": brought})
+            fields = {"log": log, "channel": channel.name, "queue": self._queue}
+            output.document({**fields, "messages": brought})
         else:
             report(f"{many(brought, 'message')} from {log} to {self._queue}")
 

@@ -58,8 +58,8 @@ def logs(log: str | None, at: str | None, as_json: bool) -> None:
             return
         found = {name: place.log(name).stats() for name in place.logs()}
     if as_json:
-        told = [_described(name, stats) for name, stats in found.items()]
-        output.document({"logs": told})
+        described = [_described(name, stats) for name, stats in found.items()]
+        output.document({"logs": described})
         return
     if not found:
         report(f"there are no logs in {place.where}: create one with fsmq log NAME --create")
@@ -82,11 +82,11 @@ def _list_channels(place: Place, log: str, as_json: bool) -> None:
     opened = place.log(log)
     states = {name: opened.channel(name).state() for name in opened.channels()}
     if as_json:
-        told = [
+        described = [
             {"channel": name, **state._asdict(), "settings": state.settings.as_dict()}
             for name, state in states.items()
         ]
-        output.document({"log": log, "channels": told})
+        output.document({"log": log, "channels": described})
         return
     if not states:
         report(f"log {log} has no channels: create one with fsmq channel {log} NAME --create")
@@ -195,13 +195,13 @@ def log(
     elif create:
         report(f"log {log} exists already")
     elif not wanted:
-        told = {**stats._asdict(), "channels": ", ".join(stats.channels) or "-"}
-        del told["settings"]
+        facts = {**stats._asdict(), "channels": ", ".join(stats.channels) or "-"}
+        del facts["settings"]
         for which in ("oldest_at", "newest_at"):
-            told[which] = "-" if told[which] is None else exact_moment(told[which])
+            facts[which] = "-" if facts[which] is None else exact_moment(facts[which])
         settings = stats.settings.as_dict().items()
         output.facts(
-            [(name, str(value)) for name, value in told.items()]
+            [(name, str(value)) for name, value in facts.items()]
             + [(name, shown(name, value, LOG_SETTINGS)) for name, value in settings]
         )
 
@@ -264,8 +264,8 @@ def channel(
         name = {"log": log, "channel": channel}
         if create:
             created = opened.create(place_of(start or "last"), **wanted)
-            said = None if created else f"channel {channel} of {log} exists already"
-            _report(as_json, {**name, "created": created}, said)
+            text = None if created else f"channel {channel} of {log} exists already"
+            _report(as_json, {**name, "created": created}, text)
         elif delete:
             _ask(yes, f"Delete channel {channel} of {log}?")
             opened.delete()
@@ -287,9 +287,9 @@ def _show(name: dict[str, str], state: Any, as_json: bool) -> None:
     if as_json:
         output.document({**name, **state._asdict(), "settings": settings})
         return
-    told = {key: value for key, value in state._asdict().items() if key != "settings"}
+    facts = {key: value for key, value in state._asdict().items() if key != "settings"}
     output.facts(
-        [(key, "-" if value is None else str(value)) for key, value in told.items()]
+        [(key, "-" if value is None else str(value)) for key, value in facts.items()]
         + [(key, shown(key, value, CHANNEL_SETTINGS)) for key, value in settings.items()]
     )
 
@@ -350,20 +350,20 @@ def of_log_message(message: LogMessage) -> dict[str, Any]:
     return with_body(log_facts(message), message.body)
 
 
-def place_of(said: str) -> int | str | datetime:
+def place_of(text: str) -> int | str | datetime:
     """What a PLACE of the command line stands for. Raises InvalidValue."""
-    if said.isascii() and said.isdecimal():
-        return int(said)
-    if said in ("first", "last"):
-        return said
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    if text in ("first", "last"):
+        return text
     try:
-        found = datetime.fromisoformat(said)
+        found = datetime.fromisoformat(text)
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
         raise InvalidValue(
             "place",
-            f"{said!r} is unknown; expected an offset, first, last,"
+            f"{text!r} is unknown; expected an offset, first, last,"
             " or a moment such as 2030-01-31T12:00Z",
         )
     return found
@@ -374,8 +374,8 @@ def _ask(yes: bool, question: str) -> None:
         click.confirm(question, abort=True, err=True)
 
 
-def _report(as_json: bool, told: dict[str, Any], said: str | None) -> None:
+def _report(as_json: bool, answer: dict[str, Any], text: str | None) -> None:
     if as_json:
-        output.document(told)
-    elif said is not None:
-        report(said)
+        output.document(answer)
+    elif text is not None:
+        report(text)

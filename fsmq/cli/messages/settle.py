@@ -51,8 +51,8 @@ def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool, claim: st
         opened = open_claimable(place, queue)
         outcomes = _Outcomes(queue, as_json)
         for part in _parts(_given(ids, claim), _TOGETHER):
-            told = opened.ack_each(part, [claim] * len(part))
-            for message_id, what in zip(part, told, strict=True):
+            answers = opened.ack_each(part, [claim] * len(part))
+            for message_id, what in zip(part, answers, strict=True):
                 outcomes.of(message_id, _PROBLEMS[what])
     outcomes.end()
 

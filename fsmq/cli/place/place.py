@@ -57,8 +57,8 @@ class Root(Spool):
         self.where = str(root.absolute())
         self.path = root
         if not root.exists() and _host_and_port.fullmatch(str(root)):
-            said = f"{root} is not a folder; for a server give a URL"
-            raise Failure(said, Exit.USAGE, f"give --at http://{root}")
+            problem = f"{root} is not a folder; for a server give a URL"
+            raise Failure(problem, Exit.USAGE, f"give --at http://{root}")
         if not create and not all((root / name).is_dir() for name in MESSAGE_FOLDERS):
             raise Failure(
                 f"there is no spool in {root}",
@@ -101,15 +101,15 @@ def root_option(command: F) -> F:
 
     def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> Path:
         ctx.meta[GIVEN] = value
-        said = value or _variable(VARIABLE)
-        if said is not None and is_url(said):
+        place = value or _variable(VARIABLE)
+        if place is not None and is_url(place):
             if value is None and (root := _variable("FSMQ_ROOT")) is not None:
                 return Path(root)
             raise click.UsageError(
-                f"{ctx.info_name} works on the folder itself, not on {said}: log in to its host"
+                f"{ctx.info_name} works on the folder itself, not on {place}: log in to its host"
                 " and give --at FOLDER"
             )
-        return _folder(said)
+        return _folder(place)
 
     return click.option(
         "--root",
@@ -128,14 +128,14 @@ def open_place(at: str | None, *, create: bool = False, patience: float | None =
     create: make the folder a spool where it is none.
     patience: seconds to wait for a server; None: as long as a person would.
     """
-    said = at or _variable(VARIABLE)
-    if said is not None and is_url(said):
+    place = at or _variable(VARIABLE)
+    if place is not None and is_url(place):
         require("working on a server", "client")
         # Only here: it brings an HTTP library along, which takes its time to load.
         from fsmq.cli.place.server import Server
 
-        return Server(said, patience)
-    return Root(_folder(said), create=create)
+        return Server(place, patience)
+    return Root(_folder(place), create=create)
 
 
 def report_unwatched(place: Place) -> None:
@@ -159,8 +159,8 @@ def _folders(ctx: click.Context, param: click.Parameter, begun: str) -> list[Com
     return [CompletionItem(begun, type="dir")]  # the shell knows them
 
 
-def _folder(said: str | None) -> Path:
-    return Path(said or _variable("FSMQ_ROOT") or DEFAULT_ROOT)
+def _folder(path: str | None) -> Path:
+    return Path(path or _variable("FSMQ_ROOT") or DEFAULT_ROOT)
 
 
 def _variable(name: str) -> str | None:

@@ -195,11 +195,11 @@ def _list(
 ) -> None:
     now = time.time()
     if as_json:
-        told = [
+        described = [
             {"queue": n, **as_dict(o, now), "dead_letters_of": buriers[n]}
             for n, o in overviews.items()
         ]
-        output.document({"queues": told})
+        output.document({"queues": described})
     elif overviews:
         head = ["QUEUE", "READY", "IN FLIGHT", "DELAYED", "NEW", "OLDEST"]
         rows = [_row(n, o, now) for n, o in overviews.items()]

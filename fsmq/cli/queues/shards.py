@@ -34,12 +34,12 @@ def shards_of(place: Place, queue: str) -> list[str]:
 
 def together(overviews: Mapping[str, Overview], names: Iterable[str]) -> Overview:
     """Several queues at a glance."""
-    some = [overviews[name] for name in names]
-    counts = Counts(*(sum(numbers) for numbers in zip(*(o.counts for o in some), strict=True)))
-    oldest = min((o.oldest for o in some if o.oldest is not None), default=None)
-    pauses = {o.paused for o in some}
-    buried = {o.dead_letter_queue for o in some}
-    limits = {(o.max_in_flight, o.max_rate) for o in some}  # each shard has its own
+    chosen = [overviews[name] for name in names]
+    counts = Counts(*(sum(numbers) for numbers in zip(*(o.counts for o in chosen), strict=True)))
+    oldest = min((o.oldest for o in chosen if o.oldest is not None), default=None)
+    pauses = {o.paused for o in chosen}
+    buried = {o.dead_letter_queue for o in chosen}
+    limits = {(o.max_in_flight, o.max_rate) for o in chosen}  # each shard has its own
     return Overview(
         counts,
         oldest,

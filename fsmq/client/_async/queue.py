@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsmq.spool._async.claimed_message import AsyncClaimed
 from fsmq.spool._async.queue_verbs import AsyncQueueVerbs
+from fsmq.spool.arguments import Body, Delay, as_new_message, seconds_of, untold
 from fsmq.spool.claimed import id_of, with_claims
-from fsmq.spool.given import (
-    Body,
-    Delay,
-    as_new_message,
-    seconds_of,
-    untold,
-)
 from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
@@ -26,7 +20,7 @@ from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.wanted import Found
 
 from ..session._async.session import AsyncSession
-from ..verbs.looks import LookVerbs
+from ..verbs.inspection_verbs import InspectionVerbs
 from ..verbs.moves import MoveVerbs
 from ..workers.async_workers import queue_worker
 
@@ -185,7 +179,7 @@ class AsyncQueue(AsyncQueueVerbs):
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when all have been looked at.
         """
-        looking = LookVerbs(self._verbs).search(
+        looking = InspectionVerbs(self._verbs).search(
             self.name, count, state, after, attributes, contains, older_than, budget
         )
         return await self._run(looking)
@@ -196,7 +190,7 @@ class AsyncQueue(AsyncQueueVerbs):
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when there is no more.
         """
-        looking = LookVerbs(self._verbs).life(self.name, message_id, after, budget)
+        looking = InspectionVerbs(self._verbs).life(self.name, message_id, after, budget)
         return await self._run(looking)
 
     async def find(self, message_id: str) -> Message | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsmq.spool.given import Body, Delay, new_message
+from fsmq.spool.arguments import Body, Delay, new_message
 
 from ..session._async.session import AsyncSession
 from ..verbs.topic_verbs import TopicVerbs

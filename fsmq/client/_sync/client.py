@@ -20,8 +20,8 @@ from fsmq.spool.views.places import Place
 
 from ..options import Options
 from ..session._sync.session import Session
+from ..verbs.inspection_verbs import InspectionVerbs
 from ..verbs.log_verbs import LogVerbs
-from ..verbs.looks import LookVerbs
 from ..verbs.moves import MoveVerbs
 from ..verbs.schedule_verbs import ScheduleVerbs
 from ..verbs.topic_verbs import TopicVerbs
@@ -201,14 +201,14 @@ class Client(Session):
 
     def find(self, message_id: str) -> list[Place]:
         """In which queues, and in which states, messages of this id are; empty if nowhere."""
-        return self.run(LookVerbs(self.verbs).find(message_id))
+        return self.run(InspectionVerbs(self.verbs).find(message_id))
 
     def cluster(self) -> dict[str, Any]:
         """The hosts and programs on the spool, and what its filesystem has, for people.
 
         ``GET /_cluster`` in docs/http.md describes it; members may come.
         """
-        return self.run(LookVerbs(self.verbs).cluster())
+        return self.run(InspectionVerbs(self.verbs).cluster())
 
     def history(
         self, queue: str | None = None, *, since: float | None = None, step: float | None = None
@@ -218,7 +218,7 @@ class Client(Session):
         queue: None is all. since: Unix seconds; None is three hours ago. step: seconds, at least
         60; None is a minute, or ten where it is about more than six hours.
         """
-        return self.run(LookVerbs(self.verbs).history(queue, since, step))
+        return self.run(InspectionVerbs(self.verbs).history(queue, since, step))
 
     # -- schedules -------------------------------------------------------------------------------
 

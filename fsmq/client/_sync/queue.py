@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsmq.spool._sync.claimed_message import Claimed
 from fsmq.spool._sync.queue_verbs import QueueVerbs
+from fsmq.spool.arguments import Body, Delay, as_new_message, seconds_of, untold
 from fsmq.spool.claimed import id_of, with_claims
-from fsmq.spool.given import (
-    Body,
-    Delay,
-    as_new_message,
-    seconds_of,
-    untold,
-)
 from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
@@ -27,7 +21,7 @@ from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.wanted import Found
 
 from ..session._sync.session import Session
-from ..verbs.looks import LookVerbs
+from ..verbs.inspection_verbs import InspectionVerbs
 from ..verbs.moves import MoveVerbs
 from ..workers.workers import queue_worker
 
@@ -181,7 +175,7 @@ class ClientQueue(QueueVerbs):
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when all have been looked at.
         """
-        looking = LookVerbs(self._verbs).search(
+        looking = InspectionVerbs(self._verbs).search(
             self.name, count, state, after, attributes, contains, older_than, budget
         )
         return self._run(looking)
@@ -192,7 +186,7 @@ class ClientQueue(QueueVerbs):
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when there is no more.
         """
-        looking = LookVerbs(self._verbs).life(self.name, message_id, after, budget)
+        looking = InspectionVerbs(self._verbs).life(self.name, message_id, after, budget)
         return self._run(looking)
 
     def find(self, message_id: str) -> Message | None:

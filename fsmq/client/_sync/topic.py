@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsmq.spool.given import Body, Delay, new_message
+from fsmq.spool.arguments import Body, Delay, new_message
 
 from ..session._sync.session import Session
 from ..verbs.topic_verbs import TopicVerbs

@@ -149,10 +149,10 @@ class ChannelVerbs:
                 {"visibility": 0.001 if visibility == 0 else visibility, **self._claim(one)},
                 retry_for=retry_for,
             )
-            told = answer.headers.get("x-message-deadline")
-            if told is None:
+            deadline_text = answer.headers.get("x-message-deadline")
+            if deadline_text is None:
                 raise UnexpectedAnswer(answer.status, "no deadline; is this a server of fsmq?")
-            deadline = seconds(told)
+            deadline = seconds(deadline_text)
         return deadline
 
     def release(
@@ -167,8 +167,8 @@ class ChannelVerbs:
         reason: str | None = None,
         retry_for: float | None = None,
     ) -> Verb[None]:
-        told = {"bury": "true", "reason": check_reason(reason)}
-        yield from self._each(messages, told, retry_for)
+        parameters = {"bury": "true", "reason": check_reason(reason)}
+        yield from self._each(messages, parameters, retry_for)
 
     def _each(
         self, messages: Iterable[Given], what: Mapping[str, Any], retry_for: float | None

@@ -1,7 +1,7 @@
 """Logs over HTTP: what each verb asks, and what its answers mean.
 
-As in `verbs.py`, the point is what may be asked twice: each publish carries ids, so that a second
-try after a lost answer stores nothing and is told the first offset.
+As in `queue_verbs.py`, the point is what may be asked twice: each publish carries ids, so that a
+second try after a lost answer stores nothing and is told the first offset.
 """
 
 from __future__ import annotations

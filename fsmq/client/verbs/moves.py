@@ -61,10 +61,10 @@ class MoveVerbs:
         if only is not None and rate is None:
             return Moved(*(yield from self._some(source, path, parameters, only, progress)))
         done = Moved()
-        for some in _parts(only):
-            answer = yield from self._verbs.done("POST", path, parameters, _body(source, some))
-            told = moved_and(done.moved, progress)
-            move = yield from self._end(str(member(answer, "move")), told)
+        for portion in _parts(only):
+            answer = yield from self._verbs.done("POST", path, parameters, _body(source, portion))
+            report = moved_and(done.moved, progress)
+            move = yield from self._end(str(member(answer, "move")), report)
             if move.error is not None and not (yield from self._verbs.has_queue(target)):
                 raise NoSuchQueue(target)
             if move.error is not None and not move.conflicts:
@@ -85,8 +85,8 @@ class MoveVerbs:
             path, parameters = _redrive(dead, to, None)
             return Redriven(*(yield from self._some(dead, path, parameters, only, progress)))
         done = Redriven()
-        for some in _parts(only):
-            order = yield from self.begin_redrive(dead, to, rate, some)
+        for portion in _parts(only):
+            order = yield from self.begin_redrive(dead, to, rate, portion)
             move = yield from self._end(order.ref, moved_and(done.moved, progress))
             is_to_blame = move.error is not None and to is not None
             if is_to_blame and not (yield from self._verbs.has_queue(to or "")):

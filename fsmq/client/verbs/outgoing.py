@@ -83,9 +83,11 @@ def described(members: Mapping[str, Any], body: bytes | str) -> str:
     """The JSON of a message: those of its members that are not None, and its body."""
     # Each for itself: the encoder writes a text at once, and for an object it is made ready anew,
     # which costs as much as the body of a small message.
-    told = [f'"{name}": {_encode(value)}' for name, value in members.items() if value is not None]
-    told.append(_body_as_json(body))
-    return f"{{{', '.join(told)}}}"
+    members_as_json = [
+        f'"{name}": {_encode(value)}' for name, value in members.items() if value is not None
+    ]
+    members_as_json.append(_body_as_json(body))
+    return f"{{{', '.join(members_as_json)}}}"
 
 
 def _body_as_json(body: bytes | str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from fsmq.spool.arguments import PART
 from fsmq.spool.errors import (
     ClaimEnded,
     DuplicateMessage,
@@ -21,7 +22,6 @@ from fsmq.spool.errors import (
     NoSuchMessage,
     NoSuchQueue,
 )
-from fsmq.spool.given import PART
 from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.messages.dead_letter import check_reason
 from fsmq.spool.layout.messages.message import Message, NewMessage
@@ -265,8 +265,8 @@ class Verbs(Asking):
         claim: str | None = None,
         retry_for: float | None = None,
     ) -> Verb[None]:
-        told = {"bury": "true", "reason": check_reason(reason)}
-        request = self._change(queue, message_id, told, claim)
+        parameters = {"bury": "true", "reason": check_reason(reason)}
+        request = self._change(queue, message_id, parameters, claim)
         yield from self._once(request, retry_for)
 
     def set_priority(self, queue: str, message_id: str, priority: int) -> Verb[str]:
@@ -327,9 +327,9 @@ class Verbs(Asking):
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
             # Of an id that is given twice the first was there, and the second was not.
-            told = answers.parsed(outcome.answer)
+            found = answers.parsed(outcome.answer)
             removed = Counter(unquote_id(i) for i in answers.member(outcome.answer, "removed"))
-            ended = Counter(unquote_id(i) for i in told.get("ended", ()))
+            ended = Counter(unquote_id(i) for i in found.get("ended", ()))
             for message_id, _ in part:
                 if removed[message_id] > 0:
                     removed[message_id] -= 1

@@ -284,10 +284,10 @@ class _Supervisor:
         if self._announced or self._stopping or not all(p.is_ready for p in self._processes):
             return
         self._announced = True
-        said = {p.child.name: p.listener.status for p in self._processes if p.listener}
+        statuses = {p.child.name: p.listener.status for p in self._processes if p.listener}
         if self._on_started:
-            self._on_started(said)
-        self._notifier.ready("; ".join(status for status in said.values() if status))
+            self._on_started(statuses)
+        self._notifier.ready("; ".join(status for status in statuses.values() if status))
 
     def _watch(self) -> None:
         """Say that all is well, if it is, and look again in time for the next word."""

@@ -73,7 +73,7 @@ LIMITS: tuple[Setting, ...] = (
     ),
     Setting(
         "max-header-bytes",
-        # The lane reads heads of up to 4,096 bytes without a look at this limit.
+        # The fast path reads heads of up to 4,096 bytes without a look at this limit.
         Whole(4096, 16 * 2**20, "bytes"),
         _DEFAULTS.header_bytes,
         "The longest head of a request, its line with path and query included.",

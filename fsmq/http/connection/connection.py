@@ -32,7 +32,7 @@ _NEVER = 1e12
 BORROWED: Mapping[str, str] = {
     "_force_close": "to take in nothing more on a connection that is to end",
     "_messages": "to see whether a request has come, and whether its head or body is broken",
-    "_next_keepalive_close_time": "to keep a connection whose requests the lane answers",
+    "_next_keepalive_close_time": "to keep a connection whose requests the fast path answers",
     "_waiter": "to know a connection that is idle, which may have to give its place up",
 }
 # Until all of a body is sent, it is there as it is, and as aiohttp writes it behind its head.
@@ -82,7 +82,7 @@ class Connection(OnWire):
             return True
         if self._wire is not None and self._wire.is_closing():
             return True
-        return self.occupant is None and self._waiter is not None and not self._is_begun
+        return self.protocol is None and self._waiter is not None and not self._is_begun
 
     @property
     def _is_begun(self) -> bool:
@@ -126,8 +126,8 @@ class Connection(OnWire):
         self._messages.clear()
         self._payload = EMPTY_PAYLOAD  # it leads back to here
         self.ahead.forget()
-        if self.occupant is not None:
-            self.occupant.gone()
+        if self.protocol is not None:
+            self.protocol.gone()
         on_hang_up, self.on_hang_up = self.on_hang_up, None
         if on_hang_up is not None:
             on_hang_up()
@@ -146,8 +146,8 @@ class Connection(OnWire):
 
         It may as well have hung up: nobody can tell. What waits takes it for that.
         """
-        if self.occupant is not None:
-            return not self.occupant.outlives_sending()
+        if self.protocol is not None:
+            return not self.protocol.outlives_sending()
         return self.on_hang_up is not None
 
     @property
@@ -156,18 +156,18 @@ class Connection(OnWire):
         if self._needs_client:
             return False
         is_whole = self._unanswered > 0 and self._payload.is_eof()
-        return is_whole or self.occupant is not None or bool(self.ahead.behind)
+        return is_whole or self.protocol is not None or bool(self.ahead.behind)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, for whoever has the connection."""
-        if self.occupant is not None:
-            if behind := self.occupant.more(data):
+        if self.protocol is not None:
+            if behind := self.protocol.more(data):
                 self._keep(behind)
                 self._take_up_behind()  # its request may have been answered just now
             return
-        lane, wire = self._server.lane, self._wire
+        fast_path, wire = self._server.fast_path, self._wire
         if (
-            lane is not None
+            fast_path is not None
             and wire is not None
             and (self._waiter is not None or not self._has_read)
             and not self._is_begun
@@ -175,12 +175,12 @@ class Connection(OnWire):
         ):
             # Who waits for an answer is not idle; aiohttp, which knows nothing of it, would close.
             idle_at, self._next_keepalive_close_time = self._next_keepalive_close_time, _NEVER
-            if lane.take(self, data):
+            if fast_path.take(self, data):
                 return
             self._next_keepalive_close_time = idle_at
         self.read(data)
 
-    # -- for an occupant ---------------------------------------------------------------------------
+    # -- for its protocol --------------------------------------------------------------------------
 
     @property
     def is_last_answer(self) -> bool:
@@ -191,7 +191,7 @@ class Connection(OnWire):
         return bool(ahead.behind) and ahead.is_late(self._now(), seconds)
 
     def go_on(self, *, closing: bool) -> None:
-        """The occupant has answered. closing: that was the last."""
+        """The protocol has answered. closing: that was the last."""
         self._next_keepalive_close_time = self._now() + self._limits.idle_timeout
         if closing:
             self._end()
@@ -199,7 +199,7 @@ class Connection(OnWire):
             self._take_up_behind()
 
     def leave_to_aiohttp(self, data: bytes) -> None:
-        """Let aiohttp answer what the occupant has had."""
+        """Let aiohttp answer what its protocol has had."""
         self.read(data + self.ahead.take())
 
     # -- for aiohttp -------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Connection(OnWire):
     def _read_on(self) -> None:
         """Let aiohttp read what it has kept of the last part, and then what is behind that."""
         self._will_read_on = False
-        if self.occupant is None and not self._force_close:
+        if self.protocol is None and not self._force_close:
             self._feed(b"")
             self.read(b"")
 
@@ -230,7 +230,7 @@ class Connection(OnWire):
 
     def _take_up_behind(self) -> None:
         """Go on with what was sent behind a request that has been answered."""
-        if self.ahead.behind and self.occupant is None:
+        if self.ahead.behind and self.protocol is None:
             self.data_received(self.ahead.take())
         self._after_reading()
 
@@ -319,8 +319,8 @@ class Connection(OnWire):
         if self.is_idle and now >= self._next_keepalive_close_time:
             self.force_close()
             return
-        if self.occupant is not None:
-            self.occupant.look_after()
+        if self.protocol is not None:
+            self.protocol.look_after()
         seconds = self._limits.header_timeout
         if self._head_bytes and now - self._head_since > seconds:
             self._answer_last(SlowHead(f"the request did not arrive within {seconds:g} seconds"))
@@ -391,6 +391,6 @@ class Connection(OnWire):
             return
         self._force_close = True  # and aiohttp leaves the end to us
         if self._server.let_linger(self):
-            self.occupant = Lingering(wire)
+            self.protocol = Lingering(wire)
         else:
             wire.close()

@@ -26,7 +26,7 @@ MOST_CONNECTIONS = 128
 
 
 class Lingering:
-    """The occupant of a connection that has had its last answer."""
+    """The protocol of a connection that has had its last answer."""
 
     def __init__(self, wire: asyncio.Transport) -> None:
         self._wire = wire

@@ -12,10 +12,10 @@ from aiohttp.web import BaseRequest, StreamResponse
 
 from ..problems import problem
 from .ahead import Ahead
+from .byte_protocol import ByteProtocol
 from .leftovers import forget_frames
 from .lingering import Lingering
 from .malformed import error_for
-from .occupants import Occupant
 from .taking import Taking
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class OnWire(web.RequestHandler):
     """A connection, but for what is read from it.
 
     ahead: what was sent ahead on it. has_ended: the client sends no more, and may have hung up.
-    occupant: what has it, as long as that is not aiohttp.
+    protocol: what has it, as long as that is not aiohttp.
     """
 
     __slots__ = (
@@ -43,7 +43,7 @@ class OnWire(web.RequestHandler):
         "_writes",
         "ahead",
         "has_ended",
-        "occupant",
+        "protocol",
     )
 
     def __init__(
@@ -61,7 +61,7 @@ class OnWire(web.RequestHandler):
         self._writes = 0  # the memory of the part of an answer that was written last
         self.ahead = Ahead(server.ahead)
         self.has_ended = False
-        self.occupant: Occupant | None = None
+        self.protocol: ByteProtocol | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -125,7 +125,7 @@ class OnWire(web.RequestHandler):
         if self._is_last:
             return
         self.ahead.keep(data, self._now())
-        in_body = self.occupant is None and not self._payload.is_eof()
+        in_body = self.protocol is None and not self._payload.is_eof()
         if self.ahead.is_too_much and not in_body:
             self._is_last = True
             self.ahead.forget()
@@ -134,7 +134,7 @@ class OnWire(web.RequestHandler):
     def _let_come(self) -> None:
         """Let more come, or leave it in the kernel."""
         wire = self._wire
-        if wire is None or wire.is_closing() or isinstance(self.occupant, Lingering):
+        if wire is None or wire.is_closing() or isinstance(self.protocol, Lingering):
             return
         more = not (self.has_ended or self._is_full or self._is_last or self.ahead.is_long)
         if more != wire.is_reading():

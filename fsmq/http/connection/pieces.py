@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 from aiohttp.web import Response
 
-from fsmq.spool.layout.steps import FEW, portions
+from fsmq.spool.prepare import FEW, portions
 
 from .connection import Connection
 
@@ -110,8 +110,8 @@ def _listed(
     before: str, values: Collection[Any], behind: str, dumps: Callable[[Any], str]
 ) -> Iterator[bytes]:
     comma = dumps([0, 0])[2:-2]
-    some = values.items() if isinstance(values, Mapping) else values
-    for number, portion in enumerate(portions(some, _VALUES)):
+    items = values.items() if isinstance(values, Mapping) else values
+    for number, portion in enumerate(portions(items, _VALUES)):
         text = dumps(dict(portion) if isinstance(values, Mapping) else portion)[1:-1]
         yield f"{comma if number else before}{text}".encode("utf-8", "replace")
     yield f"{'' if values else before}{behind}".encode()

@@ -16,11 +16,11 @@ from aiohttp.web_protocol import ERROR
 from ..guard.limits import Limits
 from ..problems import problem
 from .ahead import AheadOfAll
+from .byte_protocol import FastPath
 from .connection import Connection
 from .leftovers import Leftovers
 from .lingering import MOST_CONNECTIONS
 from .malformed import ends_in_doubt, head_size, no_room, too_long
-from .occupants import Lane
 from .unsent import UnsentOfAll
 
 log = logging.getLogger(__name__)
@@ -34,14 +34,14 @@ _UNREAD_BYTES = 64 * 1024
 class ProblemServer(web.Server):
     """A server whose connections tell every error as a problem, and keep the limits.
 
-    lane: what takes the requests that it knows; None leaves all to aiohttp.
+    fast_path: what takes the requests that it knows; None leaves all to aiohttp.
     """
 
     def __init__(self, handler: Handler, limits: Limits, **options: Any) -> None:
         super().__init__(self._answer, request_factory=_request)
         self.limits = limits
         self._handler = handler
-        self.lane: Lane | None = None
+        self.fast_path: FastPath | None = None
         self._options = {
             "keepalive_timeout": limits.idle_timeout,
             # One line may be all of the head: a request that names many ids is one long line.

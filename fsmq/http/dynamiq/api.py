@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fsmq.spool.layout.settings import MAX_PARTITIONS, MAX_TTL_S, MAX_VISIBILITY_S
+from fsmq.spool.checks import MAX_PARTITIONS, MAX_TTL_S, MAX_VISIBILITY_S
 
 from ..describe import (
     BYTES,

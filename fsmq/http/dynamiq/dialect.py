@@ -9,17 +9,17 @@ from aiohttp.web import Response
 from fsmq.spool.errors import FsmqError
 
 from ..dialect import Dialect
+from ..fast_path.fast_path import Reader
 from ..guard.origin import Origins
-from ..lane.lane import Reader
 from ..routing import needs
 from ..routing.needs import Need
 from ..routing.router import Handler
 from ..service.service import Service
 from . import api
 from .answers import problem
+from .fast_routes import DynamiqRoutes
 from .heads import DynamiqHeads
 from .queues import Queues
-from .quick import Quick
 from .status import Status
 from .topics import Topics
 
@@ -71,7 +71,7 @@ class Dynamiq(Dialect):
 
     def reader(self, origins: Origins) -> Reader:
         needs_keys = self._service.access.needs_keys
-        return DynamiqHeads(Quick(self._service).verbs, origins, needs_keys)
+        return DynamiqHeads(DynamiqRoutes(self._service).routes, origins, needs_keys)
 
     def problem(self, error: FsmqError) -> Response:
         return problem(error)

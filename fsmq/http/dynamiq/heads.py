@@ -1,4 +1,4 @@
-"""Heads of requests of Dynamiq's clients that the lane is sure of."""
+"""Heads of requests of Dynamiq's clients that the fast path is sure of."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from typing import Any
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.steps import FEW
+from fsmq.spool.prepare import FEW
 
 from ..describe import Values
+from ..fast_path.heads import NAME, BearerHeads, remember
+from ..fast_path.request import FastRoutes, Line
 from ..guard.origin import Origins
-from ..lane.heads import NAME, BearerHeads, Line, Verbs, remember
 from .queues import can_be, count_of, ids_of
 
 # By the prefix, and what stands behind the queue.
@@ -23,11 +24,11 @@ _LINE = re.compile(
 
 
 class DynamiqHeads(BearerHeads):
-    """Reads heads. verbs: by the method, and by the path behind the queue with its prefix."""
+    """Reads heads. routes: by the method, and by the path behind the queue with its prefix."""
 
-    def __init__(self, verbs: Verbs, origins: Origins, needs_keys: bool) -> None:
+    def __init__(self, routes: FastRoutes, origins: Origins, needs_keys: bool) -> None:
         super().__init__(origins, needs_keys)
-        self._verbs = verbs
+        self._routes = routes
 
     def _line(self, named: bytes) -> Line | None:
         match = _LINE.fullmatch(named)
@@ -36,8 +37,8 @@ class DynamiqHeads(BearerHeads):
         method, prefix, queue, place, name = (part.decode("ascii") for part in match.groups(b""))
         if place == MESSAGE and name:
             place = ONE
-        verb = self._verbs.get((method, f"{prefix} {place}"))
-        if verb is None or bool(name) != (place != MESSAGE):
+        route = self._routes.get((method, f"{prefix} {place}"))
+        if route is None or bool(name) != (place != MESSAGE):
             return None
         try:
             given = _read(method, place, queue, name)
@@ -45,7 +46,7 @@ class DynamiqHeads(BearerHeads):
             return None
         if given is None:
             return None
-        line = Line(verb, queue, "", Values(), given)
+        line = Line(route, queue, "", Values(), given)
         return line if method == "DELETE" else remember(self._lines, named, line)
 
 

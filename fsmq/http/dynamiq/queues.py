@@ -9,10 +9,9 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import Message, NewMessage, QueueSettings
+from fsmq.spool.checks import check_id, check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
-from fsmq.spool.layout.messages.message import Message, NewMessage
-from fsmq.spool.layout.names import check_id, check_queue
-from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.verbs.queues import creation
 
 from ...wire import quote_id

@@ -6,8 +6,8 @@ from functools import partial
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool import NewMessage
 from fsmq.spool.errors import NoSuchQueue, NoSuchTopic
-from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.topics.topics import log_of
 
 from ...wire import quote_id

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from aiohttp.web import Response
 
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool import Message
+from fsmq.spool.prepare import LARGE_BYTES
 
 from ..routing import bodies
 from ..service.service import Service

@@ -6,14 +6,11 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
-from fsmq.spool import prepare
-from fsmq.spool.context import Prepared
+from fsmq.spool import Message, prepare
 from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.steps import Steps, in_order
+from fsmq.spool.prepare import Batch, Prepared, Steps, in_order
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
-from fsmq.spool.verbs.put import Batch
 from fsmq.spool.views.reading import Room
 
 from ..routing.call import Call

@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import Message
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.prepare import LARGE_BYTES
 
 from ..describe import UNKNOWN
 from ..dialect import Dialect
+from ..fast_path.fast_path import Reader
 from ..guard.access import Identity
 from ..guard.origin import Origins
 from ..guard.sight import may_see_move
-from ..lane.lane import Reader
 from ..problems import MethodNotAllowed
 from ..routing import needs
 from ..routing.call import Call
@@ -31,9 +31,9 @@ from .answers import SUCCESS, answered, in_json
 from .batches import elements, parse_any, store_any, stored_batch, stored_batches
 from .dedup import DedupQueues
 from .errors import IllegalArgument, UnknownMove, compact, problem
+from .fast_routes import EmoRoutes
 from .heads import EmoHeads
 from .plain import PlainQueues
-from .quick import Quick
 from .requests import (
     DEFAULT_LIMIT,
     DEFAULT_TTL_S,
@@ -94,7 +94,7 @@ class EmoDb(Dialect):
         return Admin(self._service)
 
     def reader(self, origins: Origins) -> Reader:
-        return EmoHeads(Quick(self._service).verbs, origins)
+        return EmoHeads(EmoRoutes(self._service).routes, origins)
 
     async def identify(self, call: Call) -> Identity:
         headers = call.request.headers

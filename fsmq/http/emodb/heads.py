@@ -1,4 +1,4 @@
-"""Heads of requests to EmoDB's plain queues that the lane is sure of."""
+"""Heads of requests to EmoDB's plain queues that the fast path is sure of."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from multidict import CIMultiDict
 from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
+from ..fast_path.heads import QUERY, Heads, remember
+from ..fast_path.request import FastRoutes, Fields, Line
 from ..guard.origin import Origins
-from ..lane.heads import QUERY, Fields, Heads, Line, Verbs, remember
 from .access import HEADER, PARAMETER, key_of
 from .plain import PlainQueues
 from .requests import (
@@ -37,16 +38,16 @@ _NO_JSON: _Kept = (None, {})
 
 
 class EmoHeads(Heads):
-    """Reads heads. verbs: of the plain queues."""
+    """Reads heads. routes: of the plain queues."""
 
-    def __init__(self, verbs: Verbs, origins: Origins) -> None:
+    def __init__(self, routes: FastRoutes, origins: Origins) -> None:
         super().__init__(origins, (HEADER,))
-        self._verbs = verbs
+        self._routes = routes
 
     def read(self, data: bytes) -> tuple[Line, Fields, int] | None:
         """A head at the beginning of ``data``, and its size in bytes; None for any other head."""
         read = super().read(data)
-        if read is not None and read[0].verb.has_body and read[1].kept is _NO_JSON:
+        if read is not None and read[0].route.has_body and read[1].kept is _NO_JSON:
             return None
         return read
 
@@ -55,8 +56,8 @@ class EmoHeads(Heads):
         if match is None:
             return None
         method, queue, place, raw_query = (part.decode("ascii") for part in match.groups(b""))
-        verb = self._verbs.get((method, place))
-        if verb is None:
+        route = self._routes.get((method, place))
+        if route is None:
             return None
         try:
             query = Query(raw_query)
@@ -64,10 +65,10 @@ class EmoHeads(Heads):
             check_queue(queue, PlainQueues.longest_name)
         except FsmqError:
             return None
-        # A key stands in the head, or it is not for the lane.
+        # A key stands in the head, or it is not for the fast path.
         if query.text(PARAMETER) or (place == POLL and not given.ttl):
             return None
-        return remember(self._lines, named, Line(verb, queue, "", Values(), given))
+        return remember(self._lines, named, Line(route, queue, "", Values(), given))
 
     def _fields_of(self, headers: CIMultiDict[str], length: int | None) -> Fields | None:
         check_acceptable(headers)

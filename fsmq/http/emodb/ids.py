@@ -13,7 +13,8 @@ import zlib
 from collections.abc import Sequence
 from uuid import UUID
 
-from fsmq.spool.layout.names import MAX_FILE_NAME_BYTES, UUID7, is_id
+from fsmq.spool.checks import MAX_FILE_NAME_BYTES, is_id
+from fsmq.spool.layout.names import UUID7
 
 from .errors import IllegalArgument
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 
-from fsmq.spool.context import Prepared
+from fsmq.spool import Message, NewMessage
+from fsmq.spool.checks import MAX_QUEUE_BYTES
 from fsmq.spool.errors import NoSuchQueue
-from fsmq.spool.layout.messages.message import Message, NewMessage
-from fsmq.spool.layout.names import MAX_QUEUE_BYTES
 from fsmq.spool.moves.order import Move
-from fsmq.spool.verbs.put import Batch
+from fsmq.spool.prepare import Batch, Prepared
 from fsmq.spool.views import browse
 
 from ..routing.call import Call

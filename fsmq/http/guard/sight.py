@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from fsmq.spool import Message, ScheduleState
 from fsmq.spool.errors import FsmqError, Unavailable
-from fsmq.spool.layout.messages.message import SENT_TO, Message
+from fsmq.spool.layout.messages.message import SENT_TO
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.life import LifeStep
-from fsmq.spool.schedules.schedule_settings import ScheduleState
 
 from . import access
 from .access import Identity

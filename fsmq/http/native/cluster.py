@@ -155,7 +155,7 @@ class Cluster(Handlers):
         wants_health = call.read()[HEALTH] is not None
         if wants_health:
             require_all(identity)
-        found = await self._service.looks.cluster()
+        found = await self._service.inspector.cluster()
         for program in found["programs"]:
             program["since"] = None if program["since"] is None else moment(program["since"])
         share = self._spool.context.ready.share
@@ -166,7 +166,7 @@ class Cluster(Handlers):
             "share": {"rank": share.rank, "of": share.of},
         }
         if wants_health:
-            at, findings = await self._service.looks.health()
+            at, findings = await self._service.inspector.health()
             listed = [{**f._asdict(), "health": f.health.value} for f in findings]
             answer["health"] = {"at": moment(at), "findings": listed}
         return json_answer(200, answer)

@@ -11,9 +11,9 @@ from ..problems import problem
 from ..service.service import Service
 from .cluster import Cluster
 from .history import HistoryOfQueues
+from .inspection import Inspection
 from .logs.channels import Channels
 from .logs.logs import Logs
-from .looks import Looks
 from .messages.acks import Acks
 from .messages.batch import Batches
 from .messages.by_id import ById
@@ -38,7 +38,7 @@ class NativeDialect(Dialect):
             SeveralQueues,
             Batches,
             Acks,
-            Looks,
+            Inspection,
             HistoryOfQueues,
             ById,
             Topics,

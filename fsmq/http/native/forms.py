@@ -1,6 +1,6 @@
 """What requests about one message say, and what answers hold, in the native dialect.
 
-Both ways use it: the handlers of `messages.py`, and `quick.py` for many requests at a time.
+Both ways use it: the handlers in `messages/`, and `fast_path/` for many requests at a time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,17 @@ from aiohttp import hdrs
 from aiohttp.web import Response
 from multidict import CIMultiDictProxy
 
+from fsmq.spool import Message, NewMessage
+from fsmq.spool.checks import (
+    MAX_DEDUP_BYTES,
+    MAX_DELAY_S,
+    MAX_FILE_NAME_BYTES,
+    MAX_GROUP_BYTES,
+    MAX_OWN_ID_BYTES,
+    MAX_PRIORITY,
+    MAX_TTL_S,
+    MAX_VISIBILITY_S,
+)
 from fsmq.spool.durability.dedup_records import KEPT_MS
 from fsmq.spool.errors import (
     InvalidValue,
@@ -20,22 +31,10 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.claim_names import PATTERN, Renewal
 from fsmq.spool.layout.messages.dead_letter import MAX_REASON_BYTES, check_reason
-from fsmq.spool.layout.messages.message import (
-    MAX_DEDUP_BYTES,
-    MAX_GROUP_BYTES,
-    Message,
-    NewMessage,
-    public,
-)
-from fsmq.spool.layout.names import (
-    MAX_FILE_NAME_BYTES,
-    MAX_OWN_ID_BYTES,
-    MAX_PRIORITY,
-    can_carry,
-)
-from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S, MAX_VISIBILITY_S
+from fsmq.spool.layout.messages.message import public
+from fsmq.spool.layout.names import can_carry
 from fsmq.spool.layout.stamps import MAX_COUNT
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.prepare import MAX_CLAIMS
 
 from ...wire import MAX_WAIT_S, moment, quote_id
 from ..describe import (

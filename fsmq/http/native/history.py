@@ -8,9 +8,9 @@ from datetime import datetime
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue, Unavailable
-from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.steps import portions
+from fsmq.spool.prepare import portions
 from fsmq.spool.records.history import (
     EVERY_S,
     HISTORY_S,
@@ -117,7 +117,7 @@ class HistoryOfQueues(Handlers):
         begin = given[FROM]
         since = now - HISTORY_S if begin is None else begin
         step = step_of(since, now, len(queues), given[STEP])
-        found = await self._service.looks.history(queues, since, now, step)
+        found = await self._service.inspector.history(queues, since, now, step)
         call.hold(_ROW_BYTES * sum(map(len, found.values())), sure=True)
         return Response(body=Pieces(_written(step, found)), content_type=JSON)
 

@@ -10,11 +10,12 @@ from typing import Any
 from aiohttp.web import StreamResponse
 
 from fsmq.kinds import Choice, Number, Until, Whole
+from fsmq.spool import Counts, QueueSettings
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import NoSuchQueue, Unavailable
-from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout import settings
-from fsmq.spool.layout.names import check_queue, split_shard
-from fsmq.spool.layout.settings import DEFAULTS, QueueSettings, Setting
+from fsmq.spool.layout.names import split_shard
+from fsmq.spool.layout.settings import DEFAULTS, Setting
 from fsmq.spool.verbs.queues import creation
 
 from ..answers import json_answer, made

@@ -7,22 +7,20 @@ from typing import Any, get_args
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool import Schedule, ScheduleSettings, ScheduleState
+from fsmq.spool.checks import MAX_DELAY_S, MAX_PRIORITY, MAX_TTL_S
 from fsmq.spool.errors import (
     NoSuchQueue,
     NoSuchSchedule,
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.names import MAX_PRIORITY
-from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_TTL_S
 from fsmq.spool.schedules.crontab import MAX_LINE
-from fsmq.spool.schedules.schedule import MAX_NEXT, Schedule
+from fsmq.spool.schedules.schedule import MAX_NEXT
 from fsmq.spool.schedules.schedule_settings import (
     MAX_NAME_BYTES,
     MAX_SCHEDULE_BYTES,
     CatchUp,
-    ScheduleSettings,
-    ScheduleState,
     check_schedule,
 )
 

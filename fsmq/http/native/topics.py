@@ -9,6 +9,7 @@ import json
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool import NewMessage
 from fsmq.spool.errors import (
     LogFull,
     NoSuchLog,
@@ -19,7 +20,6 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.topics.filters import MAX_FILTER_BYTES, Filter
 from fsmq.spool.layout.topics.topics import as_json, subscriber_of
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 from aiohttp.web import Response
 
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES
+from fsmq.spool import Message
+from fsmq.spool.prepare import FEW, LARGE_BYTES
 
 from ...wire import as_json
 from ..connection.pieces import PIECE_BYTES, Pieces
@@ -90,9 +90,9 @@ def encode(message: Message, *, with_queue: bool = False) -> Iterator[bytes]:
 
 def encode_facts(facts: Mapping[str, Any], body: bytes) -> Iterator[bytes]:
     """A body as the last member of a JSON object, behind what is told beside it."""
-    told = json.dumps(facts).encode()[:-1]
+    text = json.dumps(facts).encode()[:-1]
     is_text = yield from find_out_if_text(body)
-    yield told + (b', "body": "' if is_text else b', "body_base64": "')
+    yield text + (b', "body": "' if is_text else b', "body_base64": "')
     yield from text_pieces(body) if is_text else base64_pieces(body)
     yield b'"}'
 

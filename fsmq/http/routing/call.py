@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from aiohttp import HttpVersion11, hdrs
 from aiohttp.web import BaseRequest
 
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import MessageTooLarge
-from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.prepare import LARGE_BYTES
 
 from ..connection.connection import Connection
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from aiohttp import hdrs
 from multidict import MultiMapping
 
+from fsmq.spool.checks import check_claim
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.claim_names import check_claim
 
 ATTRIBUTE = "X-Message-Attribute-"
 # Headers that stand for an attribute of their own name: those of W3C's Trace Context, and those of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.prepare import LARGE_BYTES
 
 # What a small value takes in Python, and its place in the list that it stands in.
 _BYTES_A_VALUE = 72

@@ -16,9 +16,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias, TypeVar
 
-from fsmq.spool.context import Prepared
-from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer, Work
+from fsmq.spool.durability.sync import IN_FLIGHT, Dirty, Group, Syncer
 from fsmq.spool.errors import FsmqError, Unavailable
+from fsmq.spool.prepare import Prepared
 
 from ..problems import InternalError
 from .turns import LoopTurns
@@ -60,8 +60,8 @@ class Commits:
 
     async def sync(self, prepared: Prepared[T]) -> None:
         """Make a verb durable, and leave its finish to the caller. Raises Unavailable."""
-        work = prepared.work
-        if not work.files and not work.folders:
+        dirty = prepared.dirty
+        if not dirty.files and not dirty.folders:
             return
         synced: asyncio.Future[Group] = asyncio.get_running_loop().create_future()
 
@@ -69,7 +69,7 @@ class Commits:
             if not synced.done():
                 synced.set_result(group)
 
-        self._join(work, done)
+        self._join(dirty, done)
         group = await synced
         try:
             group.check()
@@ -88,15 +88,15 @@ class Commits:
         Both are called in the context of the caller.
         """
 
-        work = prepared.work
-        if work.files or work.folders:
+        dirty = prepared.dirty
+        if dirty.files or dirty.folders:
             context = copy_context()
-            self._join(work, lambda group: context.run(_end, prepared, done, failed, group))
+            self._join(dirty, lambda group: context.run(_end, prepared, done, failed, group))
         else:
             _end(prepared, done, failed, None)
 
-    def _join(self, work: Work, done: Callable[[Group], None]) -> None:
-        self._group.works.append(work)
+    def _join(self, dirty: Dirty, done: Callable[[Group], None]) -> None:
+        self._group.changes.append(dirty)
         self._waiting.append(done)
         if not self._is_planned and len(self._in_flight) < self.at_once:
             self._is_planned = True
@@ -110,7 +110,7 @@ class Commits:
         be two syncs in the place of one.
         """
         self._is_planned = False
-        size = sum([len(work.files) or _LARGE for work in self._group.works])
+        size = sum([len(dirty.files) or _LARGE for dirty in self._group.changes])
         if self._in_flight and max(size, *self._in_flight) > _SMALL:
             return  # the end of that one begins it
         group, self._group = self._group, Group()

@@ -11,12 +11,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from fsmq.spool.context import Prepared
 from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.index import listings
-from fsmq.spool.layout.steps import LARGE_BYTES, Steps, finish, portions
 from fsmq.spool.limits.sequencer import Sequencer
+from fsmq.spool.prepare import LARGE_BYTES, Prepared, Steps, finish, portions
 
 from .group_commit import Commits, end_of
 from .patience import Patience

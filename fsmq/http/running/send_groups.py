@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from fsmq.spool.context import Prepared
 from fsmq.spool.durability.prepared import Key, end_all, key_of
 from fsmq.spool.durability.send_lines import PATIENCE_S
 from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.limits.sequencer import Group, Sequencer, Unrecovered, Unsent
+from fsmq.spool.prepare import Prepared
 
 from ..problems import InternalError
 from .group_commit import Commits

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from fsmq.spool import prepare
-from fsmq.spool.context import Prepared
+from fsmq.spool import Spool, prepare
 from fsmq.spool.layout.claim_names import Renewal
-from fsmq.spool.layout.steps import FEW
-from fsmq.spool.spool import Spool
+from fsmq.spool.prepare import FEW, Prepared
 from fsmq.spool.verbs.moves.redrive import Redriven, redrive_messages
 from fsmq.spool.verbs.removal import remove_ready
 

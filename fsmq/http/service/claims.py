@@ -13,14 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from fsmq.spool import prepare
-from fsmq.spool.context import Prepared
+from fsmq.spool import Message, Spool, prepare
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable
 from fsmq.spool.index.listings import Unlisted
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps, finish
+from fsmq.spool.prepare import FEW, LARGE_BYTES, Prepared, Steps, finish
 from fsmq.spool.records.journal import via
-from fsmq.spool.spool import Spool
 from fsmq.spool.views.reading import Room
 
 from ..connection.pieces import FORM_BYTES
@@ -243,7 +240,7 @@ class Claims:
             else:
                 self._give_each(asked, outcome)
 
-        if len(prepared.work.files) > FEW:
+        if len(prepared.dirty.files) > FEW:
             self._tasks.spawn(self._complete(prepared, claimed))
         else:
             self._runner.then(prepared, claimed, claimed)

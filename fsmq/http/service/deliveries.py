@@ -1,7 +1,7 @@
 """Waiting for messages that this process has just stored, and that a mover is about to deliver.
 
 Else who has just been told that a message is stored would not find it. Both ways to claim, the
-lane's and the other, wait by this rule.
+fast path's and the other, wait by this rule.
 """
 
 from __future__ import annotations

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
-from fsmq.spool import ChannelMessage
+from fsmq.spool import Channel, ChannelMessage, Log, LogEntry, Spool
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.duty_cycle import DutyCycle
-from fsmq.spool.log.channel import Channel, ChannelState
+from fsmq.spool.log.channel import ChannelState
 from fsmq.spool.log.consuming.dispatch import Asked
-from fsmq.spool.log.log import Batch, Log, LogEntry
+from fsmq.spool.log.log import Batch
 from fsmq.spool.log.ranges import Range
-from fsmq.spool.spool import Spool
 from fsmq.spool.views.reading import MAX_ANSWER_BYTES
 
 from ..guard.admission import Admission

@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from fsmq.spool import Spool
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.moves.order import Move, begin_redrive
-from fsmq.spool.spool import Spool
 
 from ..running.threads import Threads
 

@@ -14,16 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from fsmq.spool import prepare
-from fsmq.spool.context import Prepared
+from fsmq.spool import Message, NewMessage, Spool, prepare
 from fsmq.spool.errors import DuplicateMessage, Unavailable
 from fsmq.spool.index.listings import Unlisted
-from fsmq.spool.layout.messages.message import Message, NewMessage
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES, MOST_AT_ONCE, finish
+from fsmq.spool.prepare import FEW, LARGE_BYTES, MOST_AT_ONCE, Acked, Batch, Prepared, finish
 from fsmq.spool.records.journal import via
-from fsmq.spool.spool import Spool
-from fsmq.spool.verbs.put import Batch
-from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.reading import Room
 
 from ..guard.admission import Admission
@@ -237,7 +232,7 @@ class Queues:
         """Claim, and release at once; nothing of it is durable."""
         wanted = Wanted((queue,), visibility=GLANCE_S)
         prepared = finish(self._claims.steps(wanted, most, room))
-        prepared.work.close()
+        prepared.dirty.close()
         messages = prepared.commit()
         prepared.abort()
         return messages

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from fsmq.spool import Message, Spool
 from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
 from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.index.recent_puts import RecentPuts
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.spool import Spool
 from fsmq.spool.views import browse
 
 from ..guard.sight import seen_message

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
-from fsmq.spool import prepare
-from fsmq.spool.context import Prepared, join
+from fsmq.spool import NewMessage, QueueSettings, Spool, prepare
 from fsmq.spool.errors import (
     InvalidValue,
     MessageTooLarge,
@@ -19,15 +18,10 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.index import listings
 from fsmq.spool.index.listings import Unlisted
-from fsmq.spool.layout.messages.message import NewMessage
-from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES, giving_way
 from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
+from fsmq.spool.prepare import FEW, LARGE_BYTES, MAX_CLAIMS, Batch, Prepared, giving_way, join
 from fsmq.spool.records.reports import EVERY_S, Reports
-from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.publish import Copy, copies_of
-from fsmq.spool.verbs.put import Batch
-from fsmq.spool.verbs.receive import MAX_CLAIMS
 
 from ..guard.access import Access, Identity
 from ..guard.admission import Admission
@@ -37,7 +31,7 @@ from ..routing.call import Call
 from ..running.runner import Runner
 from .changes import Changes
 from .logs import OpenLogs
-from .monitoring.looks import Looks
+from .monitoring.inspector import Inspector
 from .monitoring.recent import Recent
 from .monitoring.recording import Recording
 from .monitoring.sizes import Sizes
@@ -95,7 +89,7 @@ class Service(Runner):
         self.sizes = Sizes(spool, self.listings)
         self.surveys = Surveys(spool, self, self.reports)
         self.recent = Recent()
-        self.looks = Looks(spool, self, self.reports)
+        self.inspector = Inspector(spool, self, self.reports)
         self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, max_waiters, poll_interval)
         self.changes = Changes(spool)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
-from fsmq.spool.context import Prepared
-from fsmq.spool.layout.messages.message import Message, NewMessage
-from fsmq.spool.layout.steps import FEW, LARGE_BYTES, Steps
+from fsmq.spool import Message, NewMessage
+from fsmq.spool.prepare import FEW, LARGE_BYTES, Prepared, Steps
 from fsmq.spool.records.journal import via
 from fsmq.spool.views.reading import Room
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool import QueueSettings
 
 from ..dialect import Handlers
 from ..guard.access import Identity
@@ -28,9 +28,9 @@ Shared: TypeAlias = dict[tuple[str, str], Any]
 class Ask:
     """One request: what it asks for, and who.
 
-    origin: of the URLs that it is told. call: None where the lane has taken it. shared: what was
-    found out about its queues, which is asked for more than once. trace: what its header says of
-    the trace that it belongs to; None: nothing that a message could keep.
+    origin: of the URLs that it is told. call: None where the fast path has taken it. shared: what
+    was found out about its queues, which is asked for more than once. trace: what its header says
+    of the trace that it belongs to; None: nothing that a message could keep.
     """
 
     __slots__ = ("_call", "action", "identity", "members", "options", "origin", "shared", "trace")
@@ -56,7 +56,7 @@ class Ask:
 
     @property
     def call(self) -> Call:
-        """The request, for what the lane does not do."""
+        """The request, for what the fast path does not do."""
         assert self._call is not None
         return self._call
 

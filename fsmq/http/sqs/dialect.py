@@ -16,9 +16,9 @@ from fsmq.spool.errors import FsmqError
 from ..connection.connection import Connection
 from ..describe import Operation
 from ..dialect import Dialect
+from ..fast_path.fast_path import Reader
 from ..guard.access import Identity
 from ..guard.origin import Origins
-from ..lane.lane import Reader
 from ..problems import NotFound
 from ..routing import needs
 from ..routing.call import Call
@@ -33,12 +33,12 @@ from .actions.sending import Sending
 from .actions.tags import Tags
 from .ask import TRACE_HEADER, Action, Ask, Result
 from .errors import translated
+from .fast_routes import SqsRoutes
 from .heads import SqsHeads
 from .names import SqsOptions
 from .protocol import protocol
 from .protocol.signatures import Proof, Signatures
 from .queue_attributes import MAX_MESSAGE_BYTES
-from .quick import Quick
 from .sns import wire
 from .sns.faults import as_sns
 from .sns.publishing import Publishing
@@ -114,7 +114,7 @@ class Sqs(Dialect):
 
     def reader(self, origins: Origins) -> Reader:
         operations = {name: of for (is_sns, name), of in self._operations.items() if not is_sns}
-        quick = Quick(
+        fast = SqsRoutes(
             self._service,
             self._options,
             operations,
@@ -122,7 +122,7 @@ class Sqs(Dialect):
             self._receiving,
             self._claims,
         )
-        return SqsHeads(quick.verbs, self._signatures, origins)
+        return SqsHeads(fast.routes, self._signatures, origins)
 
     def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
         if method not in _METHODS:

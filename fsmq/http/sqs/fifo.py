@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from fsmq.spool import QueueSettings
 from fsmq.spool.layout.names import sequence_of
-from fsmq.spool.layout.settings import QueueSettings
 
 from .errors import SqsError, StaleReceipt, invalid, missing
 

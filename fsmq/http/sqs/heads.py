@@ -1,4 +1,4 @@
-"""Heads of requests of the JSON protocol that the lane is sure of: a strict part, as ever there.
+"""Heads of requests of the JSON protocol that the fast path is sure of: a strict part.
 
 Those of SDKs differ with each request: its moment, its signature, its id. So what is remembered is
 not a head but a line, and only of those that a client sends again and again.
@@ -14,9 +14,9 @@ from aiohttp import hdrs
 from fsmq.spool.errors import FsmqError
 
 from ..describe import Values
+from ..fast_path.heads import END, MAX_HEAD_BYTES, remember
+from ..fast_path.request import FastRoute, Fields, Line, Signer
 from ..guard.origin import Origins
-from ..lane.heads import END, MAX_HEAD_BYTES, Fields, Line, Signer, remember
-from ..lane.request import Verb
 from .ask import TRACE_HEADER
 from .protocol import sigv4
 from .protocol.protocol import TARGET
@@ -64,11 +64,13 @@ _UNKNOWN = "", ""
 
 
 class SqsHeads:
-    """Reads heads. verbs: by action."""
+    """Reads heads. routes: by action."""
 
-    def __init__(self, verbs: Mapping[str, Verb], signatures: Signatures, origins: Origins) -> None:
+    def __init__(
+        self, routes: Mapping[str, FastRoute], signatures: Signatures, origins: Origins
+    ) -> None:
         self._lines = {
-            f"AmazonSQS.{action}": Line(verb, "", "", Values()) for action, verb in verbs.items()
+            f"AmazonSQS.{action}": Line(route, "", "", Values()) for action, route in routes.items()
         }
         self._signer: Signer | None = None  # of the request before
         self._signatures = signatures
@@ -120,12 +122,12 @@ class SqsHeads:
         for line in lines:
             field = self._fields.get(line)
             if field is None:
-                called, colon, said = line.partition(b":")
+                called, colon, value = line.partition(b":")
                 name = _VARYING.get(called) or _VARYING.get(called.lower())
                 if name is not None and colon and name not in varying:
-                    varying[name] = said
+                    varying[name] = value
                     continue
-                field = self._field(line, called, said)
+                field = self._field(line, called, value)
             if field is None or field[0] in usual:
                 return None
             usual[field[0]] = field[1]
@@ -139,9 +141,9 @@ class SqsHeads:
         found = match[1].decode("ascii"), (match[2] or b"").decode("ascii")
         return remember(self._paths, line, found)
 
-    def _field(self, line: bytes, called: bytes, said: bytes) -> tuple[str, str] | None:
+    def _field(self, line: bytes, called: bytes, text: bytes) -> tuple[str, str] | None:
         """The name, in small letters, and the value of a usual line; None for another one."""
-        name, value = called.decode("ascii").lower(), said.strip(b" ").decode("ascii")
+        name, value = called.decode("ascii").lower(), text.strip(b" ").decode("ascii")
         if name not in _USUAL or not value:
             return None
         if name == _CONNECTION and value.lower() != "keep-alive":
@@ -165,8 +167,8 @@ class _Found:
 
     def get(self, key: str) -> str | None:
         name = key.lower()
-        said = self._varying.get(name)
-        return self._usual.get(name) if said is None else said.strip(b" ").decode("ascii")
+        value = self._varying.get(name)
+        return self._usual.get(name) if value is None else value.strip(b" ").decode("ascii")
 
     def getall(self, key: str, default: Sequence[str]) -> Sequence[str]:
         value = self.get(key)

@@ -15,7 +15,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.messages.message import MAX_HEADER_BYTES, OWN, is_attribute_name, is_own
+from fsmq.spool.checks import MAX_HEADER_BYTES, is_attribute_name
+from fsmq.spool.layout.messages.message import OWN, is_own
 
 from .errors import SqsError, invalid
 
@@ -211,13 +212,15 @@ def _checked(name: str, given: Mapping[str, Any]) -> Attribute:
     field, other = _FIELDS[base == "Binary"], _FIELDS[base != "Binary"]
     value = given.get(field)
     if not value:
-        told = f"must contain non-empty message attribute value for message attribute type '{base}'"
+        problem = (
+            f"must contain non-empty message attribute value for message attribute type '{base}'"
+        )
         if given.get(other):
-            told = f"with type '{base}' must use field '{field.removesuffix('Value')}'"
+            problem = f"with type '{base}' must use field '{field.removesuffix('Value')}'"
         words = (
             f"Message (user) attribute '{name}' must contain a non-empty value of type '{base}'."
         )
-        raise BadAttribute(words, f"The message attribute '{name}' {told}.")
+        raise BadAttribute(words, f"The message attribute '{name}' {problem}.")
     if isinstance(value, str):
         _check_text(name, base, value)
     return Attribute(kind, value)

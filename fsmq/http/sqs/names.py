@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from fsmq.spool.checks import is_queue
 from fsmq.spool.layout.claim_names import PATTERN
-from fsmq.spool.layout.names import is_queue
 
 from .errors import SqsError, invalid, no_such_queue
 

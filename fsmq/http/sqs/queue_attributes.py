@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from fsmq.spool import QueueSettings
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.stamps import MAX_COUNT
 
 from . import fifo

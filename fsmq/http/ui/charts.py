@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.records.history import Figures, Moment, step_of
 
-from .visit import Visit
+from .page_request import PageRequest
 
 SPANS: Mapping[str, float] = {"15min": 900.0, "3h": 10_800.0, "24h": 86_400.0, "72h": 259_200.0}
 _SPAN = "3h"
@@ -28,16 +28,16 @@ class Spark(NamedTuple):
     buried: int
 
 
-async def charts_of(visit: Visit, queue: str) -> dict[str, Any]:
+async def charts_of(request: PageRequest, queue: str) -> dict[str, Any]:
     """What the charts of a queue show. Raises InvalidValue, Unavailable."""
-    span = visit.query.get("span", _SPAN)
+    span = request.query.get("span", _SPAN)
     if span not in SPANS:
         raise InvalidValue("span", f"expected one of: {', '.join(SPANS)}")
-    now = visit.spool.context.clock()
+    now = request.spool.context.clock()
     since = now - SPANS[span]
     step = step_of(since, now, 1)
-    found = await visit.service.looks.history([queue], since, now, step)
-    recent = visit.service.recent.of(queue, since) if span == _FINE else []
+    found = await request.service.inspector.history([queue], since, now, step)
+    recent = request.service.recent.of(queue, since) if span == _FINE else []
     return {
         "span": span,
         "spans": tuple(SPANS),

@@ -11,7 +11,7 @@ from aiohttp import hdrs
 
 from fsmq.wire import quote_id
 
-from .visit import Visit
+from .page_request import PageRequest
 
 # So many ids are written out.
 _WRITTEN = 3
@@ -23,9 +23,11 @@ def fsmq(*words: str, ids: Sequence[str] = ()) -> str:
     return " ".join(["fsmq", *map(_word, shown)]) + (" …" if len(ids) > _WRITTEN else "")
 
 
-def curl(visit: Visit, method: str, *segments: str, body: object = None, **query: object) -> str:
+def curl(
+    request: PageRequest, method: str, *segments: str, body: object = None, **query: object
+) -> str:
     """A request to the API that the visitor reaches; ``query`` without what is None."""
-    headers = visit.call.request.headers
+    headers = request.call.request.headers
     origin = headers.get(hdrs.ORIGIN) or f"http://{headers.get(hdrs.HOST, 'localhost')}"
     path = "/".join(quote(one, safe="", errors="surrogateescape") for one in segments)
     given = {name: value for name, value in query.items() if value is not None}
@@ -33,14 +35,16 @@ def curl(visit: Visit, method: str, *segments: str, body: object = None, **query
     if body is not None:
         text = json.dumps(body, ensure_ascii=False)
         words += ["-H", "Content-Type: application/json", "-d", text]
-    key = ' -H "Authorization: Bearer $FSMQ_KEY"' if visit.call.needs_keys else ""
+    key = ' -H "Authorization: Bearer $FSMQ_KEY"' if request.call.needs_keys else ""
     return " ".join(map(_word, words)) + key
 
 
-def curl_each(visit: Visit, method: str, queue: str, ids: Sequence[str], **query: object) -> str:
+def curl_each(
+    request: PageRequest, method: str, queue: str, ids: Sequence[str], **query: object
+) -> str:
     """A request about the first one of some messages."""
     rest = f" …and {len(ids) - 1} more" if len(ids) > 1 else ""
-    return curl(visit, method, queue, "messages", ids[0], **query) + rest
+    return curl(request, method, queue, "messages", ids[0], **query) + rest
 
 
 def some(ids: Sequence[str]) -> dict[str, list[str]] | None:

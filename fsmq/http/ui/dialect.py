@@ -24,21 +24,21 @@ from ..routing import needs
 from ..routing.call import Call
 from ..routing.needs import Need
 from ..service.service import Service
-from .acts import Acts
+from .actions import Actions
+from .page_request import PageRequest
 from .pages.cluster_pages import ClusterPages
 from .pages.dead_pages import DeadPages
 from .pages.message_pages import MessagePages
-from .pages.queue_pages import Looking
+from .pages.queue_pages import QueuePages
 from .pages.schedule_pages import SchedulePages
 from .pages.topic_pages import TopicPages
 from .pages.work_pages import WorkPages
-from .queue_acts import QueueActs
+from .queue_actions import QueueActions
 from .rendering import HEADERS, Rendering
 from .session import Sessions
 from .streams import Streams
-from .visit import Visit
 
-Handler: TypeAlias = Callable[[Visit], Awaitable[StreamResponse]]
+Handler: TypeAlias = Callable[[PageRequest], Awaitable[StreamResponse]]
 # Long enough that a log is not filled by someone who tries, and nobody waits for who mistyped.
 _REFUSED_S = 0.5
 # A key, and an address of these pages: who sends them has shown no key yet.
@@ -88,16 +88,16 @@ class Ui(Dialect):
         self.page("GET", "login", self._show_login, "The login", None)
         self.page("POST", "login", self._login, "Log in", None)
         self.page("POST", "logout", self._logout, "Log out", None)
-        streams, acts = Streams(), Acts()
-        Looking(streams, bodies=options.bodies).add_pages(self.page)
+        streams, actions = Streams(), Actions()
+        QueuePages(streams, bodies=options.bodies).add_pages(self.page)
         MessagePages(bodies=options.bodies).add_pages(self.page)
         DeadPages(bodies=options.bodies).add_pages(self.page)
         ClusterPages().add_pages(self.page)
-        WorkPages(streams, acts, may_act=options.may_act).add_pages(self.page)
-        TopicPages(streams, acts, may_act=options.may_act).add_pages(self.page)
-        SchedulePages(streams, acts, may_act=options.may_act).add_pages(self.page)
+        WorkPages(streams, actions, may_act=options.may_act).add_pages(self.page)
+        TopicPages(streams, actions, may_act=options.may_act).add_pages(self.page)
+        SchedulePages(streams, actions, may_act=options.may_act).add_pages(self.page)
         if options.may_act:
-            QueueActs(acts).add_pages(self.page)
+            QueueActions(actions).add_pages(self.page)
 
     @classmethod
     def make(cls, service: Service, settings: Mapping[str, Any]) -> Self:
@@ -126,12 +126,12 @@ class Ui(Dialect):
         origins.check_page(request.method, request.headers)
 
     def problem(self, error: FsmqError) -> Response:
-        """An error before anything is known of the visit: without the head of a page."""
+        """An error before anything is known of the request: without the head of a page."""
         answer = api_problem(error)
         answer.headers.update(HEADERS)
         return answer
 
-    # -- a visit ---------------------------------------------------------------------------------
+    # -- a request ---------------------------------------------------------------------------------
 
     async def identify(self, call: Call) -> Identity:
         await self._service.in_thread(self._sessions.prepare)
@@ -143,29 +143,31 @@ class Ui(Dialect):
     async def refuse(self, call: Call, error: FsmqError) -> Response:
         if call.identity is None:
             return self.problem(error)
-        return await self._explained(self._visit(call, call.identity), error)
+        return await self._explained(self._request(call, call.identity), error)
 
     async def _answer(self, call: Call, handler: Handler) -> StreamResponse:
         # A page that is for everybody tells who looks at it, too.
-        visit = self._visit(call, call.identity or await self.identify(call))
+        request = self._request(call, call.identity or await self.identify(call))
         try:
             if not call.operation.open:
-                await visit.look_for_troubles()
-            return await handler(visit)
+                await request.look_for_warnings()
+            return await handler(request)
         except FsmqError as error:
-            return await self._explained(visit, error)
+            return await self._explained(request, error)
 
-    def _visit(self, call: Call, identity: Identity) -> Visit:
-        return Visit(call, identity, self._service, self._rendering, may_act=self._options.may_act)
+    def _request(self, call: Call, identity: Identity) -> PageRequest:
+        return PageRequest(
+            call, identity, self._service, self._rendering, may_act=self._options.may_act
+        )
 
-    async def _explained(self, visit: Visit, error: FsmqError) -> Response:
+    async def _explained(self, request: PageRequest, error: FsmqError) -> Response:
         """The answer to an error: the way to the login, or a page."""
         if isinstance(error, Unauthorized):
-            here = visit.call.request.raw_path
-            return visit.go(visit.url("login") + f"?to={quote(here, safe='')}")
+            here = request.call.request.raw_path
+            return request.go(request.url("login") + f"?to={quote(here, safe='')}")
         status, _, title = problem_type(error)
         values = {"title_of_error": title, "error": error, "status": status}
-        answer = await visit.page("error.html", values, status)
+        answer = await request.page("error.html", values, status)
         answer.headers.update(api_problem(error).headers.copy() if status in (429, 503) else {})
         answer.content_type = "text/html"
         return answer
@@ -191,32 +193,34 @@ class Ui(Dialect):
             return Response(body=asset.packed, headers=headers)
         return Response(body=asset.content, headers=headers)
 
-    async def _show_login(self, visit: Visit) -> StreamResponse:
-        return await self._login_page(visit)
+    async def _show_login(self, request: PageRequest) -> StreamResponse:
+        return await self._login_page(request)
 
-    async def _login_page(self, visit: Visit, problem: str = "", status: int = 200) -> Response:
+    async def _login_page(
+        self, request: PageRequest, problem: str = "", status: int = 200
+    ) -> Response:
         values = {
-            "to": visit.query.get("to", ""),
-            "needs_keys": visit.call.needs_keys,
+            "to": request.query.get("to", ""),
+            "needs_keys": request.call.needs_keys,
             "problem": problem,
         }
-        return await visit.page("login.html", values, status)
+        return await request.page("login.html", values, status)
 
-    async def _login(self, visit: Visit) -> StreamResponse:
-        form = await visit.form(_LOGIN_BYTES)
+    async def _login(self, request: PageRequest) -> StreamResponse:
+        form = await request.form(_LOGIN_BYTES)
         token = form.get("key", [""])[0].strip()
         try:
             identity = self._service.access.identify(token)
         except Unauthorized as error:
             await asyncio.sleep(_REFUSED_S)
-            return await self._login_page(visit, str(error), HTTPStatus.UNAUTHORIZED)
+            return await self._login_page(request, str(error), HTTPStatus.UNAUTHORIZED)
         # Relative, as all our addresses are.
-        answer = visit.go(visit.url() + _own(form.get("to", [""])[0]))
-        self._sessions.begin(visit.call.request, answer, identity)
+        answer = request.go(request.url() + _own(form.get("to", [""])[0]))
+        self._sessions.begin(request.call.request, answer, identity)
         return answer
 
-    async def _logout(self, visit: Visit) -> StreamResponse:
-        answer = visit.go(visit.url("login"))
+    async def _logout(self, request: PageRequest) -> StreamResponse:
+        answer = request.go(request.url("login"))
         self._sessions.end(answer)
         return answer
 

@@ -105,8 +105,10 @@ class Rendering:
                 found[file.name] = Asset(digest, kind, content, packed)
         return found
 
-    def render(self, template: str, visit: Addresses, values: Mapping[str, Any]) -> str:
-        return self._templates.get_template(template).render(visit=visit, url=visit.url, **values)
+    def render(self, template: str, request: Addresses, values: Mapping[str, Any]) -> str:
+        return self._templates.get_template(template).render(
+            request=request, url=request.url, **values
+        )
 
     @staticmethod
     def answer(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -119,8 +121,8 @@ class Rendering:
             headers={**HEADERS, **(headers or {}), hdrs.CACHE_CONTROL: "no-store"},
         )
 
-    def _address(self, name: str, visit: Addresses) -> str:
-        return visit.url("static", self.assets[name].digest, name)
+    def _address(self, name: str, request: Addresses) -> str:
+        return request.url("static", self.assets[name].digest, name)
 
 
 def _slim(content: bytes, kind: str) -> bytes:

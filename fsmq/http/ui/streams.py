@@ -26,8 +26,8 @@ from fsmq.spool.layout.duty_cycle import DutyCycle
 
 from ..connection.render import sign
 from ..problems import TooManyRequests
+from .page_request import PageRequest
 from .rendering import HEADERS
-from .visit import Visit
 
 log = logging.getLogger(__name__)
 Render: TypeAlias = Callable[[], Awaitable[str]]
@@ -54,10 +54,10 @@ _PARTIAL = '<hx-partial hx-target="#{}" hx-swap="innerMorph">{}</hx-partial>'
 class Viewer:
     """Somebody who looks at a live page. awake: set where there may be something to do."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, request: PageRequest) -> None:
         self.awake = asyncio.Event()
-        self._visit = visit
-        self._until = time.monotonic() + min(_MOST_S, visit.identity.seconds_left)
+        self._request = request
+        self._until = time.monotonic() + min(_MOST_S, request.identity.seconds_left)
 
     @property
     def seconds_left(self) -> float:
@@ -67,9 +67,11 @@ class Viewer:
     @property
     def is_over(self) -> bool:
         """Whether nothing more is to be sent."""
-        visit = self._visit
+        request = self._request
         is_late = time.monotonic() >= self._until
-        return is_late or visit.identity.is_over or visit.call.is_gone or visit.service.stopping
+        return (
+            is_late or request.identity.is_over or request.call.is_gone or request.service.stopping
+        )
 
 
 class Live:
@@ -141,14 +143,14 @@ class Streams:
         return self._open.total()
 
     @staticmethod
-    def wanted(visit: Visit) -> bool:
+    def wanted(request: PageRequest) -> bool:
         """Whether the browser asks for the stream of a page, and not for the page."""
-        request = visit.call.request
-        return request.method == "GET" and _MEDIA in request.headers.get(hdrs.ACCEPT, "")
+        http = request.call.request
+        return http.method == "GET" and _MEDIA in http.headers.get(hdrs.ACCEPT, "")
 
     async def page_or_stream(
         self,
-        visit: Visit,
+        request: PageRequest,
         page: str,
         region: str,
         values: Callable[[], Awaitable[Values]],
@@ -158,22 +160,22 @@ class Streams:
 
         more: values of what does not change.
         """
-        if not self.wanted(visit):
+        if not self.wanted(request):
             rest = {} if more is None else await more()
-            return await visit.page(page, {**await values(), **rest, "region": region})
+            return await request.page(page, {**await values(), **rest, "region": region})
 
         async def render() -> str:
             found = await values()
-            await visit.look_for_troubles()
+            await request.look_for_warnings()
             parts = {
-                "live": await visit.service.in_thread(visit.render, region, found),
-                "troubles": visit.render("troubles.html", {}),
+                "live": await request.service.in_thread(request.render, region, found),
+                "warnings": request.render("warnings.html", {}),
             }
             return "".join(starmap(_PARTIAL.format, parts.items()))
 
-        return await self.answer(visit, render)
+        return await self.answer(request, render)
 
-    async def answer(self, visit: Visit, render: Render) -> StreamResponse:
+    async def answer(self, request: PageRequest, render: Render) -> StreamResponse:
         """Send regions of a page, now and whenever they have changed.
 
         render: makes their HTML, each in an element that says where it belongs.
@@ -182,11 +184,11 @@ class Streams:
             TooManyRequests: there are too many streams; the page looks again later.
         And what the first rendering raises.
         """
-        with self._counted(visit), self._looking(visit, render) as (viewer, live):
+        with self._counted(request), self._looking(request, render) as (viewer, live):
             await live.first()
             response = EventSourceResponse(headers=HEADERS, ping_interval=_PING_S)
             sign(response.headers)
-            await response.prepare(visit.call.request)
+            await response.prepare(request.call.request)
             with suppress(ConnectionError, TimeoutError):
                 async with response:
                     await self._send_all(response, viewer, live)
@@ -206,20 +208,20 @@ class Streams:
             await viewer.awake.wait()
 
     @contextmanager
-    def _looking(self, visit: Visit, render: Render) -> Iterator[tuple[Viewer, Live]]:
-        key = (visit.call.request.raw_path, visit.identity.rights, visit.is_near)
+    def _looking(self, request: PageRequest, render: Render) -> Iterator[tuple[Viewer, Live]]:
+        key = (request.call.request.raw_path, request.identity.rights, request.is_near)
         live = self._live.get(key)
         if live is None or live.is_over:
-            live = self._live[key] = Live(render, visit.service.ended, self._costs)
-        viewer = Viewer(visit)
+            live = self._live[key] = Live(render, request.service.ended, self._costs)
+        viewer = Viewer(request)
         live.viewers.add(viewer)
-        visit.call.on_hang_up(viewer.awake.set)
+        request.call.on_hang_up(viewer.awake.set)
         end = asyncio.get_running_loop().call_later(viewer.seconds_left, viewer.awake.set)
         try:
             yield viewer, live
         finally:
             end.cancel()
-            visit.call.on_hang_up(None)
+            request.call.on_hang_up(None)
             live.viewers.discard(viewer)
             if not live.viewers:
                 live.close()
@@ -227,21 +229,21 @@ class Streams:
                     del self._live[key]
 
     @contextmanager
-    def _counted(self, visit: Visit) -> Iterator[None]:
-        name = visit.identity.name
-        most = MAX_STREAMS if visit.identity.account is None else MAX_STREAMS_PER_KEY
+    def _counted(self, request: PageRequest) -> Iterator[None]:
+        name = request.identity.name
+        most = MAX_STREAMS if request.identity.account is None else MAX_STREAMS_PER_KEY
         if len(self) >= MAX_STREAMS or self._open[name] >= most:
             raise TooManyRequests("there are too many live pages; this one looks again", _RETRY_S)
         self._open[name] += 1
-        self._report(visit)
+        self._report(request)
         try:
             yield
         finally:
             self._open[name] -= 1
-            self._report(visit)
+            self._report(request)
 
-    def _report(self, visit: Visit) -> None:
-        visit.spool.context.metrics.set(("ui_streams",), len(self))
+    def _report(self, request: PageRequest) -> None:
+        request.spool.context.metrics.set(("ui_streams",), len(self))
 
 
 def _event(text: str) -> bytes:

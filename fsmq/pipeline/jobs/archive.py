@@ -34,10 +34,10 @@ from fsmq.pipeline.read.finder import open_tree
 from fsmq.pipeline.read.listing import Queues
 from fsmq.pipeline.read.stream import BATCH_COLUMN
 from fsmq.spool import InvalidValue, Spool
+from fsmq.spool.checks import check_queue
 from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
-from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
 
 STREAM_SCHEMA = StructType([*SCHEMA.fields, StructField(BATCH_COLUMN, StringType())])

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from fsmq.pipeline.jobs.archive import NO_GLOB, read
 from fsmq.pipeline.jobs.sending import Plan, is_done, send
 from fsmq.spool import InvalidValue
-from fsmq.spool.layout.settings import MAX_DELAY_S
+from fsmq.spool.checks import MAX_DELAY_S
 
 
 class Wish(NamedTuple):

@@ -19,8 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from fsmq.spool import InvalidValue, LogMessage
-from fsmq.spool.log.log import LogEntry
+from fsmq.spool import InvalidValue, LogEntry, LogMessage
 
 COLUMNS: dict[str, DataType] = {
     "log": StringType(),

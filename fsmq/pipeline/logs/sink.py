@@ -21,11 +21,10 @@ from pyspark.sql.types import StructType
 
 from fsmq.pipeline.logs.log_columns import check_written, entries
 from fsmq.pipeline.options import Options
-from fsmq.spool import InvalidValue, Spool
-from fsmq.spool.layout.names import check_queue
+from fsmq.spool import InvalidValue, LogEntry, Spool
+from fsmq.spool.checks import check_queue
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.log.idempotent import publish_once
-from fsmq.spool.log.log import LogEntry
 
 OPTIONS = ("root", "log", "job")
 # Spark's own, which it hands on.

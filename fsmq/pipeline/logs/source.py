@@ -33,9 +33,8 @@ from pyspark.sql.types import StructType
 from fsmq.pipeline.logs import sink
 from fsmq.pipeline.logs.log_columns import batch_of, schema_of
 from fsmq.pipeline.options import Options
-from fsmq.spool import InvalidValue, OffsetGone, Spool, Unavailable
-from fsmq.spool.layout.names import check_queue
-from fsmq.spool.log.log import Log
+from fsmq.spool import InvalidValue, Log, OffsetGone, Spool, Unavailable
+from fsmq.spool.checks import check_queue
 from fsmq.spool.log.open_log import From
 from fsmq.spool.log.segment.record import Piece
 

@@ -17,7 +17,8 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from fsmq.spool import NoSuchQueue, State
-from fsmq.spool.layout.names import check_queue, facts, is_id, split_entry
+from fsmq.spool.checks import check_queue, is_id
+from fsmq.spool.layout.names import facts, split_entry
 from fsmq.spool.layout.transitions import QUEUES
 from fsmq.spool.layout.tree import Tree
 

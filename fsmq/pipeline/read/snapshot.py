@@ -24,10 +24,10 @@ from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Listing, Queues, Range
 from fsmq.pipeline.read.pushdown import Pushed
 from fsmq.spool import InvalidValue, State
+from fsmq.spool.checks import MAX_HEADER_BYTES
 from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.filesystem import looks_coarse
 from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
-from fsmq.spool.layout.messages.message import MAX_HEADER_BYTES
 from fsmq.spool.layout.names import facts
 from fsmq.spool.layout.stamps import Stamps
 from fsmq.spool.layout.tree import Tree
@@ -140,10 +140,10 @@ class SnapshotReader(DataSourceReader):
         if group.place is State.DELAY:
             looks = looks or self._pushed.needs_stamp() or "state" in columns
 
-        def opened(some: Group, at_most: int | None) -> Iterator[Run]:
+        def opened(part: Group, at_most: int | None) -> Iterator[Run]:
             if looks and passing is not None:  # what does not pass need not be opened
-                some = some._replace(ids=[i for run in finder.look(some) for i in passing(run).ids])
-            return finder.read(some, at_most)
+                part = part._replace(ids=[i for run in finder.look(part) for i in passing(run).ids])
+            return finder.read(part, at_most)
 
         if "body" in columns:
             return opened(group, None)

@@ -32,14 +32,13 @@ from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Queues
 from fsmq.pipeline.read.stream_queues import StreamQueues
 from fsmq.spool import FsmqError, Spool, State
+from fsmq.spool.checks import MAX_HEADER_BYTES, check_queue
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import as_unavailable
 from fsmq.spool.layout.filesystem import is_network, kind_of, looks_coarse
 from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
-from fsmq.spool.layout.messages.message import MAX_HEADER_BYTES
-from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.records.alive import look
 

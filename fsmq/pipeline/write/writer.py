@@ -24,9 +24,9 @@ from pyspark.sql.types import StructType
 from fsmq.pipeline.options import Options
 from fsmq.pipeline.write.rows import IDS, RejectedRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
+from fsmq.spool.checks import check_queue
 from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.names import check_queue
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import abort, commit, is_committed
 from fsmq.spool.staging.part import Job, Part, Written, check_job

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from ..claimed import Bury, Of, Retry
+from ..arguments import Delay
+from ..claimed import Bound, Bury, Retry
 from ..errors import ClaimEnded, FsmqError, InvalidValue, NoSuchMessage
-from ..given import Delay
 from ..layout.messages.dead_letter import reason_of
 
 log = logging.getLogger(__name__)
@@ -16,7 +16,7 @@ _OVER = (NoSuchMessage, ClaimEnded)
 _BURIED = "message %s goes to the dead-letter queue: %s"
 
 
-class AsyncClaimed(Of):
+class AsyncClaimed(Bound):
     """A message that was claimed, for coroutines.
 
     In a ``with`` it is acknowledged at the end, and released when the end is an exception; unless
@@ -29,27 +29,27 @@ class AsyncClaimed(Of):
     async def ack(self) -> bool:
         """Acknowledge it: the work is done. Whether it was there. Raises ClaimEnded."""
         self._settle()
-        return bool(await self._keeper.ack(self.id, claim=self.claim))
+        return bool(await self._bound_to.ack(self.id, claim=self.claim))
 
     async def renew(self, visibility: float | None = None) -> float:
         """Hold it for ``visibility`` seconds from now; the new deadline.
 
         Raises NoSuchMessage, ClaimEnded.
         """
-        deadline: float = await self._keeper.renew(self.id, visibility, claim=self.claim)
+        deadline: float = await self._bound_to.renew(self.id, visibility, claim=self.claim)
         return deadline
 
     async def release(self, delay: Delay = 0.0) -> None:
         """Make it ready again, at once or after ``delay``. Raises NoSuchMessage, ClaimEnded."""
         self._settle()
-        await self._keeper.release(self.id, delay, claim=self.claim)
+        await self._bound_to.release(self.id, delay, claim=self.claim)
 
     async def bury(self, reason: str | None = None) -> None:
         """Move it to the dead-letter queue. Raises NoSuchMessage, ClaimEnded, InvalidValue.
 
         reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
         """
-        await self._keeper.bury(self.id, reason, claim=self.claim)
+        await self._bound_to.bury(self.id, reason, claim=self.claim)
         self._settle()
 
     async def __aenter__(self) -> AsyncClaimed:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from ..claimed import Bury, Of, Retry
+from ..arguments import Delay
+from ..claimed import Bound, Bury, Retry
 from ..errors import ClaimEnded, FsmqError, InvalidValue, NoSuchMessage
-from ..given import Delay
 from ..layout.messages.dead_letter import reason_of
 
 log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ _OVER = (NoSuchMessage, ClaimEnded)
 _BURIED = "message %s goes to the dead-letter queue: %s"
 
 
-class Claimed(Of):
+class Claimed(Bound):
     """A message that was claimed.
 
     In a ``with`` it is acknowledged at the end, and released when the end is an exception; unless
@@ -30,27 +30,27 @@ class Claimed(Of):
     def ack(self) -> bool:
         """Acknowledge it: the work is done. Whether it was there. Raises ClaimEnded."""
         self._settle()
-        return bool(self._keeper.ack(self.id, claim=self.claim))
+        return bool(self._bound_to.ack(self.id, claim=self.claim))
 
     def renew(self, visibility: float | None = None) -> float:
         """Hold it for ``visibility`` seconds from now; the new deadline.
 
         Raises NoSuchMessage, ClaimEnded.
         """
-        deadline: float = self._keeper.renew(self.id, visibility, claim=self.claim)
+        deadline: float = self._bound_to.renew(self.id, visibility, claim=self.claim)
         return deadline
 
     def release(self, delay: Delay = 0.0) -> None:
         """Make it ready again, at once or after ``delay``. Raises NoSuchMessage, ClaimEnded."""
         self._settle()
-        self._keeper.release(self.id, delay, claim=self.claim)
+        self._bound_to.release(self.id, delay, claim=self.claim)
 
     def bury(self, reason: str | None = None) -> None:
         """Move it to the dead-letter queue. Raises NoSuchMessage, ClaimEnded, InvalidValue.
 
         reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
         """
-        self._keeper.bury(self.id, reason, claim=self.claim)
+        self._bound_to.bury(self.id, reason, claim=self.claim)
         self._settle()
 
     def __enter__(self) -> Claimed:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+from ..arguments import JSON_TYPE, Body, Delay, json_of, new_message
 from ..claimed import acked, single
-from ..given import JSON_TYPE, Body, Delay, json_of, new_message
 from ..layout.messages.message import Message, NewMessage
 from ..verbs.remove_if import Acked
 from .claimed_message import Claimed

@@ -21,7 +21,7 @@ from ..errors import ConsumerInUse, FsmqError, as_unavailable
 from ..layout.names import check_queue, is_queue
 from ..layout.transitions import CONSUMERS, QUEUES, REMOVED
 from ..layout.tree import Tree
-from ..verbs.removal import work_of
+from ..verbs.removal import dirty_of
 from ..verbs.remove_known import remove_known
 from .claims import Claimed
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
@@ -147,7 +147,7 @@ def _remove(
 ) -> int:
     """Remove the messages of claims durably; how many. What cannot be removed keeps no other."""
     tree = context.tree
-    work = work_of(tree, queue)
+    dirty = dirty_of(tree, queue)
     removed: list[str] = []
     for claim in claims:
         try:
@@ -157,9 +157,9 @@ def _remove(
             faults.append(error)
     if len(removed) < len(claims):
         # A purge or a deletion of the queue may have removed them, and not have synced that yet.
-        work.folders.add(tree.folder(QUEUES))
+        dirty.folders.add(tree.folder(QUEUES))
     try:
-        for folder in sorted(work.folders):
+        for folder in sorted(dirty.folders):
             tree.sync_folder(folder)
     except OSError as error:
         faults.append(error)

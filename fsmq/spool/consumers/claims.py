@@ -14,7 +14,7 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from ..context import Context, Prepared
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..errors import FsmqError, InvalidValue, unavailable
 from ..layout.settings import check_number
 from ..layout.transitions import CLAIMED, DELAY, QUEUES, RELEASED, State
@@ -102,7 +102,7 @@ def claim_ids(
     tree, queue = context.tree, window.queue
     taken: list[Claimed] = []
     mtimes: list[int] = []  # that the claims have set
-    work = Work()
+    dirty = Dirty()
     try:
         settings = context.settings_of(queue)
         if settings.in_groups:
@@ -113,7 +113,7 @@ def claim_ids(
                 taken.append(claimed(context, claim))
                 mtimes.append(claim.mtime_ns)
                 wanted.size += claim.size
-                work.closed.append(tree.path(State.DELAY, queue, claim.message_id))
+                dirty.closed.append(tree.path(State.DELAY, queue, claim.message_id))
     except OSError as error:
         # What was claimed before the fault is given out.
         if not taken:
@@ -127,9 +127,9 @@ def claim_ids(
         raise unavailable(error, f"cannot claim from queue {queue!r}") from error
     if not is_same:
         release()  # another queue has the name now, whose messages are claimed by groups
-        return Prepared(Work(), list)
+        return Prepared(Dirty(), list)
     if taken:
-        work.folders = {tree.folder(QUEUES, queue), tree.folder(DELAY)}
+        dirty.folders = {tree.folder(QUEUES, queue), tree.folder(DELAY)}
 
     def give_out() -> list[Claimed]:
         claim_ms = deadline_of(context, settings, visibility) - context.now_ms()
@@ -140,7 +140,7 @@ def claim_ids(
         context.record_all(CLAIMED, queue, steps)
         return taken
 
-    return Prepared(work, give_out, release)
+    return Prepared(dirty, give_out, release)
 
 
 def _undo(context: Context, queue: str, claims: list[Claimed], mtimes: list[int]) -> None:
@@ -172,15 +172,15 @@ def release_claims(
                 released.append(claim.id)
         except (OSError, FsmqError):
             continue
-    work = Work()
+    dirty = Dirty()
     if released:
-        work.folders = {tree.folder(DELAY), tree.folder(QUEUES, queue)}
+        dirty.folders = {tree.folder(DELAY), tree.folder(QUEUES, queue)}
 
     def finish() -> int:
         context.record_all(RELEASED, queue, [(message_id, {}) for message_id in released])
         return len(released)
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)
 
 
 def _stamp_of(context: Context, queue: str, claim: Claimed, renewals: Renewals) -> int | None:

@@ -78,8 +78,8 @@ class Consumer:
             self._lock = take_lock(self._tree, name, patience)
             try:
                 with suppress(OSError):  # nothing depends on it
-                    said = {} if reads is None else {"queues": [*reads]}
-                    self._lock.write(json.dumps(said).encode())
+                    settings = {} if reads is None else {"queues": [*reads]}
+                    self._lock.write(json.dumps(settings).encode())
                 # The program that stored a batch may have died before it synced the folder.
                 self._tree.sync_folder(folder_of(self._tree, name))
                 self._finish_left()

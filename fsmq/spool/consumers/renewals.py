@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ..context import Context, OpenSpool, Prepared
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..errors import FsmqError, NoSuchQueue
 from ..layout.claim_names import of_next_claim
 from ..layout.stamps import MAX_COUNT
@@ -109,7 +109,7 @@ def renew_claims(
     claim a message again. unnoted: why it could not be noted what this one may set. Then nothing is
     claimed again, and this is the fault of what would have been.
     """
-    tree, work = context.tree, Work()
+    tree, dirty = context.tree, Dirty()
     renewal = _Renewal(context, queue, deadline_ms, renewals, counts, unnoted)
     renewed: list[Claimed | None] = []
     faults: list[Exception] = []
@@ -121,9 +121,9 @@ def renew_claims(
             faults.append(error)
         renewed.append(now)
         if now is not None and now is not claim:
-            work.closed.append(tree.path(State.DELAY, queue, claim.id))
-    if work.closed:
-        work.folders = {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
+            dirty.closed.append(tree.path(State.DELAY, queue, claim.id))
+    if dirty.closed:
+        dirty.folders = {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
 
     def finish() -> Renewed:
         claim_ms = deadline_ms - context.now_ms()
@@ -131,7 +131,7 @@ def renew_claims(
         context.record_all(RENEWED, queue, [(i, {"claim_ms": claim_ms}) for i in held])
         return Renewed(renewed, faults)
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)
 
 
 class _Renewal(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..context import Context, OpenSpool, Prepared
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..durability.unfinished import exists
 from ..errors import NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout.messages.dead_letter import USED_UP
@@ -57,7 +57,7 @@ def _count_delivery(
     """
     tree, stamps = context.tree, context.stamps
     path = tree.path(State.DELAY, queue, claim.id)
-    work = Work(folders={tree.folder(DELAY)})
+    dirty = Dirty(folders={tree.folder(DELAY)})
     counted: Claimed | None = None
     with as_unavailable(f"cannot claim from queue {queue!r}"):
         latched = latch_patiently(context, path)
@@ -70,7 +70,7 @@ def _count_delivery(
                     if latched.stamp(context, path, mtime_ns):
                         kept_ms = stamps.kept(deadline_ms)
                         counted = claim._replace(deliveries=deliveries, deadline_ms=kept_ms)
-                        work.closed.append(path)
+                        dirty.closed.append(path)
             finally:
                 latched.close()
 
@@ -82,4 +82,4 @@ def _count_delivery(
             )
         return counted
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)

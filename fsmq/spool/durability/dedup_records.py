@@ -29,7 +29,7 @@ from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .locks import NO_LOCKS, lock
-from .sync import Work
+from .sync import Dirty
 
 # How long an id is known after its message was stored.
 KEPT_MS = 300_000
@@ -121,14 +121,14 @@ class DedupRecords:
                     return record.message_id
         return None
 
-    def append(self, records: Sequence[Record], now_ms: int, work: Work) -> None:
-        """Write records. ``work`` gets the file, and what leads to it if it is new to this process.
+    def append(self, records: Sequence[Record], now_ms: int, dirty: Dirty) -> None:
+        """Write records. ``dirty`` gets the file, and its folders if it is new to this process.
 
         They are found from now on: `forget` them if they do not become durable.
         """
         window = now_ms // WINDOW_MS
         fd = self._create(window)
-        work.files.append(fd)
+        dirty.files.append(fd)
         size = os.fstat(fd).st_size
         if size < _BYTES:
             _write(fd, f"fsmq {uuid7()}".ljust(_BYTES - 1).encode() + b"\n", 0)
@@ -136,7 +136,7 @@ class DedupRecords:
         token = os.pread(fd, _BYTES, 0)
         known = self._windows.get(window)
         if known is None or known.token != token:
-            work.folders |= {_folder(self._tree, self._queue), self._tree.folder(CONFIG)}
+            dirty.folders |= {_folder(self._tree, self._queue), self._tree.folder(CONFIG)}
             known = self._windows[window] = _Window(token)
             self._read(window)
         # A power cut may have torn the last one.
@@ -246,15 +246,15 @@ def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: in
         key = key_of(dedup_id, (group or "") if scope == "group" else None, dedup_of(raw))
         found.append(Record(key, min(now_ms, created_ms), message_id))
     if found:
-        work = Work()
+        dirty = Dirty()
         try:
-            DedupRecords(tree, queue).append(found, now_ms, work)
-            for fd in work.files:
+            DedupRecords(tree, queue).append(found, now_ms, dirty)
+            for fd in dirty.files:
                 os.fsync(fd)
-            for folder in work.folders:
+            for folder in dirty.folders:
                 tree.sync_folder(folder)
         finally:
-            work.close()
+            dirty.close()
 
 
 def _beginning(tree: Tree, path: str) -> bytes:

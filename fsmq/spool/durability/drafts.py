@@ -13,7 +13,7 @@ from ..layout.names import staged_entry
 from ..layout.stamps import Stamps
 from ..layout.tree import Tree
 from ..layout.uuids import group_bits, sequenced_uuid7
-from .sync import Work
+from .sync import Dirty
 
 
 class Draft(NamedTuple):
@@ -59,14 +59,14 @@ class Staged:
     inode: int = 0
 
     def fill(
-        self, fd: int, tree: Tree, stamps: Stamps, work: Work, clock: Callable[[], float]
+        self, fd: int, tree: Tree, stamps: Stamps, dirty: Dirty, clock: Callable[[], float]
     ) -> None:
-        """Write the file, which is new, and its timer; ``work`` has it from now on.
+        """Write the file, which is new, and its timer; ``dirty`` has it from now on.
 
         Raises Unavailable if someone has removed it meanwhile, OSError.
         """
         draft = self.draft
-        is_kept = work.keep(fd, self.path)
+        is_kept = dirty.keep(fd, self.path)
         try:
             self.inode = os.fstat(fd).st_ino
             draft.write(fd)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import FsmqError, NoSuchQueue, Unavailable
 from ..layout.steps import giving_way
 from .drafts import Draft, Staged
-from .sync import Work
+from .sync import Dirty
 
 T = TypeVar("T")
 # Names of fifo queues, sorted.
@@ -59,18 +59,18 @@ def _nothing() -> None:
 class Prepared(Generic[T]):
     """A verb that has changed the tree and is not durable yet.
 
-    Sync ``work``, then call ``commit`` for the verb's result; or, when the sync failed, ``abort``
+    Sync ``dirty``, then call ``commit`` for the verb's result; or, when the sync failed, ``abort``
     to take back what can be taken back. Exactly one of the two.
 
     sends: what it puts into fifo queues. Where there is something, a group of `Sequencer` writes
-    that, syncs it with ``work``, calls ``before``, the last that may fail without leaving anything,
-    and shows it; then comes ``commit``.
+    that, syncs it with ``dirty``, calls ``before``, the last that may fail without leaving
+    anything, and shows it; then comes ``commit``.
 
     over: what may be called when it can only stand: it lets go of what ``abort`` needs, which may
     be of many messages, and takes long where all of it goes at once.
     """
 
-    work: Work
+    dirty: Dirty
     commit: Callable[[], T]
     abort: Callable[[], None] = _nothing
     sends: Sequence[Send] = ()
@@ -96,9 +96,9 @@ class Prepared(Generic[T]):
 
 def join(all_prepared: Sequence[Prepared[T]]) -> Prepared[list[T]]:
     """Several verbs as one, to be made durable with one sync."""
-    work = Work()
+    dirty = Dirty()
     for prepared in all_prepared:
-        work.take(prepared.work)
+        dirty.take(prepared.dirty)
 
     left = deque(all_prepared)
 
@@ -120,7 +120,7 @@ def join(all_prepared: Sequence[Prepared[T]]) -> Prepared[list[T]]:
             do(prepared)
 
     return Prepared(
-        work,
+        dirty,
         finish,
         lambda: each(lambda prepared: prepared.abort()),
         [send for prepared in all_prepared for send in prepared.sends],

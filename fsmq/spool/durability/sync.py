@@ -1,8 +1,8 @@
 """Group commit: all changes that wait at the same moment become durable with one sync.
 
-A verb changes the tree and hands over the :class:`Work` that makes its change durable. Callers that
-arrive while a sync runs form the next group, so the size of a group follows the load by itself: one
-lone client waits for one sync, a thousand share it.
+A verb changes the tree and hands over the :class:`Dirty` that makes its change durable. Callers
+that arrive while a sync runs form the next group, so the size of a group follows the load by
+itself: one lone client waits for one sync, a thousand share it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _FIRST_LOOK_S = 5.0
 _LONGEST_LOOK_S = 600.0
 _SMOOTHING = 0.2
 _LARGEST_TRIAL = 16
-# So many files of a work stay open until they are synced; the usual limit of a process is 1024.
+# So many files of a change stay open until they are synced; the usual limit of a process is 1024.
 # Of a higher one, as daemons have it, a share: a file that is open tells of its errors for certain.
 _MAX_OPEN, _MOST_OPEN = 256, 1000
 _SHARE = 16
 
 
 @dataclass(slots=True)
-class Work:
+class Dirty:
     """What has to reach stable media for a change to be durable.
 
     Make it before the change: a failed syncfs casts doubt on all that was begun before its end.
@@ -65,8 +65,8 @@ class Work:
         self.written.append(path)
         return False
 
-    def take(self, other: Work) -> None:
-        """Take over all that another work has; nothing is left of it."""
+    def take(self, other: Dirty) -> None:
+        """Take over all that another has; nothing is left of it."""
         self.files += other.files
         self.folders |= other.folders
         self.closed += other.closed
@@ -89,24 +89,24 @@ class Work:
 
 @cache  # a daemon has raised its limit by its first put
 def max_open() -> int:
-    """How many files of a work may stay open."""
+    """How many files of a change may stay open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(_MAX_OPEN, min(soft // _SHARE, _MOST_OPEN))
 
 
 class Group:
-    """Works that share one sync, and how it ended."""
+    """Changes that share one sync, and how it ended."""
 
     def __init__(self) -> None:
-        self.works: list[Work] = []
+        self.changes: list[Dirty] = []
         self.method: SyncMode = "none"
         self.done = False
         self.error: Unavailable | None = None
 
     def close(self) -> None:
-        """Close the files of all works."""
-        for work in self.works:
-            work.close()
+        """Close the files of all changes."""
+        for dirty in self.changes:
+            dirty.close()
 
     def check(self) -> None:
         """Raise if the sync failed. Nothing about any file of the group is believed then."""
@@ -152,7 +152,7 @@ class Syncer:
         self._free: SimpleQueue[int] = SimpleQueue()
         for fd in self._descriptors:
             self._free.put(fd)
-        # When a syncfs failed last, or an fsync of a file that was not open; as Work.begun.
+        # When a syncfs failed last, or an fsync of a file that was not open; as Dirty.begun.
         self._failed_at = float("-inf")
         self._failed_with = 0
         self._open = Group()
@@ -164,7 +164,7 @@ class Syncer:
             os.close(fd)
         self._descriptors = self._descriptors[:1]
 
-    def sync(self, work: Work) -> None:
+    def sync(self, dirty: Dirty) -> None:
         """Make one change durable, together with whoever else waits. Any thread; blocks.
 
         Raises:
@@ -172,7 +172,7 @@ class Syncer:
         """
         with self._joining:
             group = self._open
-            group.works.append(work)
+            group.changes.append(dirty)
         # One sync at a time. Whoever gets the turn first syncs for all that joined meanwhile.
         with self._leading:
             if not group.done:
@@ -195,7 +195,7 @@ class Syncer:
         try:
             self._sync(group)
         except OSError as error:
-            group.error = unavailable(error, f"{group.method} of {len(group.works)} changes")
+            group.error = unavailable(error, f"{group.method} of {len(group.changes)} changes")
         except BaseException:  # a signal's: nothing is known of any of them
             group.error = Unavailable("the sync was interrupted")
             raise
@@ -204,10 +204,10 @@ class Syncer:
         seconds = time.perf_counter() - started
         with self._counting:
             self.syncs += 1
-            self.synced += len(group.works)
+            self.synced += len(group.changes)
             self._costs.record(group.method, size, seconds)
             if self.on_sync is not None:
-                self.on_sync(group.method, len(group.works), seconds)
+                self.on_sync(group.method, len(group.changes), seconds)
 
     def _sync(self, group: Group) -> None:
         fd = self._free.get()
@@ -224,7 +224,7 @@ class Syncer:
     def _method(self, group: Group) -> SyncMode:
         if self.mode != "auto":
             return self.mode
-        if any(work.written for work in group.works):
+        if any(dirty.written for dirty in group.changes):
             return "syncfs"  # an fsync by path does not tell for certain
         with self._counting:
             return self._costs.choose(_size(group))
@@ -255,16 +255,16 @@ class Syncer:
             self._free.put(fd)
 
     def _fsync_all(self, group: Group) -> None:
-        files = [fd for work in group.works for fd in work.files]
+        files = [fd for dirty in group.changes for fd in dirty.files]
         self._each(os.fsync, files)
-        if any(work.written for work in group.works):
+        if any(dirty.written for dirty in group.changes):
             self._fsync_written(group)
-        closed = [path for work in group.works for path in work.closed]
+        closed = [path for dirty in group.changes for path in dirty.closed]
         self._each(self.tree.sync_file, closed)
         # Folders after files: a name must never be durable before what it names.
-        moved = [fd for work in group.works for fd in work.moved_folders]
+        moved = [fd for dirty in group.changes for fd in dirty.moved_folders]
         self._each(self.tree.sync_opened, moved)
-        folders = sorted({folder for work in group.works for folder in work.folders})
+        folders = sorted({folder for dirty in group.changes for folder in dirty.folders})
         self._each(self.tree.sync_folder, folders)
 
     def _fsync_written(self, group: Group) -> None:
@@ -277,7 +277,8 @@ class Syncer:
             if not self._is_doubtful(group):
                 try:
                     self._each(
-                        self.tree.sync_file, [path for work in group.works for path in work.written]
+                        self.tree.sync_file,
+                        [path for dirty in group.changes for path in dirty.written],
                     )
                     return
                 except OSError as error:
@@ -285,7 +286,7 @@ class Syncer:
             raise OSError(self._failed_with, os.strerror(self._failed_with))
 
     def _is_doubtful(self, group: Group) -> bool:
-        return any(work.begun <= self._failed_at for work in group.works)
+        return any(dirty.begun <= self._failed_at for dirty in group.changes)
 
     def _each(self, sync: Callable[[T], None], things: list[T]) -> None:
         if len(things) < 2 or self._threads < 2:
@@ -320,9 +321,9 @@ def _syncfs(fd: int) -> None:
 def _size(group: Group) -> int:
     """How many fsync calls the group would need."""
     files = sum(
-        len(w.files) + len(w.closed) + len(w.written) + len(w.moved_folders) for w in group.works
+        len(w.files) + len(w.closed) + len(w.written) + len(w.moved_folders) for w in group.changes
     )
-    return files + len({folder for work in group.works for folder in work.folders})
+    return files + len({folder for dirty in group.changes for folder in dirty.folders})
 
 
 class _Costs:

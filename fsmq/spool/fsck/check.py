@@ -150,8 +150,8 @@ class Checker:
         self._doubt(self._layout.root)
         for name in FOLDERS:
             self._doubt(partial(self._layout.folder, name))
-        for look in LogRules(self._inspection).looks():
-            self._doubt(look)
+        for check in LogRules(self._inspection).checks():
+            self._doubt(check)
         places = self._places()
         for done, place in enumerate(places):
             self._walk(place, done, len(places))

@@ -50,5 +50,5 @@ def verify(
 
 
 def _look(inspection: Inspection, log: str) -> list[Finding]:
-    faults = [look() for look in LogRules(inspection).looks_at(log)]
+    faults = [check() for check in LogRules(inspection).checks_of(log)]
     return [fault.finding for fault in faults if fault is not None]

@@ -30,7 +30,7 @@ from ..log.store import Store
 from .messages import Inspection, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 
-Look = Callable[[], Fault | None]
+Check = Callable[[], Fault | None]
 # A writer may be stopped for a while; what is older than this has none.
 LEFT_AFTER_S = 2 * 3600.0
 _draft = re.compile(rf"\.{UUID7}(\.tmp)?")
@@ -45,17 +45,17 @@ class LogRules:
         self._inspection = inspection
         self._tree = inspection.tree
 
-    def looks(self) -> Iterator[Look]:
-        """What is to be looked at, of all logs."""
+    def checks(self) -> Iterator[Check]:
+        """The checks of all logs."""
         for name in self._names(LOGS):
             path = self._tree.folder(LOGS, name)
             if not is_queue(name):
                 yield partial(self._other, path, "a log")
                 continue
-            yield from self.looks_at(name)
+            yield from self.checks_of(name)
 
-    def looks_at(self, name: str) -> Iterator[Look]:
-        """What is to be looked at, of one log."""
+    def checks_of(self, name: str) -> Iterator[Check]:
+        """The checks of one log."""
         path = self._tree.folder(LOGS, name)
         yield partial(self._log, name)
         yield partial(self._settings, f"{path}/{LOG_FILE}", Document.parse)

@@ -51,8 +51,8 @@ class Intake:
             has_lost = False
             events = self._events.read()
             # Many come in a row from one folder, where a batch is delivered, or claimed.
-            for (kind, folder), some in groupby(events, itemgetter(0, 1)):
+            for (kind, folder), batch in groupby(events, itemgetter(0, 1)):
                 has_lost |= kind is Kind.LOST
-                apply(kind, folder, list(some))
+                apply(kind, folder, list(batch))
             self._losses -= not has_lost
             return len(events), self._losses

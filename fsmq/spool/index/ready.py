@@ -121,14 +121,14 @@ class Ready:
             yield failed
         self._refresh_for(queue)
         is_fresh = True
-        while some := self._pop_some(queue, min(wanted, FEW), is_fresh):
+        while ids := self._pop_some(queue, min(wanted, FEW), is_fresh):
             is_fresh = False
-            some.reverse()
+            ids.reverse()
             try:
-                while some:
-                    yield some.pop()
+                while ids:
+                    yield ids.pop()
             finally:
-                self.add(queue, *some)
+                self.add(queue, *ids)
             wanted = max(1, wanted - FEW)
         if failed is None and (failed := self._pop_failed(queue, early=True)) is not None:
             yield failed
@@ -287,11 +287,11 @@ class Ready:
         """Up to ``limit`` ids. is_fresh: what events tell of is taken in; else if there is none."""
         with self._lock:
             entry = self._entries.get(queue)
-            some = [] if entry is None else entry.index.pop_some(limit)
+            ids = [] if entry is None else entry.index.pop_some(limit)
             if entry is not None:
                 entry.used = time.monotonic()
-        if some or is_fresh:
-            return some
+        if ids or is_fresh:
+            return ids
         self._refresh_for(queue)
         return self._pop_some(queue, limit, is_fresh=True)
 

@@ -28,7 +28,7 @@ from ..durability.send_lines import (
     show,
     write_line,
 )
-from ..durability.sync import Syncer, Work
+from ..durability.sync import Dirty, Syncer
 from ..errors import FsmqError, NoSuchQueue, Unavailable, reraise
 from ..index import listings
 from ..layout.names import sends_name
@@ -174,8 +174,8 @@ class Group:
         """Send all of it, and end. Raises Unavailable."""
         try:
             sent = self.write(all_prepared)
-            if sent.work.files or sent.work.folders:
-                syncer.sync(sent.work)
+            if sent.dirty.files or sent.dirty.folders:
+                syncer.sync(sent.dirty)
             sent.commit()
         finally:
             self.end()
@@ -186,18 +186,18 @@ class Group:
         How each of the puts ended its sends tell; where this raises, those that are not over fail.
         """
         self._pendings = all_prepared
-        work = Work()
+        dirty = Dirty()
         sends = [send for prepared in all_prepared for send in prepared.sends]
         try:
             for turn in self._turns:
-                turn.write([send for send in sends if send.queue == turn.queue.name], work)
+                turn.write([send for send in sends if send.queue == turn.queue.name], dirty)
             for prepared in all_prepared:
-                work.take(prepared.work)
+                dirty.take(prepared.dirty)
         except BaseException as error:
-            work.close()
+            dirty.close()
             self.end()
             reraise(error, "cannot store a message for a fifo queue")
-        return Prepared(work, self._finish, self.end)
+        return Prepared(dirty, self._finish, self.end)
 
     def _finish(self) -> None:
         try:
@@ -292,8 +292,8 @@ class _Turn:
         queue.looks_at = time.monotonic() + _LOOK_EVERY_S
         return read_line(fd)
 
-    def write(self, sends: Sequence[Send], work: Work) -> None:
-        """Give places, and write what is not known yet, for ``work`` to sync. Raises OSError."""
+    def write(self, sends: Sequence[Send], dirty: Dirty) -> None:
+        """Give places, and write what is not known yet, for ``dirty`` to sync. Raises OSError."""
         if self._held is None or self._line is None:
             return
         spool_view, now = self._spool_view, self._spool_view.clock()
@@ -306,19 +306,19 @@ class _Turn:
             return
         tree = spool_view.tree
         # Open before it is written: so the sync is told of errors, whoever else syncs it.
-        work.files.append(tree.open(tree.folder(CONFIG, sends_name(self.queue.name))))
-        work.folders.add(tree.folder(NEW))
+        dirty.files.append(tree.open(tree.folder(CONFIG, sends_name(self.queue.name))))
+        dirty.folders.add(tree.folder(NEW))
         if self._is_fresh:
-            work.folders.add(tree.folder(CONFIG))  # who made the file may have died
+            dirty.folders.add(tree.folder(CONFIG))  # who made the file may have died
         self._line = Line(first + number - 1, settled=self._line.settled)
         write_line(self._held.fd, self._line)
         if records:
             self._has_records = True
-            self.queue.records.append(records, int(now * 1000), work)
+            self.queue.records.append(records, int(now * 1000), dirty)
         for send in sends:
             for staged in send.stored:
                 staged.fill(
-                    tree.create(staged.path), tree, spool_view.stamps, work, spool_view.clock
+                    tree.create(staged.path), tree, spool_view.stamps, dirty, spool_view.clock
                 )
 
     def _place(self, sends: Sequence[Send], place: int, now_ms: int) -> list[Record]:

@@ -181,8 +181,8 @@ def _chosen(source: str, ids: Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     chosen = tuple(dict.fromkeys(check_id(source, one) for one in ids))
     if len(chosen) > MAX_CHOSEN:
-        said = f"may be {MAX_CHOSEN} at most in the background, and not {len(chosen)}"
-        raise InvalidValue("ids", said)
+        problem = f"may be {MAX_CHOSEN} at most in the background, and not {len(chosen)}"
+        raise InvalidValue("ids", problem)
     return chosen
 
 
@@ -248,8 +248,8 @@ def holders(context: Context, moves: Sequence[Move]) -> dict[str, Holder]:
         for move in moves:
             path = context.tree.folder(MOVES, LOCK.format(move.ref))
             try:
-                said = documents.read(context.tree, path, _MAX_BYTES)
-                found[move.ref] = Holder(str(said["host"]), int(said["pid"]))
+                document = documents.read(context.tree, path, _MAX_BYTES)
+                found[move.ref] = Holder(str(document["host"]), int(document["pid"]))
             except (FileNotFoundError, PermissionError, ValueError, TypeError, KeyError):
                 continue  # nobody does, or a program that does not tell us who it is
     return found

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from ..context import Context
-from ..durability.sync import Syncer, Work
+from ..durability.sync import Dirty, Syncer
 from ..durability.unfinished import exists
 from ..errors import InUse, NoSuchQueue, Reserved, Unavailable
 from ..layout.duty_cycle import Rate
@@ -89,14 +89,14 @@ class MoveWork:
         if is_stopped(self._tree, self.move.ref):
             self.move = replace(self.move, status="stopped")
             return
-        works = self._redrive() if self.move.redrive else self._move_all()
-        for _ in works:
+        steps = self._redrive() if self.move.redrive else self._move_all()
+        for _ in steps:
             end = time.monotonic() + self._pause
             while True:
                 if self.move != self._kept and time.monotonic() - self._saved >= _SAVE_EVERY_S:
                     self.keep()
                 if is_stopped(self._tree, self.move.ref):
-                    works.close()  # which syncs what has moved
+                    steps.close()  # which syncs what has moved
                     self.move = replace(self.move, status="stopped")
                     return
                 self.due = min(end, time.monotonic() + _LOOK_EVERY_S)
@@ -137,7 +137,7 @@ class MoveWork:
                     self._pause = self._last_tries.pause(len(ids), tried)
                     yield
         finally:
-            self._syncer.sync(redrive.work)
+            self._syncer.sync(redrive.dirty)
 
     def _redrive_these(self, redrive: Redrive, ids: Sequence[str]) -> Generator[None, None, None]:
         for part in self._parts(ids):
@@ -155,8 +155,8 @@ class MoveWork:
                     self.move, moved=moved, conflicts=conflicts, no_origin=no_origin
                 )
             if self._count(moved - before):
-                work, redrive.work = redrive.work, Work()
-                self._syncer.sync(work)
+                dirty, redrive.dirty = redrive.dirty, Dirty()
+                self._syncer.sync(dirty)
             yield
 
     # -- moves -------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ class MoveWork:
         total = len(found) if move.count is None else min(len(found), move.count)
         self._begin(total, max((_age(one.message_id) for one in found), default=""))
         self.move = replace(self.move, conflicts=0)
-        for some in self._choices(pairs, found):
-            yield from self._move_these(pairs, some)
+        for portion in self._choices(pairs, found):
+            yield from self._move_these(pairs, portion)
             if self._is_gone:
                 return
 
@@ -198,12 +198,12 @@ class MoveWork:
         at = 0
         # What stays, since its id is there already, does not count: the next one goes.
         while at < len(found) and (size := min(count - self.move.moved, MAX_CHOSEN)) > 0:
-            some = found[at : at + size]
+            portion = found[at : at + size]
             at += size
-            ids = tuple(one.message_id for one in some)
+            ids = tuple(one.message_id for one in portion)
             self.move = replace(self.move, chosen=ids, moved_before=self.move.moved)
             self.keep()
-            yield some
+            yield portion
 
     def _gone(self, pairs: list[tuple[str, str]]) -> int:
         """How many of those that were chosen have left the source."""
@@ -219,7 +219,7 @@ class MoveWork:
 
         Those whose ids another program has locked come last: it puts them right now, say.
         """
-        work = self._folders(pairs)
+        dirty = self._folders(pairs)
         try:
             while found:
                 later: list[_Found] = []
@@ -230,12 +230,12 @@ class MoveWork:
                     if self._is_gone:
                         return
                     if self._count(self.move.moved - before):
-                        self._syncer.sync(work)
-                        work = self._folders(pairs)
+                        self._syncer.sync(dirty)
+                        dirty = self._folders(pairs)
                     yield
                 if later:
-                    self._syncer.sync(work)
-                    work = self._folders(pairs)
+                    self._syncer.sync(dirty)
+                    dirty = self._folders(pairs)
                     try:
                         self._pause = self._last_tries.pause(len(later), len(found))
                     except InUse as error:
@@ -244,7 +244,7 @@ class MoveWork:
                     yield
                 found = later
         finally:
-            self._syncer.sync(work)
+            self._syncer.sync(dirty)
 
     def _found(self, pairs: list[tuple[str, str]]) -> list[_Found]:
         """What is to be moved. Of a number what is claimed last comes first."""
@@ -330,11 +330,11 @@ class MoveWork:
             for attempt in attempts
         )
 
-    def _folders(self, pairs: list[tuple[str, str]]) -> Work:
+    def _folders(self, pairs: list[tuple[str, str]]) -> Dirty:
         tree = self._tree
         queues = {tree.folder(QUEUES, queue) for pair in pairs for queue in pair}
         queues |= index_folders(self._context, *(queue for pair in pairs for queue in pair))
-        return Work(folders={tree.folder(NEW), tree.folder(DELAY), tree.folder(REMOVE), *queues})
+        return Dirty(folders={tree.folder(NEW), tree.folder(DELAY), tree.folder(REMOVE), *queues})
 
     # -- both --------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
-from ..durability.sync import Syncer, Work
+from ..durability.sync import Dirty, Syncer
 from ..errors import ADVICE, Unavailable, is_full, is_passing
 from ..index.events import HAS_EVENTS, Events
 from ..layout.filesystem import Filesystem, examine, has_journal, mounts_below
@@ -189,7 +189,7 @@ class Trials:
         if not self._filesystem.whole_sync:
             return "auto fsyncs each file and folder: one syncfs promises too little here"
         with closing(Syncer(self._tree, "syncfs")) as syncer:
-            took = _seconds(lambda: syncer.sync(Work()))
+            took = _seconds(lambda: syncer.sync(Dirty()))
         text = f"auto takes the faster of syncfs ({took * 1000:.1f} ms just now) and fsync"
         if os.path.ismount(self._tree.root):
             return text

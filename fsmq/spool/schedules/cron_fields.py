@@ -78,8 +78,8 @@ class Fields:
         try:
             self._days = CronSim(" ".join(plain), datetime(2020, 1, 1))
         except (CronSimError, AssertionError, TypeError, RecursionError) as error:
-            said = str(error).removeprefix("Bad ")
-            raise ValueError(f"the field {said} is not valid") from None
+            problem = str(error).removeprefix("Bad ")
+            raise ValueError(f"the field {problem} is not valid") from None
         self._months: set[int] = self._days.months
         self._hours = sorted(self._days.hours)
         self._minutes = sorted(self._days.minutes)

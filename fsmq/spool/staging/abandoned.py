@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..durability.dotnames import TORN_AFTER_S
 from ..durability.locks import Lock, free_lock, is_held, lock
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..index.quarantine import LONGEST_S, Quarantine
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
@@ -142,10 +142,10 @@ def take_over(context: Context, job: Job) -> tuple[Forward | None, Lock | None]:
     if manifest is None:
         return None, held
 
-    def sync(work: Work) -> None:
-        for path in work.closed:
+    def sync(dirty: Dirty) -> None:
+        for path in dirty.closed:
             tree.sync_file(path)
-        for folder in sorted(work.folders):
+        for folder in sorted(dirty.folders):
             tree.sync_folder(folder)
 
     return Forward(context, sync, job, manifest, chunk=_BUDGET), held

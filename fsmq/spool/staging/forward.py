@@ -18,7 +18,7 @@ from typing import Any
 from ..context import Context
 from ..durability.locks import Reservations, patiently
 from ..durability.settings_lock import settings_held
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..durability.unfinished import exists
 from ..errors import Unavailable
 from ..layout import documents
@@ -142,7 +142,7 @@ class Forward:
         self._turns = Turns()
         # Synced before the job's folder is removed: both ends of the renames.
         parts = {f"{self._folder}/{part}" for part in manifest.parts}
-        self._work = Work(folders={*parts, context.tree.folder(NEW)})
+        self._work = Dirty(folders={*parts, context.tree.folder(NEW)})
 
     def step(self) -> int:
         """Bring some files forward; how many were looked at, 0 when all are done.
@@ -268,18 +268,18 @@ class _Chunk:
 
         All are stamped: what a sync that failed has left unwritten, the kernel would not write.
         """
-        work, started = Work(), []
+        dirty, started = Dirty(), []
         for name in self._names:
             path = f"{self._folder}/{name}"
             try:
                 if self._start_delay(name, path):
-                    work.closed.append(path)
+                    dirty.closed.append(path)
             except OSError as error:
                 self._forward.hold_up(error)
             else:
                 started.append(name)
-        if work.closed:
-            self._forward._sync(work)
+        if dirty.closed:
+            self._forward._sync(dirty)
         return started
 
     def _start_delay(self, name: str, path: str) -> bool:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..durability.drafts import Draft
 from ..durability.locks import Lock, lock
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..errors import InvalidValue, NoSuchQueue, Unavailable, as_unavailable, unavailable
 from ..layout.files import write_all
 from ..layout.messages.message import NewMessage
@@ -48,7 +48,7 @@ _lock = re.compile(r"\..+\.lock")
 _gone = re.compile(rf"\.gone-{UUID7}")
 _draft = re.compile(rf"\.{UUID7}\.tmp")
 
-Sync = Callable[[Work], None]
+Sync = Callable[[Dirty], None]
 
 
 class Job(NamedTuple):
@@ -164,7 +164,7 @@ class Part:
         self._create_queues = create_queues
         self._job_folder = open_folder(context.tree, job)
         self._folder = f"{self._job_folder}/{self.name}"
-        self._work = Work()
+        self._work = Dirty()
         self._settings: dict[str, QueueSettings] = {}
         self._queues: Counter[str] = Counter()
         self._size = self._repeated = self._rejected = 0
@@ -300,11 +300,11 @@ class Part:
         except OSError:
             pass
 
-    def _end_group(self) -> Work:
-        work, self._work = self._work, Work()
-        work.folders.add(self._folder)
+    def _end_group(self) -> Dirty:
+        dirty, self._work = self._work, Dirty()
+        dirty.folders.add(self._folder)
         self._settings.clear()
-        return work
+        return dirty
 
     def _wait_for_sync(self) -> None:
         """Until the last group is durable. Raises Unavailable if it is not."""

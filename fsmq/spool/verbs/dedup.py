@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..context import Context, Prepared
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..errors import NoRoom, as_unavailable, unavailable
 from ..layout.digests import sha256
 from ..layout.messages.message import Message, NewMessage
@@ -96,18 +96,18 @@ def poll_in(
     first = yield from receive.claims_in(context, side, count, visibility, room)
     parts = [first]
     pulled: set[str] = set()
-    work = Work()
-    work.take(first.work)
+    dirty = Dirty()
+    dirty.take(first.dirty)
     try:
         if len(first.messages) < count and not context.limiter.is_shut(side):
-            pulled = yield from _pull(context, name, count - len(first.messages), work)
+            pulled = yield from _pull(context, name, count - len(first.messages), dirty)
         if pulled:
             more = yield from receive.claims_in(context, side, len(pulled), visibility, room)
             parts.append(more)
-            work.take(more.work)
+            dirty.take(more.dirty)
     except BaseException as error:
         if not isinstance(error, NoRoom) or not first.messages:
-            work.close()
+            dirty.close()
             first.release()
             raise
 
@@ -120,7 +120,7 @@ def poll_in(
         for part in parts:
             part.release()
 
-    return Prepared(work, finish, abandon)
+    return Prepared(dirty, finish, abandon)
 
 
 def peek(
@@ -135,7 +135,7 @@ def peek(
         NoRoom: there is no memory for the first of them.
     """
     read, write = read_side(name), write_side(name)
-    work = Work()
+    dirty = Dirty()
     with Page(limit, room) as page:
         browse.fill(context, read, page)
         shown, page.messages = page.messages, []
@@ -143,14 +143,14 @@ def peek(
             if not page.is_full:
                 for message_id in islice(browse.ids(context, write, State.NEW), limit):
                     deliver_one(context, write, message_id)
-            while not page.is_full and (pulled := finish(_pull(context, name, 1, work))):
+            while not page.is_full and (pulled := finish(_pull(context, name, 1, dirty))):
                 for message_id in pulled:
                     page.look(context, read, message_id, State.READY)
     messages = [*shown, *sorted(page.messages, key=lambda m: m.body)]
-    return Prepared(work, lambda: messages)
+    return Prepared(dirty, lambda: messages)
 
 
-def _pull(context: Context, name: str, count: int, work: Work) -> Steps[set[str]]:
+def _pull(context: Context, name: str, count: int, dirty: Dirty) -> Steps[set[str]]:
     """Bring up to ``count`` messages to the read side; the ids that they have there."""
     read, write = read_side(name), write_side(name)
     pulled: set[str] = set()
@@ -168,7 +168,7 @@ def _pull(context: Context, name: str, count: int, work: Work) -> Steps[set[str]
             raise unavailable(error, f"cannot read dedup queue {name!r}") from error
     if pulled:
         tree = context.tree
-        work.folders |= {tree.folder(QUEUES, read), tree.folder(QUEUES, write), tree.folder(NEW)}
+        dirty.folders |= {tree.folder(QUEUES, read), tree.folder(QUEUES, write), tree.folder(NEW)}
     return pulled
 
 

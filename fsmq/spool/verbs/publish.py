@@ -107,18 +107,18 @@ def publish_copies(
             else:
                 found.write(copy, settings[copy.to] if settings is not None else None)
     except BaseException:  # of a signal's handler, too
-        found.work.close()
+        found.dirty.close()
         found.abandon()
         raise
-    return Prepared(found.work, found.finish, found.abandon, found.sends, found.reach)
+    return Prepared(found.dirty, found.finish, found.abandon, found.sends, found.reach)
 
 
 class _Copies:
-    """The copies of one publish; ``work`` is the common one."""
+    """The copies of one publish; ``dirty`` is the common one."""
 
     def __init__(self, context: Context, batch: Batch) -> None:
         self._batch = batch
-        self.work = batch.work
+        self.dirty = batch.dirty
         self._context = context
         self._feeds: list[tuple[Copy, Callable[[], int]]] = []
         self._plain: list[tuple[str, Prepared[list[str]]]] = []

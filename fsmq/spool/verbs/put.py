@@ -15,7 +15,7 @@ from ..durability.drafts import Draft, Staged, was_removed
 from ..durability.locks import Reservations
 from ..durability.prepared import Send
 from ..durability.put_numbers import PutNumber, PutNumbers
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..durability.unfinished import exists, finish
 from ..errors import (
     DuplicateMessage,
@@ -34,7 +34,7 @@ from ..layout.transitions import ACCEPTED, DEFERRED, DELIVERED, NEW, State
 from ..layout.tree import Tree
 from ..records.journal import Details
 from .draft import drafts
-from .removal import work_of
+from .removal import dirty_of
 from .remove_known import remove_known
 
 # What clients may send in one batch; and what a dialect without such a limit may put at once.
@@ -47,7 +47,7 @@ class Batch:
     number of all that have no own ids."""
 
     def __init__(self, tree: Tree) -> None:
-        self.work = Work()
+        self.dirty = Dirty()
         self.reservations = Reservations(tree)
         self._number: PutNumber | None = None
         self._open = 0  # puts that have it, and are not over
@@ -114,7 +114,7 @@ def put(
         shared = batch or Batch(context.tree)
         if settings.fifo:
             send = Send(queue, checked, still)
-            return Prepared(shared.work, partial(_sent, context, send), sends=[send])
+            return Prepared(shared.dirty, partial(_sent, context, send), sends=[send])
         staging = Staging(context, queue, collapse, shared, still, stands)
         try:
             staging.write_all(checked)
@@ -122,13 +122,13 @@ def put(
             staging.abandon()
             if batch is not None:
                 raise
-            return Prepared(work_of(context.tree, queue), partial(_raise, error))
+            return Prepared(dirty_of(context.tree, queue), partial(_raise, error))
         except BaseException:
             staging.abandon()
             raise
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
-    return Prepared(staging.work, staging.publish, staging.abandon, over=staging.forget)
+    return Prepared(staging.dirty, staging.publish, staging.abandon, over=staging.forget)
 
 
 def _raise(error: DuplicateMessage) -> list[str]:
@@ -184,7 +184,7 @@ class Staging:
     ) -> None:
         self._still = still
         self._stands = stands
-        self.work = batch.work
+        self.dirty = batch.dirty
         self._batch = batch
         self._reservations = batch.reservations
         self._collapse = collapse
@@ -204,7 +204,7 @@ class Staging:
             self._has_number = True
             self._number = self._batch.take_number(self._context.put_numbers)
         new = self._tree.folder(NEW)
-        self.work.folders.add(new)
+        self.dirty.folders.add(new)
         seen: set[str] = set()
         for index, draft in enumerate(giving_way(drafts)):
             try:
@@ -213,7 +213,7 @@ class Staging:
                 self._write(draft, new)
             except DuplicateMessage as error:
                 if self._collapse:
-                    self.work.folders |= work_of(self._tree, self._queue).folders
+                    self.dirty.folders |= dirty_of(self._tree, self._queue).folders
                     continue
                 error.index = index if len(drafts) > 1 else None
                 raise
@@ -229,7 +229,7 @@ class Staging:
             if finish(self._tree, draft.staged(self._queue)).promoted:
                 raise DuplicateMessage(self._queue, draft.message_id) from None
             fd = self._tree.create(staged.path)
-        staged.fill(fd, self._tree, context.stamps, self.work, context.clock)
+        staged.fill(fd, self._tree, context.stamps, self.dirty, context.clock)
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover."""
@@ -261,7 +261,7 @@ class Staging:
         if not self._stands():
             self._remove_written()
             return
-        self.work.close()
+        self.dirty.close()
         self._free({_bare(staged.draft) for staged in self._written})
         self._end_number(is_over=False)
 
@@ -271,7 +271,7 @@ class Staging:
 
     def _remove_written(self) -> None:
         """Remove what was written. What cannot be removed now, a retry or the mover removes."""
-        self.work.close()
+        self.dirty.close()
         unfinished = set()
         for staged in self._written:
             draft = staged.draft

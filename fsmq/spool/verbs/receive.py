@@ -6,7 +6,7 @@ import os
 
 from ..context import Context, Prepared
 from ..durability.send_lines import Line, Recovery, read_line
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..errors import FsmqError, NoRoom, is_full, unavailable
 from ..layout.claim_names import claim_name
 from ..layout.messages.message import Message, found_message
@@ -46,7 +46,7 @@ def claim_in(
     whole_groups: see `claims_of`. For the rest see `claims_in`.
     """
     claims = yield from claims_in(context, queue, count, visibility, room, whole_groups)
-    return Prepared(claims.work, claims.give_out, claims.release)
+    return Prepared(claims.dirty, claims.give_out, claims.release)
 
 
 def claims_in(
@@ -74,20 +74,20 @@ def claims_in(
         # What was claimed before the fault is given out. A message that could not be read comes
         # back when its timer ends.
         if not claims.messages:
-            claims.work.close()
+            claims.dirty.close()
             raise unavailable(error, f"cannot claim from queue {queue!r}") from error
     except NoRoom:
         if not claims.messages:
-            claims.work.close()
+            claims.dirty.close()
             raise
     except BaseException:
-        claims.work.close()
+        claims.dirty.close()
         raise
     finally:
         claims.budget.close()
     claims.check_kind()
     if not claims.messages:
-        claims.work = Work()
+        claims.dirty = Dirty()
     return claims
 
 
@@ -97,7 +97,7 @@ class Claims:
     def __init__(self, context: Context, queue: str, room: Room | None) -> None:
         tree = context.tree
         self.messages: list[Message] = []
-        self.work = Work(folders={tree.folder(QUEUES, queue), tree.folder(DELAY)})
+        self.dirty = Dirty(folders={tree.folder(QUEUES, queue), tree.folder(DELAY)})
         self.budget = Budget(room)
         self._most = context.max_file_bytes
         self._settings = DEFAULTS  # by which they are claimed
@@ -120,7 +120,7 @@ class Claims:
                 if claim is None:
                     yield
                     continue
-                self.work.files.append(claim.fd)
+                self.dirty.files.append(claim.fd)
                 known = facts(claim.message_id)
                 if is_plain(claim.size, known):
                     content = read_plain(claim.fd, claim.size, known, self.budget)
@@ -148,10 +148,10 @@ class Claims:
         if self._line is None:
             path = context.tree.folder(CONFIG, sends_name(queue))
             try:
-                self.work.files.append(context.tree.open(path))
+                self.dirty.files.append(context.tree.open(path))
             except FileNotFoundError:
                 return  # nobody has sent into it: it was moved here
-            self._line = read_line(self.work.files[-1])
+            self._line = read_line(self.dirty.files[-1])
         place = sequence_of(message_id) or 0
         if self._line.settled < min(place, self._line.last):
             try:
@@ -172,10 +172,10 @@ class Claims:
         try:
             is_same = self._context.is_same_kind(self._queue, self._settings)
         except OSError as error:
-            self.work.close()
+            self.dirty.close()
             raise unavailable(error, f"cannot claim from queue {self._queue!r}") from error
         if not is_same:
-            self.work.close()
+            self.dirty.close()
             self.release()
             self.messages.clear()
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..context import Context, Prepared
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout.claim_names import check_named, of_ended_claim
@@ -53,7 +53,7 @@ def release(
     check_named(claim)
     check_seconds("delay", delay, MAX_DELAY_S)
     tree = context.tree
-    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
+    dirty = Dirty(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
     with as_unavailable(f"cannot release in queue {queue!r}"):
         settings = context.settings_of(queue)
         if delay:
@@ -70,12 +70,12 @@ def release(
             )
             if held is None:
                 raise not_held(context, queue, message_id, claim)
-            work.files.append(held.fd)
+            dirty.files.append(held.fd)
         else:
             left = _release_one(context, settings, queue, message_id, claim)
-            left.add_to(work, context, queue)
-            return Prepared(work, partial(left.record, context, queue))
-    return Prepared(work, partial(context.record, RELEASED, queue, message_id))
+            left.add_to(dirty, context, queue)
+            return Prepared(dirty, partial(left.record, context, queue))
+    return Prepared(dirty, partial(context.record, RELEASED, queue, message_id))
 
 
 def release_many(
@@ -91,7 +91,7 @@ def release_many(
     """
     check_queue(queue)
     tree = context.tree
-    work = Work()
+    dirty = Dirty()
     released: list[_Left] = []
     with as_unavailable(f"cannot release in queue {queue!r}"):
         settings = context.settings_of(queue)
@@ -104,8 +104,8 @@ def release_many(
                 left = _release_one(context, settings, queue, message_id)
             except NoSuchMessage:
                 continue
-            work.folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
-            left.add_to(work, context, queue)
+            dirty.folders |= {tree.folder(DELAY), tree.folder(QUEUES, queue)}
+            left.add_to(dirty, context, queue)
             released.append(left)
 
     def finish() -> int:
@@ -113,7 +113,7 @@ def release_many(
             left.record(context, queue)
         return len(released)
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)
 
 
 class _Left(NamedTuple):
@@ -124,12 +124,12 @@ class _Left(NamedTuple):
     step: Step
     details: Details
 
-    def add_to(self, work: Work, context: Context, queue: str) -> None:
+    def add_to(self, dirty: Dirty, context: Context, queue: str) -> None:
         """What has to be synced."""
         if self.queue is not None:
-            work.folders.add(context.tree.folder(QUEUES, self.queue))
+            dirty.folders.add(context.tree.folder(QUEUES, self.queue))
         else:
-            work.closed.append(context.tree.path(State.DELAY, queue, self.message_id))
+            dirty.closed.append(context.tree.path(State.DELAY, queue, self.message_id))
 
     def record(self, context: Context, queue: str) -> None:
         context.record(self.step, queue, self.message_id, **self.details)
@@ -175,7 +175,7 @@ def bury_now(
     check_named(claim)
     reason = check_reason(reason)
     tree = context.tree
-    work = Work()
+    dirty = Dirty()
     with as_unavailable(f"cannot bury in queue {queue!r}"):
         dead_letters = context.settings_of(queue).dead_letter_queue
         if dead_letters is None:
@@ -197,10 +197,10 @@ def bury_now(
                 latched.close()
         if details is None:
             raise NoSuchMessage(queue, message_id, "that is in flight")
-        work.files.append(latched.unlatch())  # for what it knows of its death
+        dirty.files.append(latched.unlatch())  # for what it knows of its death
     queues = {tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
-    work.folders = {tree.folder(DELAY), *queues}
-    return Prepared(work, partial(context.record, BURIED, queue, message_id, **details))
+    dirty.folders = {tree.folder(DELAY), *queues}
+    return Prepared(dirty, partial(context.record, BURIED, queue, message_id, **details))
 
 
 def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
@@ -318,10 +318,10 @@ def release_unseen(context: Context, message: Message) -> Prepared[None]:
         Unavailable
     """
     tree, queue = context.tree, message.queue
-    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
+    dirty = Dirty(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
     with as_unavailable(f"cannot release to queue {queue!r}"):
         release_uncounted(context, queue, message.id, claim_stamp(context, message))
-    return Prepared(work, partial(context.record, RELEASED, queue, message.id))
+    return Prepared(dirty, partial(context.record, RELEASED, queue, message.id))
 
 
 def claim_stamp(context: Context, message: Message) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..context import Context, Prepared
 from ..durability.leaving import unlink_message
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..durability.taken import bring_back_one
 from ..durability.unfinished import exists
 from ..errors import Unavailable, is_full, reraise
@@ -50,11 +50,11 @@ def remove(
         check_id(queue, message_id)
     tree = context.tree
     # Also for messages that are gone: an earlier try without an answer may have removed them.
-    work = work_of(tree, queue)
+    dirty = dirty_of(tree, queue)
     found, fault = _each(message_ids, lambda message_id: remove_one(context, queue, message_id))
     if not all(found):
         # A purge or a deletion of the queue may have removed them, and not have synced that yet.
-        work.folders.add(tree.folder(QUEUES))
+        dirty.folders.add(tree.folder(QUEUES))
 
     def finish() -> list[bool]:
         pairs = zip(message_ids, found, strict=True)
@@ -63,7 +63,7 @@ def remove(
             reraise(fault, f"cannot remove from queue {queue!r}")
         return found
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)
 
 
 def _each(
@@ -126,7 +126,7 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pr
     """
     check_queue(queue)
     tree = context.tree
-    work = Work(folders={tree.folder(QUEUES, queue), tree.folder(REMOVE)})
+    dirty = Dirty(folders={tree.folder(QUEUES, queue), tree.folder(REMOVE)})
 
     def remove(message_id: str) -> bool:
         # If another process has claimed it before us, it is in flight and stays.
@@ -141,17 +141,17 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pr
             reraise(fault, f"cannot remove from queue {queue!r}")
         return sum(found)
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)
 
 
-def work_of(tree: Tree, queue: str) -> Work:
+def dirty_of(tree: Tree, queue: str) -> Dirty:
     """What a removal syncs: every folder in which a message may have been.
 
     An earlier rename of it that nobody synced must not survive a crash that this one does not.
     """
     folders = {tree.folder(name) for name in (NEW, DELAY, REMOVE)}
-    return Work(folders=folders | {tree.folder(QUEUES, queue)})
+    return Dirty(folders=folders | {tree.folder(QUEUES, queue)})
 
 
-def removal_work(tree: Tree) -> Work:
-    return Work(folders={tree.folder(name) for name in MESSAGE_FOLDERS})
+def removal_work(tree: Tree) -> Dirty:
+    return Dirty(folders={tree.folder(name) for name in MESSAGE_FOLDERS})

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from ..context import Context, Prepared
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..durability.taken import bring_back_one
 from ..durability.unfinished import exists
 from ..errors import unavailable
@@ -52,8 +52,8 @@ def remove_if(
             check_claim(claim)
     tree = context.tree
     # As for any removal: each folder in which a message may have been, also if it is gone.
-    work = Work(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
-    work.folders.add(tree.folder(QUEUES, queue))
+    dirty = Dirty(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
+    dirty.folders.add(tree.folder(QUEUES, queue))
     try:
         outcomes = [
             _remove_one(context, queue, message_id, claim)
@@ -63,7 +63,7 @@ def remove_if(
         raise unavailable(error, f"cannot remove from queue {queue!r}") from error
     if "missing" in outcomes:
         # A purge or a deletion of the queue may have removed them, and not have synced that yet.
-        work.folders.add(tree.folder(QUEUES))
+        dirty.folders.add(tree.folder(QUEUES))
 
     def finish() -> list[Acked]:
         pairs = zip(message_ids, outcomes, strict=True)
@@ -71,7 +71,7 @@ def remove_if(
         context.record_all(REMOVED, queue, [(message_id, {}) for message_id in removed])
         return outcomes
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)
 
 
 def _remove_one(context: Context, queue: str, message_id: str, claim: str | None) -> Acked:

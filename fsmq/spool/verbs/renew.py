@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..context import Context, Prepared
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..errors import NoSuchMessage, as_unavailable
 from ..layout.claim_names import Renewal, check_named, claim_name
 from ..layout.names import check_id, check_queue
@@ -39,7 +39,7 @@ def renew(
     with as_unavailable(f"cannot renew in queue {queue!r}"):
         settings = context.settings_of(queue)
         deadline_ms = deadline_of(context, settings, visibility)
-        work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
+        dirty = Dirty(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
         held: Restamped | Claim | None
         held = restamp(context, queue, message_id, deadline_ms, claim=claim)
         if held is None and not settings.fifo and (claim is None or though_over):
@@ -48,7 +48,7 @@ def renew(
             raise not_held(context, queue, message_id, claim)
         if held is None:
             raise NoSuchMessage(queue, message_id, "that is in flight or ready")
-        work.files.append(held.fd)
+        dirty.files.append(held.fd)
     until_ms, deliveries = held.deadline_ms, held.deliveries
 
     def finish() -> Renewal:
@@ -57,7 +57,7 @@ def renew(
         name = claim_name(context.stamps, deliveries, until_ms) if is_claim else None
         return Renewal(until_ms / 1000, name)
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)
 
 
 def reclaim(

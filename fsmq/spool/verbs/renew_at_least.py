@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..context import Context, Prepared
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..errors import as_unavailable
 from ..layout.names import check_id, check_queue
 from ..layout.settings import QueueSettings
@@ -32,20 +32,20 @@ def renew_at_least(
     for message_id in message_ids:
         check_id(queue, message_id)
     tree = context.tree
-    work = Work()
+    dirty = Dirty()
     try:
         with as_unavailable(f"cannot renew in queue {queue!r}"):
             settings = context.settings_of(queue)
             deadline_ms = deadline_of(context, settings, visibility)
             renewed = [
-                _renew_one(context, queue, one, deadline_ms, work, settings)
+                _renew_one(context, queue, one, deadline_ms, dirty, settings)
                 for one in giving_way(message_ids)
             ]
     except BaseException:
-        work.close()
+        dirty.close()
         raise
-    if work.files or work.closed:
-        work.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
+    if dirty.files or dirty.closed:
+        dirty.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
 
     def finish() -> list[bool]:
         claim_ms = deadline_ms - context.now_ms()
@@ -54,7 +54,7 @@ def renew_at_least(
                 context.record(RENEWED, queue, message_id, claim_ms=claim_ms)
         return renewed
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)
 
 
 def _renew_one(
@@ -62,7 +62,7 @@ def _renew_one(
     queue: str,
     message_id: str,
     deadline_ms: int,
-    work: Work,
+    dirty: Dirty,
     settings: QueueSettings,
 ) -> bool:
     held: Restamped | Claim | None
@@ -76,5 +76,5 @@ def _renew_one(
         held = restamp(context, queue, message_id, deadline_ms, later_only=True)
     if held is None:
         return False
-    work.files.append(held.fd)
+    dirty.files.append(held.fd)
     return True

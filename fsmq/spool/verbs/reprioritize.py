@@ -7,7 +7,7 @@ from functools import partial
 from ..context import Context, Prepared
 from ..durability.locks import patiently, reserve
 from ..durability.new_names import may_rename
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..durability.unfinished import exists
 from ..errors import DuplicateMessage, InvalidValue, NoSuchMessage, Unavailable, as_unavailable
 from ..layout.names import (
@@ -38,14 +38,14 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
     check_id(queue, message_id)
     check_number("priority", priority, 0, MAX_PRIORITY)
     tree = context.tree
-    work = Work(folders={tree.folder(NEW), tree.folder(QUEUES, queue)})
+    dirty = Dirty(folders={tree.folder(NEW), tree.folder(QUEUES, queue)})
     with as_unavailable(f"cannot change a priority in queue {queue!r}"):
         _check_kind(context, queue)
         deliver_one(context, queue, message_id)  # it may still be new
         new_id = _new_id(context, queue, message_id, priority)
         if new_id == message_id:
-            work.files.append(_latched(context, queue, message_id).unlatch())
-            return Prepared(work, lambda: new_id)
+            dirty.files.append(_latched(context, queue, message_id).unlatch())
+            return Prepared(dirty, lambda: new_id)
         # A put of the new id must not come in between.
         held = patiently(lambda: reserve(tree, queue, new_id), _PATIENCE_S)
         if held is None:
@@ -56,7 +56,7 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
             if any(exists(tree, queue, name) for name in siblings(new_id)):
                 _latched(context, queue, message_id).close()  # or it is not there any more
                 raise DuplicateMessage(queue, new_id)
-            work.files.append(_rename(context, queue, message_id, new_id))
+            dirty.files.append(_rename(context, queue, message_id, new_id))
         finally:
             held.free()
             if names is not None:
@@ -67,7 +67,7 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
         record()
         return new_id
 
-    return Prepared(work, finish)
+    return Prepared(dirty, finish)
 
 
 def _new_id(context: Context, queue: str, message_id: str, priority: int) -> str:

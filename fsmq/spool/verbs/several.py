@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple, TypeAlias
 
 from ..context import Context, Prepared
-from ..durability.sync import Work
+from ..durability.sync import Dirty
 from ..errors import FsmqError, InvalidValue, NoRoom, NoSuchQueue, as_unavailable
 from ..index import listings
 from ..index.listings import Unlisted
@@ -240,10 +240,10 @@ def claim_several_in(
     try:
         yield from claim.take_all(count)
     except BaseException:
-        claim.work.close()
+        claim.dirty.close()
         claim.release()
         raise
-    return Prepared(claim.work, claim.give_out, claim.release)
+    return Prepared(claim.dirty, claim.give_out, claim.release)
 
 
 class _Claim:
@@ -258,7 +258,7 @@ class _Claim:
         room: Room | None,
         seen: dict[str, int],
     ) -> None:
-        self.work = Work()
+        self.dirty = Dirty()
         self._context = context
         self._turns = turns
         self._found = found
@@ -357,7 +357,7 @@ class _Claim:
             self._seen[queue] = self._context.ready.count(queue)
         if claims.messages:
             self._claims.append(claims)
-        self.work.take(claims.work)
+        self.dirty.take(claims.dirty)
         return len(claims.messages)
 
     def give_out(self) -> list[Message]:

@@ -18,7 +18,7 @@ from typing import Any
 from ..claimed import Bury, Retry
 from ..errors import ClaimEnded, FsmqError, InvalidValue, Unavailable
 from ..layout.messages.dead_letter import reason_of
-from .handlers import Claim, Failed, Handler, Work, WorkerOptions, name_of
+from .handlers import Claim, Dirty, Failed, Handler, WorkerOptions, name_of
 from .patience import backoff
 from .source import Source
 
@@ -128,7 +128,7 @@ class AsyncWorker:
             for message in messages or ():
                 self._begin(message)
 
-    def _begin(self, message: Work) -> None:
+    def _begin(self, message: Dirty) -> None:
         work = self._release_unhandled if self._stopping.is_set() else self._work
         task = asyncio.create_task(work(message))
         self._working.add(task)
@@ -160,7 +160,7 @@ class AsyncWorker:
 
     # -- one message -----------------------------------------------------------------------------
 
-    async def _work(self, message: Work) -> None:
+    async def _work(self, message: Dirty) -> None:
         claim = Claim(self._options.visibility, self._stopping)
         handler = asyncio.ensure_future(self._handler.call(message, claim))
         ended = asyncio.Event()
@@ -191,7 +191,7 @@ class AsyncWorker:
             log.warning("message %s comes back when its claim ends: %s", name_of(message), failure)
 
     async def _renew(
-        self, message: Work, claim: Claim, handler: asyncio.Future[Any], ended: asyncio.Event
+        self, message: Dirty, claim: Claim, handler: asyncio.Future[Any], ended: asyncio.Event
     ) -> None:
         options = self._options
         while not await _happens(ended, options.visibility / 3):
@@ -209,13 +209,13 @@ class AsyncWorker:
                 return
             claim.renewed(asked_at, options.visibility)
 
-    def _lose(self, message: Work, claim: Claim, reason: str) -> None:
+    def _lose(self, message: Dirty, claim: Claim, reason: str) -> None:
         if not claim.lost:
             claim.lose()
             self._lost += 1
             log.warning("message %s is lost: %s", name_of(message), reason)
 
-    async def _settle(self, message: Work, claim: Claim, error: BaseException | None) -> None:
+    async def _settle(self, message: Dirty, claim: Claim, error: BaseException | None) -> None:
         """Do what the handler's end means for its message."""
         if error is None:
             await self._source.remove(message)
@@ -238,7 +238,7 @@ class AsyncWorker:
             )
             await self._release(message, claim, delay)
 
-    async def _bury(self, message: Work, claim: Claim, error: Bury) -> None:
+    async def _bury(self, message: Dirty, claim: Claim, error: Bury) -> None:
         log.info("message %s goes to the dead-letter queue: %s", name_of(message), error)
         try:
             await self._source.bury(message, reason_of(error), claim.seconds_left)
@@ -249,11 +249,11 @@ class AsyncWorker:
             )
             await self._release(message, claim, delay)
 
-    async def _release(self, message: Work, claim: Claim, delay: float) -> None:
+    async def _release(self, message: Dirty, claim: Claim, delay: float) -> None:
         # Not for longer than the claim lasts: after that another consumer may have claimed it.
         await self._source.release(message, delay, claim.seconds_left)
 
-    async def _release_unhandled(self, message: Work) -> None:
+    async def _release_unhandled(self, message: Dirty) -> None:
         claim = Claim(self._options.visibility, self._stopping)
         try:
             await self._release(message, claim, 0.0)

@@ -18,7 +18,7 @@ from ..log.delivered import Delivered
 
 MAX_CONCURRENCY = 1000
 # What is worked on: a message of a queue, or one that a channel has handed out.
-Work: TypeAlias = Message | Delivered
+Dirty: TypeAlias = Message | Delivered
 _SHORTEST_VISIBILITY_S = 0.1
 
 
@@ -106,7 +106,7 @@ class Handler(NamedTuple):
     stoppable: bool
 
 
-def name_of(message: Work) -> str:
+def name_of(message: Dirty) -> str:
     """What a message is called by its source: its id, or its offset."""
     return message.id if isinstance(message, Message) else str(message.offset)
 
@@ -127,7 +127,7 @@ def in_thread(handler: Callable[[Any, Claim], object]) -> Handler:
         raise TypeError("the handler is an async function: use fsmq.AsyncClient for it")
     _check_arguments(handler)
 
-    async def call(message: Work, claim: Claim) -> None:
+    async def call(message: Dirty, claim: Claim) -> None:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[BaseException | None] = loop.create_future()
 

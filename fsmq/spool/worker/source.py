@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from .. import prepare
 from ..errors import ClaimEnded, FsmqError, Unavailable
 from ..layout.messages.message import Message
-from .handlers import Work
+from .handlers import Dirty
 from .patience import backoff
 from .removals import Removals
 
@@ -39,7 +39,7 @@ class Source(Protocol):
 
     name: str
 
-    async def claim(self, count: int, visibility: float) -> Sequence[Work]:
+    async def claim(self, count: int, visibility: float) -> Sequence[Dirty]:
         """Claim up to ``count`` messages; waits for a first one, for a while.
 
         One that is cancelled takes no message with it. Tries once.
@@ -98,7 +98,7 @@ class ThreadedSource(ABC):
             tries += 1
 
 
-def queue_of(message: Work) -> str | None:
+def queue_of(message: Dirty) -> str | None:
     """The queue in which a message is removed, renewed and released."""
     return message.queue if isinstance(message, Message) else None
 

@@ -21,7 +21,7 @@ from fsmq.cli import main
 from fsmq.http.problems import UnreadableBody
 from fsmq.http.service.monitoring.rates import Rate
 from fsmq.http.service.monitoring.recent import MOST_QUEUES, Recent
-from fsmq.http.service.monitoring.troubles import long_paused
+from fsmq.http.service.monitoring.spool_warnings import long_paused
 from fsmq.http.ui.forms import File, plain, with_files
 from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.messages.message import NewMessage

@@ -45,12 +45,12 @@ class Page:
 
 def viewer() -> tuple[Viewer, Any]:
     """Somebody who looks, and what may change about him."""
-    visit = SimpleNamespace(
+    request = SimpleNamespace(
         identity=Identity("someone", None),
         call=SimpleNamespace(is_gone=False),
         service=SimpleNamespace(stopping=False),
     )
-    return Viewer(cast(Any, visit)), visit
+    return Viewer(cast(Any, request)), request
 
 
 async def begun(page: Page) -> Live:
@@ -88,17 +88,17 @@ async def test_a_text_that_looks_like_an_age_is_one_no_more() -> None:
 async def test_whoever_is_gone_is_woken(end: str) -> None:
     page = Page("the same")
     live = await begun(page)
-    someone, visit = viewer()
+    someone, request = viewer()
     live.viewers.add(someone)
     await page.again()
     assert not someone.awake.is_set()
     match end:
         case "key":
-            visit.identity.stale = True
+            request.identity.stale = True
         case "connection":
-            visit.call.is_gone = True
+            request.call.is_gone = True
         case "stop":
-            visit.service.stopping = True
+            request.service.stopping = True
     async with asyncio.timeout(PATIENCE_S):
         await someone.awake.wait()
     assert someone.is_over

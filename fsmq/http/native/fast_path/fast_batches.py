@@ -1,4 +1,4 @@
-"""Batches of few messages in the native dialect, as the lane takes them.
+"""Batches of few messages in the native dialect, as the fast path takes them.
 
 What it takes long to read is left to aiohttp, and threads.
 """
@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.steps import FEW
-from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.prepare import FEW, Acked
 
 from ....wire import unquote_id
-from ...lane.heads import Verbs
-from ...lane.json_bodies import json_body
-from ...lane.request import Request, Verb
+from ...fast_path.json_bodies import json_body
+from ...fast_path.request import FastRoute, FastRoutes, Request
 from ...routing.headers import wants_events
 from ...service.service import Service
 from ..messages.acks import Acks, acked, ids_and_claims
@@ -23,27 +21,27 @@ from ..messages.batch import Batches, indexed, new_messages, stored
 from . import heads
 
 
-class QuickBatches:
-    """The verbs."""
+class FastBatches:
+    """The routes."""
 
     def __init__(self, service: Service) -> None:
         self._admission = service.admission
         self._spool = service.spool
         self._queues = service.queues
-        self.verbs: Verbs = {
-            ("POST", heads.BATCH): Verb(Batches.BATCH, "send", self._put, has_body=True),
-            ("POST", heads.ACK): Verb(Acks.ACK, "receive", self._ack, has_body=True),
+        self.routes: FastRoutes = {
+            ("POST", heads.BATCH): FastRoute(Batches.BATCH, "send", self._put, has_body=True),
+            ("POST", heads.ACK): FastRoute(Acks.ACK, "receive", self._ack, has_body=True),
         }
 
     def _put(self, request: Request) -> None:
         body = json_body(request, self._admission)
         # Each message has such a member. To read many here would be in vain.
         if wants_events(request.fields.kept[0]) or body.count(b'"body') > FEW:
-            request.hand_over()
+            request.fall_back()
             return
         messages = new_messages(body)
         if len(messages) > FEW:
-            request.hand_over()
+            request.fall_back()
             return
         self._queues.begin_put(request.queue, messages, partial(_put, request, len(messages)))
 
@@ -51,7 +49,7 @@ class QuickBatches:
         body = json_body(request, self._admission)
         # Of commas there are as many between ids.
         if body.count(b",") - body.count(b'"claim"') >= FEW:
-            request.hand_over()
+            request.fall_back()
             return
         ids, claims = ids_and_claims(body)
         answer = partial(self._acked, ids, claims)

@@ -1,4 +1,4 @@
-"""Channels of logs, many requests at a time: claims of one message and their dones in the lane.
+"""Channels of logs on the fast path: claims of one message, and their dones.
 
 What finds nothing, or is refused, is left to aiohttp: it waits, and says why.
 """
@@ -10,10 +10,9 @@ from functools import partial
 
 from fsmq.spool import ChannelMessage
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.prepare import LARGE_BYTES
 
-from ...lane.heads import Verbs
-from ...lane.request import Request, Verb
+from ...fast_path.request import FastRoute, FastRoutes, Request
 from ...routing.bodies import INERT, raw
 from ...service.service import Service
 from ..logs.channels import Channels
@@ -23,20 +22,20 @@ from .heads import ALL, ONE
 log = logging.getLogger(__name__)
 
 
-class QuickLogs:
-    """The verbs."""
+class FastChannels:
+    """The routes."""
 
     def __init__(self, service: Service) -> None:
         self._logs = service.logs
         self._admission = service.admission
-        self.verbs: Verbs = {
-            ("GET", ALL): Verb(Channels.CLAIM, "receive", self._claim),
-            ("DELETE", ONE): Verb(Channels.FINISH, "receive", self._finish),
+        self.routes: FastRoutes = {
+            ("GET", ALL): FastRoute(Channels.CLAIM, "receive", self._claim),
+            ("DELETE", ONE): FastRoute(Channels.FINISH, "receive", self._finish),
         }
 
     def _claim(self, request: Request) -> None:
         if request.fields.in_json or request.values[COUNT] is not None:
-            request.hand_over()
+            request.fall_back()
             return
         self._admission.check(request.account)
         answered = partial(self._claimed, request)
@@ -45,7 +44,7 @@ class QuickLogs:
 
     def _claimed(self, request: Request, outcome: list[ChannelMessage] | Exception) -> None:
         if isinstance(outcome, Exception) or not outcome:
-            request.hand_over()
+            request.fall_back()
         else:
             request.answer_by(self._give, outcome[0])
 
@@ -55,7 +54,7 @@ class QuickLogs:
             request.hold(size, sure=size <= LARGE_BYTES)
         except FsmqError:
             self._logs.release(_channel(request), [message])
-            request.hand_over()
+            request.fall_back()
             return
         headers = headers_of_claimed(message)
         if request.is_gone:
@@ -74,7 +73,7 @@ class QuickLogs:
 
 def _finished(request: Request, outcome: int | Exception) -> None:
     if isinstance(outcome, Exception):
-        request.hand_over()  # what is done is done: it may be asked for again
+        request.fall_back()  # what is done is done: it may be asked for again
     else:
         request.answer(202, {}, b"")
 

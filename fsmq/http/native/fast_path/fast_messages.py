@@ -1,4 +1,4 @@
-"""Messages in the native dialect, as the lane takes them.
+"""Messages in the native dialect, as the fast path takes them.
 
 `forms.py` says what the requests mean and what the answers hold.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from fsmq.spool import Message
 from fsmq.spool.errors import ClaimEnded
 from fsmq.spool.layout.claim_names import Renewal
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.steps import LARGE_BYTES
-from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.prepare import LARGE_BYTES, Acked
 
-from ...lane.heads import Verbs
-from ...lane.request import Request, Verb
+from ...fast_path.request import FastRoute, FastRoutes, Request
 from ...routing.bodies import INERT
 from ...service.service import Service
 from ...service.wanted import Wanted
@@ -24,17 +22,17 @@ from ..messages.messages import Messages
 from . import heads
 
 
-class Quick:
-    """The verbs."""
+class FastMessages:
+    """The routes."""
 
     def __init__(self, service: Service) -> None:
         self._changes = service.changes
         self._queues = service.queues
-        self.verbs: Verbs = {
-            ("POST", heads.ALL): Verb(Messages.POST, "send", self._put, has_body=True),
-            ("GET", heads.ALL): Verb(Messages.CLAIM, "receive", self._claim),
-            ("DELETE", heads.ONE): Verb(Messages.REMOVE, "receive", self._remove),
-            ("PATCH", heads.ONE): Verb(Messages.CHANGE, "receive", self._change),
+        self.routes: FastRoutes = {
+            ("POST", heads.ALL): FastRoute(Messages.POST, "send", self._put, has_body=True),
+            ("GET", heads.ALL): FastRoute(Messages.CLAIM, "receive", self._claim),
+            ("DELETE", heads.ONE): FastRoute(Messages.REMOVE, "receive", self._remove),
+            ("PATCH", heads.ONE): FastRoute(Messages.CHANGE, "receive", self._change),
         }
 
     def _put(self, request: Request) -> None:
@@ -57,7 +55,7 @@ class Quick:
 
     def _change(self, request: Request) -> None:
         if request.values[forms.NEW_PRIORITY] is not None:
-            request.hand_over()
+            request.fall_back()
             return
         change = forms.change_of(
             self._changes,

@@ -1,4 +1,4 @@
-"""Heads of requests of the native dialect that the lane is sure of."""
+"""Heads of requests of the native dialect that the fast path is sure of."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 
 from fsmq.spool.errors import FsmqError
 
+from ...fast_path.heads import NAME, QUERY, BearerHeads, remember
+from ...fast_path.request import FastRoutes, Line
 from ...guard.access import channel
 from ...guard.origin import Origins
-from ...lane.heads import NAME, QUERY, BearerHeads, Line, Verbs, remember
 from ...routing.headers import CLAIM
 
-# What verbs are found by, beside the method.
+# What routes are found by, beside the method.
 ALL, ONE, BATCH, ACK = "messages", "messages/{id}", "batch", "ack"
 _LINE = re.compile(
     rb"(?P<method>GET|POST|PATCH|DELETE)"
@@ -25,20 +26,20 @@ _ONCE = re.compile(rb"[?&](?:dedup_)?id=")
 class NativeHeads(BearerHeads):
     """Reads heads.
 
-    verbs: what may be asked for, of queues; of_channels: of channels of logs. reserved: first
+    routes: what may be asked for, of queues; of_channels: of channels of logs. reserved: first
     segments of paths that belong to others.
     """
 
     def __init__(
         self,
-        verbs: Verbs,
-        of_channels: Verbs,
+        routes: FastRoutes,
+        of_channels: FastRoutes,
         reserved: frozenset[str],
         origins: Origins,
         needs_keys: bool,
     ) -> None:
         super().__init__(origins, needs_keys, (CLAIM,))
-        self._verbs = verbs
+        self._routes = routes
         self._of_channels = of_channels
         self._reserved = reserved
 
@@ -49,18 +50,18 @@ class NativeHeads(BearerHeads):
         method, queue, place, message_id, query = [
             part.decode("ascii") for part in match.groups(b"")
         ]
-        verbs = self._verbs
+        routes = self._routes
         if queue.startswith("_"):
             _, log, _, name = queue.split("/")
-            queue, verbs = channel(log, name), self._of_channels
-        verb = verbs.get((method, f"{place}/{{id}}" if message_id else place))
-        if verb is None or queue in self._reserved:
+            queue, routes = channel(log, name), self._of_channels
+        route = routes.get((method, f"{place}/{{id}}" if message_id else place))
+        if route is None or queue in self._reserved:
             return None
         try:
-            values = verb.operation.read(query)
+            values = route.operation.read(query)
         except FsmqError:
             return None
-        line = Line(verb, queue, message_id, values)
+        line = Line(route, queue, message_id, values)
         # An id comes once: in the path, or of a post in the query.
         is_usual = not message_id and not _ONCE.search(named)
         return remember(self._lines, named, line) if is_usual else line

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import Channel
 from fsmq.spool.errors import (
     ClaimVoid,
     InvalidValue,
@@ -16,9 +17,8 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.layout.settings import checked
-from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.prepare import MAX_CLAIMS
 
 from ....wire import moment
 from ...answers import json_answer, made
@@ -151,9 +151,9 @@ class Channels(Handlers):
         of = call.channel
         call.read()
         state = await self._service.logs.state(of)
-        told = {"log": of[0], "channel": of[1], **state._asdict()}
+        facts = {"log": of[0], "channel": of[1], **state._asdict()}
         settings = state.settings.as_dict()
-        return with_etag(json_answer(200, {**told, "settings": settings}), settings)
+        return with_etag(json_answer(200, {**facts, "settings": settings}), settings)
 
     CREATE = Operation(
         id="create_channel",

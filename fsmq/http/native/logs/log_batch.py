@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from fsmq.spool import LogEntry
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.log.log import LogEntry
 from fsmq.spool.log.ranges import Range, ranges_of
 from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES
-from fsmq.spool.verbs.put import MAX_BATCH
+from fsmq.spool.prepare import MAX_BATCH
 
 from ...describe import array, integer, or_null, record, text
 from ...problems import UnreadableBody

@@ -9,9 +9,9 @@ from typing import Any
 
 from aiohttp import hdrs
 
-from fsmq.spool import ChannelMessage
+from fsmq.spool import Channel, ChannelMessage, LogMessage
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.log.channel import Channel, ChannelState
+from fsmq.spool.log.channel import ChannelState
 from fsmq.spool.log.delivered import Given
 from fsmq.spool.log.log_settings import (
     CHANNEL_SETTINGS,
@@ -20,8 +20,8 @@ from fsmq.spool.log.log_settings import (
     LogSettings,
 )
 from fsmq.spool.log.open_log import From
-from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES, LogMessage
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES
+from fsmq.spool.prepare import MAX_CLAIMS
 
 from ....wire import exact_moment, log_facts, moment
 from ...describe import (

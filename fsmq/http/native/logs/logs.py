@@ -6,6 +6,7 @@ from functools import partial
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import LogEntry
 from fsmq.spool.errors import (
     LogFull,
     NoSuchLog,
@@ -13,11 +14,10 @@ from fsmq.spool.errors import (
     OtherWriter,
     Unavailable,
 )
-from fsmq.spool.log.log import Batch, LogEntry, LogStats
+from fsmq.spool.log.log import Batch, LogStats
 from fsmq.spool.log.log_settings import LogSettings
 from fsmq.spool.log.open_log import From
-from fsmq.spool.verbs.put import MAX_BATCH
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.prepare import MAX_BATCH, MAX_CLAIMS
 
 from ....wire import MAX_BATCH_BYTES, exact_moment
 from ...answers import json_answer, made
@@ -139,13 +139,13 @@ class Logs(Handlers):
         log = call.log
         call.read()
         stats: LogStats = await self._service.logs.run(self._spool.log(log).stats)
-        told = {"log": log, "uuid": stats.uuid, **stats._asdict(), "settings": None}
-        told["channels"] = seen_channels(call.sender, log, stats.channels)
+        facts = {"log": log, "uuid": stats.uuid, **stats._asdict(), "settings": None}
+        facts["channels"] = seen_channels(call.sender, log, stats.channels)
         for name in ("oldest_at", "newest_at"):
             moment = getattr(stats, name)
-            told[name] = None if moment is None else exact_moment(moment)
+            facts[name] = None if moment is None else exact_moment(moment)
         settings = stats.settings.as_dict()
-        return with_etag(json_answer(200, {**told, "settings": settings}), settings)
+        return with_etag(json_answer(200, {**facts, "settings": settings}), settings)
 
     CREATE = Operation(
         id="create_log",

@@ -7,11 +7,11 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import Spool
+from fsmq.spool.checks import check_claim
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
-from fsmq.spool.layout.claim_names import PATTERN, check_claim
-from fsmq.spool.spool import Spool
-from fsmq.spool.verbs.put import MAX_BATCH
-from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.layout.claim_names import PATTERN
+from fsmq.spool.prepare import MAX_BATCH, Acked
 
 from ....wire import MAX_BATCH_BYTES, unquote_id
 from ...answers import json_answer

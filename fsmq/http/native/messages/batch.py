@@ -9,6 +9,8 @@ from urllib.parse import quote, unquote_plus
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import NewMessage, State
+from fsmq.spool.checks import MAX_TTL_S
 from fsmq.spool.errors import (
     DuplicateMessage,
     FsmqError,
@@ -18,11 +20,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.messages.message import NewMessage
-from fsmq.spool.layout.settings import MAX_TTL_S
-from fsmq.spool.layout.transitions import State
-from fsmq.spool.verbs.put import MAX_BATCH
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.prepare import MAX_BATCH, MAX_CLAIMS
 from fsmq.spool.views.wanted import MAX_ATTRIBUTES, MAX_TEXT_BYTES, wanted
 
 from ....wire import MAX_BATCH_BYTES, quote_id, unquote_id
@@ -56,7 +54,7 @@ from ...routing.call import Call
 from ...routing.headers import EVENTS
 from ...routing.json_reader import JsonText
 from ...routing.router import Router
-from ...service.monitoring.looks import MAX_BUDGET_S, SEARCH_S, Search
+from ...service.monitoring.inspector import MAX_BUDGET_S, SEARCH_S, Search
 from ..forms import DEDUP_ID, DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 from . import events
 from .batch_bodies import body_in, elements_in, members_of
@@ -166,7 +164,7 @@ class Batches(Handlers):
         call.admit()
         if what.state == State.READY.value:
             await self._service.receiver.load(queue)
-        found = await self._service.looks.peek(call.sender, what, call)
+        found = await self._service.inspector.peek(call.sender, what, call)
         following = None if found.next is None else quote_id(found.next)
         behind = f'], "next": {json.dumps(following)}}}\n'.encode()
         answer = bodies.in_json(found.messages, bodies.encode, (*MESSAGES[:2], behind))

@@ -9,7 +9,7 @@ from json import JSONDecoder
 from typing import Any
 
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.verbs.put import MAX_BATCH
+from fsmq.spool.prepare import MAX_BATCH
 
 from ...problems import UnreadableBody
 from ...routing.json_reader import JsonText, LongText, Reader

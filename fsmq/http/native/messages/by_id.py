@@ -10,6 +10,8 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import Message, NewMessage
+from fsmq.spool.checks import MAX_DELAY_S, MAX_VISIBILITY_S, check_queue
 from fsmq.spool.durability.ids import PATIENCE_S
 from fsmq.spool.errors import (
     InUse,
@@ -21,12 +23,9 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.messages.given_ids import MAX_GIVEN_BYTES
-from fsmq.spool.layout.messages.message import Message, NewMessage
-from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
+from fsmq.spool.prepare import MAX_BATCH
 from fsmq.spool.records import peers
 from fsmq.spool.verbs.by_id.by_id import check_free
-from fsmq.spool.verbs.put import MAX_BATCH
 
 from ....wire import MAX_BATCH_BYTES, MAX_BY_ID_BYTES, as_json, unquote_id
 from ...answers import json_answer

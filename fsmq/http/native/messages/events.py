@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from aiohttp.web import Response
 
+from fsmq.spool import Message, NewMessage
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.messages.message import Message, NewMessage
 
 from ....wire import moment, quote_id
 from ...connection.pieces import PIECE_BYTES

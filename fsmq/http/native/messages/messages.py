@@ -5,6 +5,8 @@ from __future__ import annotations
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import NewMessage
+from fsmq.spool.checks import check_id
 from fsmq.spool.errors import (
     ClaimEnded,
     DuplicateMessage,
@@ -13,11 +15,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.messages.message import NewMessage
-from fsmq.spool.layout.names import (
-    check_id,
-)
-from fsmq.spool.verbs.receive import MAX_CLAIMS
+from fsmq.spool.prepare import MAX_CLAIMS
 
 from ...describe import (
     BYTES,
@@ -131,8 +129,8 @@ class Messages(Handlers):
             if key is None:
                 raise
             message_id = await self._of_before(call, queue, message, error)
-        told, answer = stored(message_id)
-        return Response(status=201, body=answer, headers=told)
+        answer_headers, answer = stored(message_id)
+        return Response(status=201, body=answer, headers=answer_headers)
 
     async def _of_before(
         self, call: Call, queue: str, message: NewMessage, error: DuplicateMessage

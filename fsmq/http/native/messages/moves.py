@@ -9,11 +9,11 @@ from functools import partial
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool import Moved
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
 from fsmq.spool.layout.duty_cycle import MAX_RATE, MIN_RATE, check_rate
-from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import MAX_COUNT, MAX_LISTED, Move, latest
-from fsmq.spool.verbs.moves.move import Moved
 from fsmq.spool.verbs.moves.redrive import Redriven
 
 from ....wire import MAX_BATCH_BYTES, move_as_json, unquote_id

@@ -10,11 +10,10 @@ from functools import partial
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
-from fsmq.spool.context import Prepared
+from fsmq.spool import Message
+from fsmq.spool.checks import MAX_QUEUE_BYTES
 from fsmq.spool.errors import NoSuchQueue, Unavailable
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.names import MAX_QUEUE_BYTES
-from fsmq.spool.layout.steps import Steps
+from fsmq.spool.prepare import Prepared, Steps
 from fsmq.spool.verbs.several import (
     MAX_PARTS,
     MAX_QUEUES,

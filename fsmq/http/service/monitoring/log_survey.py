@@ -7,10 +7,10 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
 
+from fsmq.spool import Spool
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.log.channel import ChannelState
 from fsmq.spool.log.log import LogStats
-from fsmq.spool.spool import Spool
 
 
 class LogOverview(NamedTuple):

@@ -6,7 +6,7 @@ import math
 import struct
 from collections import OrderedDict, deque
 
-from fsmq.spool.index.counting import Counts
+from fsmq.spool import Counts
 
 from .rates import Rate
 

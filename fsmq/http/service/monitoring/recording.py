@@ -6,12 +6,12 @@ import asyncio
 import logging
 import time
 
+from fsmq.spool import Spool
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.records.history import EVERY_S, Recorder
 from fsmq.spool.records.metrics import Snapshot
 from fsmq.spool.records.reports import Reports
-from fsmq.spool.spool import Spool
 from fsmq.spool.views.counts import Overview
 
 from ...running.runner import Runner

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from fsmq.spool.index.counting import Counts
+from fsmq.spool import Counts, Spool
 from fsmq.spool.layout.duty_cycle import DutyCycle
-from fsmq.spool.spool import Spool
 
 from ...running.threads import Threads
 

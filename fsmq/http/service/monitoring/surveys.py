@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from fsmq.spool import Spool
 from fsmq.spool.consumers.behind import Behind, behind_by_consumer
 from fsmq.spool.errors import NoSuchQueue, as_unavailable
 from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.records.history import EVERY_S as HISTORY_EVERY_S
 from fsmq.spool.records.history import Moment, read_history
 from fsmq.spool.records.reports import Reports
-from fsmq.spool.spool import Spool
 from fsmq.spool.staging.staged_jobs import StagedJob, staged_jobs
 from fsmq.spool.views.counts import Overview
 

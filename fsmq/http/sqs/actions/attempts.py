@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fsmq.spool.layout.messages.message import Message
+from fsmq.spool import Message
 
 _LASTS_S = 300.0
 _MOST = 10_000

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fsmq.spool import State
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, NoSuchQueue, as_unavailable
-from fsmq.spool.layout.transitions import State
-from fsmq.spool.verbs.remove_if import Acked
+from fsmq.spool.prepare import Acked
 
 from ...service.changes import Change
 from ..ask import Action, Actions, Ask, Result

@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fsmq.spool import Counts, QueueSettings, Spool
 from fsmq.spool.errors import InvalidValue, as_unavailable
-from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.settings import QueueSettings
-from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.queues import creation
 
 from ...service.service import Service
@@ -112,8 +110,8 @@ class Queues(Actions):
             counts = await self._counts(queue)
             found |= attributes.counted(counts.new + counts.ready, counts.in_flight, counts.delayed)
         found["QueueArn"] = ask.options.arn(queue)
-        told = {name: found[name] for name in names if name in found}
-        return {"Attributes": told} if told else {}
+        chosen = {name: found[name] for name in names if name in found}
+        return {"Attributes": chosen} if chosen else {}
 
     async def configure(self, ask: Ask) -> Result:
         queue = ask.queue("admin")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
+from fsmq.spool import Message
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
-from fsmq.spool.layout.messages.message import Message
 
 from ...guard.access import Identity
 from ...service.service import Service
@@ -82,15 +82,15 @@ class Receiving(Actions):
         if attempt is not None and wanted.hides:
             given = [Given(m.id, m.claim, m.deliveries, m.deadline or 0.0) for m in messages]
             self._attempts.note(queue, attempt, given, now_ms)
-        told = self.result(wanted, messages, now_ms)
+        result = self.result(wanted, messages, now_ms)
         if not wanted.hides:
             await self._release(messages)
-        return told
+        return result
 
     def result(self, wanted: Wanted, messages: Sequence[Message], now_ms: int) -> Result:
         """What is answered with messages that were claimed at this moment."""
-        told = [self._described(wanted, message, now_ms) for message in messages]
-        return {"Messages": told} if told else {}
+        described = [self._described(wanted, message, now_ms) for message in messages]
+        return {"Messages": described} if described else {}
 
     def read(self, ask: Ask) -> Wanted:
         """What a ReceiveMessage asks for. Raises SqsError, and what a look at the queue does."""
@@ -111,8 +111,8 @@ class Receiving(Actions):
         if attempt is not None:
             check_id("ReceiveRequestAttemptId", attempt)
         names = ask.get("MessageAttributeNames", [])
-        told = settings.fifo, attempt, system, names, ask.identity
-        return Wanted(queue, count, hides, float(wait), *told)
+        rest = settings.fifo, attempt, system, names, ask.identity
+        return Wanted(queue, count, hides, float(wait), *rest)
 
     async def _claim(self, ask: Ask, wanted: Wanted) -> list[Message]:
         return await self._service.queues.claim(ask.call, wanted.claim)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsmq.spool.layout.messages.message import SENT_TO, NewMessage
+from fsmq.spool import NewMessage, QueueSettings
+from fsmq.spool.layout.messages.message import SENT_TO
 from fsmq.spool.layout.names import UUID7
-from fsmq.spool.layout.settings import QueueSettings
 
 from .. import fifo, message_attributes
 from ..ask import Action, Actions, Ask, Result
@@ -143,10 +143,10 @@ class _Place(NamedTuple):
 
     def describe(self, message_id: str, answer: Result) -> Result:
         """What the sender of a message is told of it."""
-        told = {"MessageId": uuid_of(message_id), **answer}
+        result = {"MessageId": uuid_of(message_id), **answer}
         if self.settings.fifo:
-            told["SequenceNumber"] = fifo.sequence_number(message_id)
-        return told
+            result["SequenceNumber"] = fifo.sequence_number(message_id)
+        return result
 
 
 class Sends(NamedTuple):
@@ -167,13 +167,13 @@ class Sends(NamedTuple):
 
     def result(self, ids: Sequence[str]) -> Result:
         """What is answered when they are stored under these ids."""
-        told = [
+        results = [
             self.place.describe(message_id, one.answer)
             for one, message_id in zip(self.checked, ids, strict=True)
         ]
         if self.names is None:
-            return told[0]
-        successful = [{"Id": name, **one} for name, one in zip(self.names, told, strict=True)]
+            return results[0]
+        successful = [{"Id": name, **one} for name, one in zip(self.names, results, strict=True)]
         return outcome(successful, self.failed)
 
 
@@ -236,12 +236,12 @@ def _system_lines(system: Mapping[str, Attribute]) -> dict[str, str]:
 def _digests(
     body: bytes, attributes: Mapping[str, Attribute], system: Mapping[str, Attribute]
 ) -> Result:
-    told = {"MD5OfMessageBody": hashlib.md5(body, usedforsecurity=False).hexdigest()}
+    digests = {"MD5OfMessageBody": hashlib.md5(body, usedforsecurity=False).hexdigest()}
     if attributes:
-        told["MD5OfMessageAttributes"] = message_attributes.md5_of(attributes)
+        digests["MD5OfMessageAttributes"] = message_attributes.md5_of(attributes)
     if system:
-        told["MD5OfMessageSystemAttributes"] = message_attributes.md5_of(system)
-    return told
+        digests["MD5OfMessageSystemAttributes"] = message_attributes.md5_of(system)
+    return digests
 
 
 def uuid_of(message_id: str) -> str:

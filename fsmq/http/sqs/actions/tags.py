@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fsmq.spool import QueueSettings
 from fsmq.spool.errors import InvalidValue, as_unavailable
-from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.verbs.queues import creation
 
 from .. import queue_attributes as attributes

@@ -152,8 +152,8 @@ def answer_query(action: str, result: Mapping[str, Any], request_id: str) -> Res
 def refuse_json(error: SqsError, request_id: str) -> Response:
     """An error in JSON."""
     side = "Receiver" if error.is_ours else "Sender"
-    told = {"__type": error.kind.space + error.name, "message": error.words}
-    response = _response(error.status, _JSON, json_body(told), request_id)
+    answer = {"__type": error.kind.space + error.name, "message": error.words}
+    response = _response(error.status, _JSON, json_body(answer), request_id)
     response.headers["x-amzn-query-error"] = f"{error.kind.legacy};{side}"
     return _with_retry(response, error.retry_after)
 
@@ -163,7 +163,7 @@ def refuse_query(error: SqsError, request_id: str) -> Response:
     if isinstance(error, NoAction):
         return _response(404, _XML, b"<UnknownOperationException/>", request_id)
     side = "Receiver" if error.is_ours else "Sender"
-    told = "".join(
+    elements = "".join(
         (
             *leaf("Type", side),
             *leaf("Code", error.kind.legacy),
@@ -171,7 +171,7 @@ def refuse_query(error: SqsError, request_id: str) -> Response:
         )
     )
     text = (
-        f'<ErrorResponse xmlns="{_SQS_XML}"><Error>{told}<Detail/></Error>'
+        f'<ErrorResponse xmlns="{_SQS_XML}"><Error>{elements}<Detail/></Error>'
         f"<RequestId>{request_id}</RequestId></ErrorResponse>"
     )
     return xml_answer(error.status, text, request_id, error.retry_after)

@@ -100,18 +100,18 @@ def check_moment(signed: Signed, now: datetime) -> None:
     at = datetime.strptime(signed.moment, _MOMENT_FORM).replace(tzinfo=UTC)
     early = _SKEW if signed.expires_s is None else _EARLY
     lasts = _SKEW if signed.expires_s is None else timedelta(seconds=signed.expires_s)
-    told = now.strftime(_MOMENT_FORM)
+    now_text = now.strftime(_MOMENT_FORM)
     if now > at + lasts:
         oldest = (now - lasts).strftime(_MOMENT_FORM)
         raise _wrong(
             f"Signature expired: {signed.moment} is now earlier than {oldest}"
-            f" ({told} - {lasts.total_seconds() / 60:g} min.)"
+            f" ({now_text} - {lasts.total_seconds() / 60:g} min.)"
         )
     if at > now + early:
         latest = (now + early).strftime(_MOMENT_FORM)
         raise _wrong(
             f"Signature not yet current: {signed.moment} is still later than {latest}"
-            f" ({told} + {early.total_seconds() / 60:g} min.)"
+            f" ({now_text} + {early.total_seconds() / 60:g} min.)"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 
-from fsmq.spool.layout.names import is_queue
+from fsmq.spool.checks import is_queue
 
 from ...guard import access
 from ...guard.keys import Right

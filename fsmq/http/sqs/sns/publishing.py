@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
+from fsmq.spool import NewMessage
 from fsmq.spool.errors import NoSuchTopic, as_unavailable
-from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.topics.deliveries import Delivery
 from fsmq.spool.layout.topics.filters import Filter
 from fsmq.spool.layout.topics.policies import Candidates, as_number, listed
@@ -63,10 +63,10 @@ class _Publication(NamedTuple):
         return {name: _values(one) for name, one in self.attributes.items()}
 
     def describe(self) -> Result:
-        told: Result = {"MessageId": self.message_id}
+        result: Result = {"MessageId": self.message_id}
         if self.sequence is not None:
-            told["SequenceNumber"] = self.sequence
-        return told
+            result["SequenceNumber"] = self.sequence
+        return result
 
 
 class Publishing(OfTopics):
@@ -101,11 +101,11 @@ class Publishing(OfTopics):
             words = "The length of all the messages put together is more than the limit."
             raise SnsError("BatchRequestTooLong", words)
         await self._publish(ask, topic, publications)
-        told = [
+        results = [
             {"Id": entry["Id"], **one.describe()}
             for entry, one in zip(entries, publications, strict=True)
         ]
-        return {"Successful": told, "Failed": []}
+        return {"Successful": results, "Failed": []}
 
     def _topic(self, ask: Ask, arn: str) -> Topic:
         name = topic_of(arn)
@@ -203,24 +203,24 @@ def _copy(
 def _envelope(ask: Ask, topic: Topic, publication: _Publication, queue: str) -> str:
     """A message with what is known of it, as clients of SNS find it in the body."""
     arn = subscription_arn(ask.options, topic.name, queue)
-    said: dict[str, Any] = {"Type": "Notification", "MessageId": publication.message_id}
+    envelope: dict[str, Any] = {"Type": "Notification", "MessageId": publication.message_id}
     if publication.sequence is not None:
-        said["SequenceNumber"] = publication.sequence
-    said["TopicArn"] = ask.options.topic_arn(topic.name)
+        envelope["SequenceNumber"] = publication.sequence
+    envelope["TopicArn"] = ask.options.topic_arn(topic.name)
     if publication.subject is not None:
-        said["Subject"] = publication.subject
-    said["Message"] = publication.body
+        envelope["Subject"] = publication.subject
+    envelope["Message"] = publication.body
     now = datetime.fromtimestamp(time.time(), UTC)
-    said["Timestamp"] = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z"
+    envelope["Timestamp"] = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03}Z"
     if not topic.is_fifo:
-        said |= {"SignatureVersion": "1", "Signature": "", "SigningCertURL": ""}
-    said["UnsubscribeURL"] = f"{ask.origin}/?Action=Unsubscribe&SubscriptionArn={arn}"
+        envelope |= {"SignatureVersion": "1", "Signature": "", "SigningCertURL": ""}
+    envelope["UnsubscribeURL"] = f"{ask.origin}/?Action=Unsubscribe&SubscriptionArn={arn}"
     if publication.attributes:
-        said["MessageAttributes"] = {
+        envelope["MessageAttributes"] = {
             name: {"Type": one.kind, "Value": _shown(one)}
             for name, one in publication.attributes.items()
         }
-    return json.dumps(said, ensure_ascii=False)
+    return json.dumps(envelope, ensure_ascii=False)
 
 
 def _shown(one: Attribute) -> str:

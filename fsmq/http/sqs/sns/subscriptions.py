@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from fsmq.spool import QueueSettings
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic
-from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.topics.deliveries import REDRIVE, Delivery
 from fsmq.spool.layout.topics.filters import Filter
 from fsmq.spool.layout.topics.policies import SCOPES, Policy, Scope
@@ -301,10 +301,10 @@ def _described(filter: Filter | None) -> dict[str, str]:
 def _listed(ask: Ask, pairs: list[tuple[str, str]]) -> Result:
     names = [f"{topic} {queue}" for topic, queue in pairs]
     found, token = paged(ask, names)
-    told = []
+    listed = []
     for one in found:
         topic, _, queue = one.partition(" ")
-        told.append(
+        listed.append(
             {
                 "SubscriptionArn": subscription_arn(ask.options, topic, queue),
                 "Owner": ask.options.account,
@@ -313,4 +313,4 @@ def _listed(ask: Ask, pairs: list[tuple[str, str]]) -> Result:
                 "TopicArn": ask.options.topic_arn(topic),
             }
         )
-    return {"Subscriptions": told, **token}
+    return {"Subscriptions": listed, **token}

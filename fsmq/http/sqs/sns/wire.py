@@ -119,9 +119,11 @@ def answer(action: str, result: Mapping[str, Any], request_id: str) -> Response:
 def refuse(error: SnsError, request_id: str) -> Response:
     """An error."""
     side = "Receiver" if error.is_ours else "Sender"
-    told = "".join((*leaf("Type", side), *leaf("Code", error.code), *leaf("Message", error.words)))
+    elements = "".join(
+        (*leaf("Type", side), *leaf("Code", error.code), *leaf("Message", error.words))
+    )
     text = (
-        f'<ErrorResponse xmlns="{_SPACE}"><Error>{told}</Error>'
+        f'<ErrorResponse xmlns="{_SPACE}"><Error>{elements}</Error>'
         f"<RequestId>{request_id}</RequestId></ErrorResponse>"
     )
     return xml_answer(error.status, text, request_id, error.retry_after)

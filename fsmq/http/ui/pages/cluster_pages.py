@@ -8,10 +8,10 @@ from typing import Any
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool.layout.settings import QueueSettings
+from fsmq.spool import QueueSettings
 
 from ...guard.sight import require_all
-from ..visit import Visit
+from ..page_request import PageRequest
 
 # Clocks apart by more are worth a word.
 _APART_S = 1.0
@@ -23,30 +23,30 @@ class ClusterPages:
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "cluster", self.cluster, "Hosts, programs and the spool")
 
-    async def cluster(self, visit: Visit) -> StreamResponse:
-        found = await visit.service.looks.cluster()
-        far = await visit.service.listing(_shortest, visit) / 10
+    async def cluster(self, request: PageRequest) -> StreamResponse:
+        found = await request.service.inspector.cluster()
+        far = await request.service.listing(_shortest, request) / 10
         values: dict[str, Any] = {
             **found,
-            "waiting": len(visit.service.receiver.waiters),
-            "connections": visit.service.connections(),
-            "share": visit.spool.context.ready.share,
+            "waiting": len(request.service.receiver.waiters),
+            "connections": request.service.connections(),
+            "share": request.spool.context.ready.share,
             "apart": min(_APART_S, far),
             "far_apart": far,
-            "sees_all": visit.identity.sees_all_queues,
+            "sees_all": request.identity.sees_all_queues,
             "health": None,
         }
-        if visit.query.get("health"):
-            require_all(visit.identity)
-            at, findings = await visit.service.looks.health()
+        if request.query.get("health"):
+            require_all(request.identity)
+            at, findings = await request.service.inspector.health()
             values["health"] = {"at": at, "findings": findings}
-        return await visit.page("cluster.html", values)
+        return await request.page("cluster.html", values)
 
 
-def _shortest(visit: Visit) -> float:
+def _shortest(request: PageRequest) -> float:
     """The shortest visibility timeout of all queues that the visitor may see."""
     found = [QueueSettings().visibility_timeout]
-    for queue in visit.identity.visible(visit.spool.queues()):
+    for queue in request.identity.visible(request.spool.queues()):
         with suppress(OSError):  # fsck names it
-            found.append(visit.spool.context.settings.get(queue).visibility_timeout)
+            found.append(request.spool.context.settings.get(queue).visibility_timeout)
     return min(found)

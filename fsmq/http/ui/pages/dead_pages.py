@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool.layout.messages.message import Message
+from fsmq.spool import Message
 from fsmq.spool.views.counts import Overview
 
-from ...service.monitoring.looks import Search
-from ..visit import Visit
+from ...service.monitoring.inspector import Search
+from ..page_request import PageRequest
 from ..words import first
 
 # So many messages of a queue are looked at for its groups, and so much of a body tells them apart.
@@ -58,33 +58,33 @@ class DeadPages:
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "dead", self.dead, "All dead letters")
 
-    async def dead(self, visit: Visit) -> StreamResponse:
-        surveyed = await visit.service.surveys.queues()
-        sources = await visit.service.in_thread(_sources, visit, surveyed)
-        places = [await self._dead_of(visit, q, of, surveyed) for q, of in sources.items()]
+    async def dead(self, request: PageRequest) -> StreamResponse:
+        surveyed = await request.service.surveys.queues()
+        sources = await request.service.in_thread(_sources, request, surveyed)
+        places = [await self._dead_of(request, q, of, surveyed) for q, of in sources.items()]
         places.sort(key=lambda place: (-place.total, place.queue))
-        return await visit.page("dead.html", {"places": places, "bodies": self._bodies})
+        return await request.page("dead.html", {"places": places, "bodies": self._bodies})
 
     async def _dead_of(
-        self, visit: Visit, queue: str, sources: list[str], surveyed: Mapping[str, Overview]
+        self, request: PageRequest, queue: str, sources: list[str], surveyed: Mapping[str, Overview]
     ) -> Dead:
         total = surveyed[queue].counts.total if queue in surveyed else 0
-        if not total or not visit.identity.may("look", queue):
+        if not total or not request.identity.may("look", queue):
             return Dead(queue, total, sources, [], more=False)
-        found = await visit.service.looks.peek(visit.identity, Search(queue, count=MOST))
-        groups = await visit.service.in_thread(_groups, found.messages, self._bodies)
+        found = await request.service.inspector.peek(request.identity, Search(queue, count=MOST))
+        groups = await request.service.in_thread(_groups, found.messages, self._bodies)
         return Dead(queue, total, sources, groups, found.next is not None)
 
 
-def _sources(visit: Visit, surveyed: Mapping[str, Overview]) -> dict[str, list[str]]:
+def _sources(request: PageRequest, surveyed: Mapping[str, Overview]) -> dict[str, list[str]]:
     """The queues that hold dead letters, each with those that bury into it."""
     found: dict[str, list[str]] = {}
-    for name in visit.identity.visible(surveyed):
+    for name in request.identity.visible(surveyed):
         try:
-            to = visit.spool.context.settings.get(name).dead_letter_queue
+            to = request.spool.context.settings.get(name).dead_letter_queue
         except OSError:
             continue  # fsck names it; it must not hide the others
-        if to is not None and visit.identity.may_see(to):
+        if to is not None and request.identity.may_see(to):
             found.setdefault(to, []).append(name)
     return found
 

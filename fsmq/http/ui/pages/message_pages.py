@@ -8,15 +8,16 @@ from typing import NamedTuple
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
+from fsmq.spool import Message
+from fsmq.spool.checks import check_id, check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.layout.messages.message import Message
-from fsmq.spool.layout.names import check_id, check_queue, facts
+from fsmq.spool.layout.names import facts
 from fsmq.spool.records.life import LifeReader, LifeStep, in_order
 
 from ...guard.sight import seen_step
 from ...routing import needs
+from ..page_request import PageRequest
 from ..rendering import HEADERS
-from ..visit import Visit
 
 _BODY_BYTES = 64 * 1024
 # A gap in a life that nothing explains: steps that must have been noted where they happened.
@@ -68,39 +69,39 @@ class MessagePages:
                 needs.queue("look"),
             )
 
-    async def message(self, visit: Visit) -> StreamResponse:
-        queue, message_id = _target(visit)
-        message = await visit.service.receiver.find(visit.call, queue, message_id)
-        reader, steps = await _life(visit, queue, message_id)
+    async def message(self, request: PageRequest) -> StreamResponse:
+        queue, message_id = _target(request)
+        message = await request.service.receiver.find(request.call, queue, message_id)
+        reader, steps = await _life(request, queue, message_id)
         if message is None and not steps:
             raise NoSuchMessage(
                 queue, message_id, "in any state, and the journal has no step of it"
             )
         filed = None
         if message is not None:
-            filed = await visit.service.looks.filed(queue, message.id, message.state)
+            filed = await request.service.inspector.filed(queue, message.id, message.state)
         values = {
             "queue": queue,
             "id": message_id,
             "filed": filed,
             "message": message,
             "place": None if message is None else _place(message),
-            "settings": await visit.service.in_thread(visit.spool.settings, queue),
+            "settings": await request.service.in_thread(request.spool.settings, queue),
             "bodies": self._bodies,
             "body": b"" if message is None else message.body[:_BODY_BYTES],
             "is_cut": message is not None and len(message.body) > _BODY_BYTES,
-            "steps": (shown := _shown(steps, None if message is None else visit.now)),
+            "steps": (shown := _shown(steps, None if message is None else request.now)),
             "spent": _spent(shown),
-            "gap": _gap(steps, message, visit.now),
+            "gap": _gap(steps, message, request.now),
             "next": reader.next,
             "last": steps[-1] if steps else None,
         }
         status = 200 if message is not None else 404
-        return await visit.page("message.html", values, status)
+        return await request.page("message.html", values, status)
 
-    async def body(self, visit: Visit) -> StreamResponse:
-        queue, message_id = _target(visit)
-        message = await visit.service.receiver.find(visit.call, queue, message_id)
+    async def body(self, request: PageRequest) -> StreamResponse:
+        queue, message_id = _target(request)
+        message = await request.service.receiver.find(request.call, queue, message_id)
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")
         # Never as what its type says: a page among messages would be a page of ours.
@@ -113,15 +114,15 @@ class MessagePages:
         return Response(body=message.body, headers=headers)
 
 
-async def find(visit: Visit, wanted: str) -> str | None:
+async def find(request: PageRequest, wanted: str) -> str | None:
     """The page of what somebody looks for: a queue of this very name, or a message of this id."""
     try:
         queue = check_queue(wanted)
     except InvalidValue:
         queue = ""
-    is_seen = bool(queue) and visit.identity.may_see(queue)
-    if is_seen and await visit.service.in_thread(visit.spool.has_queue, queue):
-        return visit.url("q", queue)
+    is_seen = bool(queue) and request.identity.may_see(queue)
+    if is_seen and await request.service.in_thread(request.spool.has_queue, queue):
+        return request.url("q", queue)
     try:
         check_id("", wanted)
     except InvalidValue:
@@ -129,35 +130,37 @@ async def find(visit: Visit, wanted: str) -> str | None:
 
     def may_look(queues: object) -> list[str]:
         assert isinstance(queues, Sequence)
-        return [name for name in queues if visit.identity.may("look", name)]
+        return [name for name in queues if request.identity.may("look", name)]
 
-    found = await visit.service.looks.find(wanted, may_look)
-    queue = found[0].queue if found else await _queue_by_journal(visit, wanted)
-    return visit.url("q", queue, "m", wanted) if queue else None
+    found = await request.service.inspector.find(wanted, may_look)
+    queue = found[0].queue if found else await _queue_by_journal(request, wanted)
+    return request.url("q", queue, "m", wanted) if queue else None
 
 
-async def _queue_by_journal(visit: Visit, message_id: str) -> str:
+async def _queue_by_journal(request: PageRequest, message_id: str) -> str:
     """Where a message was last that is nowhere now; empty if nothing says so, or not to all."""
     if facts(message_id).created_ms is None:
         return ""  # most texts that somebody looks for are no ids
-    reader = LifeReader(visit.spool.tree, "", message_id)
-    async for _ in visit.service.looks.life(reader):
+    reader = LifeReader(request.spool.tree, "", message_id)
+    async for _ in request.service.inspector.life(reader):
         pass
     queue, _ = reader.place
-    return queue if queue and visit.identity.may("look", queue) else ""
+    return queue if queue and request.identity.may("look", queue) else ""
 
 
-def _target(visit: Visit) -> tuple[str, str]:
-    queue = visit.call.queue
-    return queue, check_id(queue, visit.call.names["id"])
+def _target(request: PageRequest) -> tuple[str, str]:
+    queue = request.call.queue
+    return queue, check_id(queue, request.call.names["id"])
 
 
-async def _life(visit: Visit, queue: str, message_id: str) -> tuple[LifeReader, list[LifeStep]]:
+async def _life(
+    request: PageRequest, queue: str, message_id: str
+) -> tuple[LifeReader, list[LifeStep]]:
     """What the journal has of a message, of queues that the visitor may look into."""
-    reader = LifeReader(visit.spool.tree, queue, message_id, visit.query.get("after", ""))
+    reader = LifeReader(request.spool.tree, queue, message_id, request.query.get("after", ""))
     steps: list[LifeStep] = []
-    async for found in visit.service.looks.life(reader):
-        steps += [seen for step in found if (seen := seen_step(visit.identity, step))]
+    async for found in request.service.inspector.life(reader):
+        steps += [seen for step in found if (seen := seen_step(request.identity, step))]
     return reader, in_order(steps)
 
 

@@ -1,4 +1,4 @@
-"""Pages that only look: all queues, and one queue with its messages."""
+"""Pages of queues: all of them, and one with its messages."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any, NamedTuple
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool import Counts, QueueSettings
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.index.counting import Counts
-from fsmq.spool.layout.names import check_queue
-from fsmq.spool.layout.settings import SETTINGS, QueueSettings
+from fsmq.spool.layout.settings import SETTINGS
 from fsmq.spool.views.counts import Overview
 from fsmq.spool.views.wanted import Found, Wanted, wanted
 from fsmq.wire import quote_id
 from fsmq.words import limits
 
 from ...routing import needs
-from ...service.monitoring.looks import Search
+from ...service.monitoring.inspector import Search
 from ...service.monitoring.rates import Rate
 from ...service.monitoring.surveys import Hour
-from ..acts import MOST_IDS, SEARCHES, Form
+from ..actions import MOST_IDS, SEARCHES, Form
 from ..charts import Spark, charts_of, spark
+from ..page_request import PageRequest
 from ..streams import Streams
-from ..visit import Visit
 from .message_pages import find
 
 ROWS, MESSAGES = 100, 50
@@ -80,7 +80,7 @@ _ORDERS: Mapping[str, Callable[[Row], Any]] = {
 }
 
 
-class Looking:
+class QueuePages:
     """The handlers. bodies: whether they show what is in messages."""
 
     def __init__(self, streams: Streams, *, bodies: bool) -> None:
@@ -93,43 +93,43 @@ class Looking:
 
     # -- all queues ------------------------------------------------------------------------------
 
-    async def queues(self, visit: Visit) -> StreamResponse:
-        if menu := visit.query.get("menu"):
-            return await self._menu(visit, check_queue(menu))
-        wanted = visit.query.get("find", "").strip()
-        if wanted and (place := await find(visit, wanted)) is not None:
-            return visit.go(place)
+    async def queues(self, request: PageRequest) -> StreamResponse:
+        if menu := request.query.get("menu"):
+            return await self._menu(request, check_queue(menu))
+        wanted = request.query.get("find", "").strip()
+        if wanted and (place := await find(request, wanted)) is not None:
+            return request.go(place)
         return await self._streams.page_or_stream(
-            visit, "queues.html", "queues_live.html", lambda: self._queues(visit)
+            request, "queues.html", "queues_live.html", lambda: self._queues(request)
         )
 
-    async def _menu(self, visit: Visit, queue: str) -> StreamResponse:
+    async def _menu(self, request: PageRequest, queue: str) -> StreamResponse:
         """What can be done with a queue of the table."""
-        visit.identity.require_sight(queue)
-        settings = await visit.service.in_thread(visit.spool.settings, queue)
-        feeders = await visit.service.listing(_feeders, visit, queue)
+        request.identity.require_sight(queue)
+        settings = await request.service.in_thread(request.spool.settings, queue)
+        feeders = await request.service.listing(_feeders, request, queue)
         values = {"queue": queue, "settings": settings, "holds_dead": bool(feeders["queues"])}
-        return await visit.page("menu.html", values)
+        return await request.page("menu.html", values)
 
-    async def _queues(self, visit: Visit) -> Values:
-        order = _choice(visit.query, "sort", _ORDERS, "worst")
-        state = _choice(visit.query, "state", FILTERS, "all")
-        sought = visit.query.get("find", "").strip()
-        pattern = visit.query.get("match") or sought
-        surveyed = await visit.service.surveys.queues()
-        counted_at = visit.service.surveys.counted_at
-        rates = await visit.service.surveys.rates()
-        hour = await visit.service.surveys.hour()
-        rows = await visit.service.listing(_rows, visit, surveyed, rates, hour)
+    async def _queues(self, request: PageRequest) -> Values:
+        order = _choice(request.query, "sort", _ORDERS, "worst")
+        state = _choice(request.query, "state", FILTERS, "all")
+        sought = request.query.get("find", "").strip()
+        pattern = request.query.get("match") or sought
+        surveyed = await request.service.surveys.queues()
+        counted_at = request.service.surveys.counted_at
+        rates = await request.service.surveys.rates()
+        hour = await request.service.surveys.hour()
+        rows = await request.service.listing(_rows, request, surveyed, rates, hour)
         total = Counts(*(sum(numbers) for numbers in zip(*(r.counts for r in rows), strict=True)))
         shown = [row for row in rows if _matches(row.name, pattern) and _is(row, state)]
         shown.sort(key=lambda row: (_ORDERS[order](row), row.name))
         pages = max(1, math.ceil(len(shown) / ROWS))
-        page = min(visit.number("page", 1, 10_000) or 1, pages)
+        page = min(request.number("page", 1, 10_000) or 1, pages)
         return {
             "rows": shown[(page - 1) * ROWS : page * ROWS],
             "found": len(shown),
-            "topics": await visit.service.listing(_topics, visit, sought) if sought else (),
+            "topics": await request.service.listing(_topics, request, sought) if sought else (),
             "counted_at": counted_at if time.time() - counted_at > _OLD_S else None,
             "queues": len(rows),
             "total": total,
@@ -144,92 +144,92 @@ class Looking:
 
     # -- one queue -------------------------------------------------------------------------------
 
-    async def queue(self, visit: Visit) -> StreamResponse:
-        queue = visit.call.queue
+    async def queue(self, request: PageRequest) -> StreamResponse:
+        queue = request.call.queue
         return await self._streams.page_or_stream(
-            visit,
+            request,
             "queue.html",
             "queue_live.html",
-            lambda: self._queue(visit, queue),
-            lambda: charts_of(visit, queue),
+            lambda: self._queue(request, queue),
+            lambda: charts_of(request, queue),
         )
 
-    async def _queue(self, visit: Visit, queue: str) -> Values:
-        state = _choice(visit.query, "state", STATES, "ready")
-        after = visit.query.get("after", "")
-        counts, oldest, *_ = await visit.service.surveys.queue(queue)
-        settings = await visit.service.in_thread(visit.spool.settings, queue)
-        rates = await visit.service.surveys.rates() or {}
-        may_look = visit.identity.may("look", queue)
-        filtered = _wanted(visit, visit.query)
+    async def _queue(self, request: PageRequest, queue: str) -> Values:
+        state = _choice(request.query, "state", STATES, "ready")
+        after = request.query.get("after", "")
+        counts, oldest, *_ = await request.service.surveys.queue(queue)
+        settings = await request.service.in_thread(request.spool.settings, queue)
+        rates = await request.service.surveys.rates() or {}
+        may_look = request.identity.may("look", queue)
+        filtered = _wanted(request, request.query)
         found = Found([], None)
         if may_look:
             search = Search(queue, state, MESSAGES, after, filtered)
-            found = await visit.service.looks.peek(visit.identity, search)
+            found = await request.service.inspector.peek(request.identity, search)
         rate = rates.get(queue)
-        visit.service.recent.add(queue, visit.now, counts, oldest, rate)
+        request.service.recent.add(queue, request.now, counts, oldest, rate)
         return {
             "queue": queue,
             "settings": settings,
             "changed": _changed(settings),
-            "paused": settings.pause_at(visit.spool.context.clock()),
+            "paused": settings.pause_at(request.spool.context.clock()),
             "limits": _limits(settings),
             "kinds": SETTINGS,
             "counts": counts,
             "oldest": oldest,
             "rate": rate,
             "point": json.dumps([*counts, oldest, *(round(60 * one) for one in rate or ())]),
-            "feeders": await visit.service.listing(_feeders, visit, queue),
+            "feeders": await request.service.listing(_feeders, request, queue),
             "state": state,
             "states": STATES,
             "may_look": may_look,
             "bodies": self._bodies,
             "messages": found.messages,
-            "searched": {n: visit.query[n] for n in SEARCHES if visit.query.get(n)},
+            "searched": {n: request.query[n] for n in SEARCHES if request.query.get(n)},
             "after": after,
             "more": found.next,
             "most": MOST_IDS,
         }
 
 
-async def choose_all(visit: Visit, queue: str) -> None:
-    """Where a form is for all that match, put their ids into it: of as many as one act may do.
+async def choose_all(request: PageRequest, queue: str) -> None:
+    """Where a form is for all that match, put their ids into it: of as many as one action may do.
 
     What is asked then, and done later, is about these and no others. So it is asked again where
     somebody who was asked wants only the first ones.
     """
-    form = await visit.form()
+    form = await request.form()
     count = Form(queue, (), form, {}).number("count", 0, MOST_IDS)
     if form.pop("count", None) and count:
         form.pop("sure", None)
         if "message" in form:
             form["message"] = form["message"][: math.ceil(count)]
         else:
-            await _choose(visit, queue, form, math.ceil(count))
+            await _choose(request, queue, form, math.ceil(count))
     if form.pop("all", None):
-        await _choose(visit, queue, form, MOST_IDS)
+        await _choose(request, queue, form, MOST_IDS)
 
 
-async def _choose(visit: Visit, queue: str, form: dict[str, list[str]], most: int) -> None:
-    visit.identity.require("look", queue)
+async def _choose(request: PageRequest, queue: str, form: dict[str, list[str]], most: int) -> None:
+    request.identity.require("look", queue)
     given = {name: values[-1] for name, values in form.items() if values}
     state = _choice(given, "state", STATES, "ready")
-    search = Search(queue, state, most, wanted=_wanted(visit, given))
-    found = await visit.service.looks.peek(visit.identity, search)
+    search = Search(queue, state, most, wanted=_wanted(request, given))
+    found = await request.service.inspector.peek(request.identity, search)
     form["message"] = [quote_id(message.id) for message in found.messages]
 
 
 def _rows(
-    visit: Visit,
+    request: PageRequest,
     surveyed: Mapping[str, Overview],
     rates: Mapping[str, Rate] | None,
     hour: Hour,
 ) -> list[Row]:
-    now = visit.spool.context.clock()
+    now = request.spool.context.clock()
     settings = {}
-    for name in visit.identity.visible(surveyed):
+    for name in request.identity.visible(surveyed):
         try:
-            settings[name] = visit.spool.context.settings.get(name)
+            settings[name] = request.spool.context.settings.get(name)
         except OSError:
             continue  # fsck names it; it must not hide the others
     dead = {one.dead_letter_queue for one in settings.values()}
@@ -257,8 +257,8 @@ def _limits(settings: QueueSettings) -> str:
     return limits(settings.max_in_flight, settings.max_rate)
 
 
-def _topics(visit: Visit, pattern: str) -> list[str]:
-    found = visit.identity.visible_topics(visit.spool.topics())
+def _topics(request: PageRequest, pattern: str) -> list[str]:
+    found = request.identity.visible_topics(request.spool.topics())
     return [name for name in found if _matches(name, pattern)]
 
 
@@ -290,7 +290,7 @@ def _choice(
     return given
 
 
-def _wanted(visit: Visit, query: Mapping[str, str]) -> Wanted | None:
+def _wanted(request: PageRequest, query: Mapping[str, str]) -> Wanted | None:
     """What the filter above the messages asks for. Raises InvalidValue."""
     attribute = query.get("attribute", "")
     name, equals, value = attribute.partition("=")
@@ -303,7 +303,7 @@ def _wanted(visit: Visit, query: Mapping[str, str]) -> Wanted | None:
         raise InvalidValue("older_than", "must be a number of seconds") from None
     contains = query.get("containing") or None
     attributes = {name.strip(): value.strip()} if attribute else None
-    return wanted(visit.spool.context.clock(), attributes, contains, older_than)
+    return wanted(request.spool.context.clock(), attributes, contains, older_than)
 
 
 def _changed(settings: QueueSettings) -> dict[str, Any]:
@@ -312,16 +312,16 @@ def _changed(settings: QueueSettings) -> dict[str, Any]:
     return {name: value for name, value in settings.as_dict().items() if value != default[name]}
 
 
-def _feeders(visit: Visit, queue: str) -> dict[str, list[str]]:
+def _feeders(request: PageRequest, queue: str) -> dict[str, list[str]]:
     """What sends into a queue: queues that bury into it, and topics."""
-    settings = visit.spool.context.settings
+    settings = request.spool.context.settings
     buries = []
-    for name in visit.identity.visible(visit.spool.queues()):
+    for name in request.identity.visible(request.spool.queues()):
         try:
             if settings.get(name).dead_letter_queue == queue:
                 buries.append(name)
         except OSError:
             continue
-    topics = visit.identity.visible_topics(visit.spool.topics())
-    feeding = [topic for topic in topics if queue in visit.spool.subscriptions(topic)]
+    topics = request.identity.visible_topics(request.spool.topics())
+    feeding = [topic for topic in topics if queue in request.spool.subscriptions(topic)]
     return {"queues": buries, "topics": feeding}

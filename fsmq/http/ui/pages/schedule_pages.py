@@ -6,71 +6,71 @@ from collections.abc import Callable, Mapping
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import NoSuchSchedule
-from fsmq.spool.layout.names import check_queue
 
 from ...guard.sight import may_see_schedule, name_of, ruled_by
-from ..acts import Act, Acts, Done, Form, Question, attributes_of
+from ..actions import Action, Actions, Done, Form, Question, attributes_of
 from ..commands import curl, fsmq
+from ..page_request import PageRequest
 from ..streams import Streams
-from ..visit import Visit
 
 
 class SchedulePages:
     """The handlers. Whoever is an admin of a queue may define what is put there, and when."""
 
-    def __init__(self, streams: Streams, acts: Acts, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
         self._streams = streams
-        self._acts = acts
+        self._actions = actions
         self._may_act = may_act
-        self._acts_of_one: Mapping[str, Act] = {
-            "define": Act("admin", _define),
-            "put_now": Act("admin", _put_now),
-            "stop": Act("admin", _stop),
-            "start": Act("admin", _start),
-            "delete": Act("admin", _delete, _ask_delete),
+        self._actions_of_one: Mapping[str, Action] = {
+            "define": Action("admin", _define),
+            "put_now": Action("admin", _put_now),
+            "stop": Action("admin", _stop),
+            "start": Action("admin", _start),
+            "delete": Action("admin", _delete, _ask_delete),
         }
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "schedules", self.schedules, "All schedules")
         if self._may_act:
-            add("POST", "schedules", self.act, "Do something with a schedule")
+            add("POST", "schedules", self.action, "Do something with a schedule")
 
-    async def schedules(self, visit: Visit) -> StreamResponse:
+    async def schedules(self, request: PageRequest) -> StreamResponse:
         async def values() -> dict[str, object]:
-            found = await visit.service.listing(visit.spool.schedules)
-            return {"schedules": [one for one in found if may_see_schedule(visit.identity, one)]}
+            found = await request.service.listing(request.spool.schedules)
+            return {"schedules": [one for one in found if may_see_schedule(request.identity, one)]}
 
         return await self._streams.page_or_stream(
-            visit, "schedules.html", "schedules_live.html", values
+            request, "schedules.html", "schedules_live.html", values
         )
 
-    async def act(self, visit: Visit) -> StreamResponse:
-        form = await visit.form()
+    async def action(self, request: PageRequest) -> StreamResponse:
+        form = await request.form()
         name, queue = form.get("name", [""])[0].strip(), form.get("queue", [""])[0].strip()
         if form.get("do") != ["define"]:
-            state = await visit.service.in_thread(visit.spool.schedule(name).state)
-            if not may_see_schedule(visit.identity, state):
+            state = await request.service.in_thread(request.spool.schedule(name).state)
+            if not may_see_schedule(request.identity, state):
                 raise NoSuchSchedule(name)
             on = ruled_by(state)
             queue = on if state.settings is not None else ""
         else:
             on = check_queue(queue)
-            await _check_name(visit, name)
-        return await self._acts.answer(visit, self._acts_of_one, queue, on)
+            await _check_name(request, name)
+        return await self._actions.answer(request, self._actions_of_one, queue, on)
 
 
-async def _check_name(visit: Visit, name: str) -> None:
+async def _check_name(request: PageRequest, name: str) -> None:
     """Make sure that a name is free, or that of a schedule that the visitor may replace."""
     try:
-        state = await visit.service.in_thread(visit.spool.schedule(name).state)
+        state = await request.service.in_thread(request.spool.schedule(name).state)
     except NoSuchSchedule:
         return
-    visit.require("admin", name_of(visit.identity, state))
+    request.require("admin", name_of(request.identity, state))
 
 
-async def _define(visit: Visit, form: Form) -> Done:
-    schedule = visit.spool.schedule(form.text("name").strip())
+async def _define(request: PageRequest, form: Form) -> Done:
+    schedule = request.spool.schedule(form.text("name").strip())
     attributes = attributes_of(form)
 
     def define() -> None:
@@ -84,41 +84,41 @@ async def _define(visit: Visit, form: Form) -> Done:
             attributes=attributes,
         )
 
-    await visit.service.in_thread(define)
-    return Done("scheduled", 1, visit.url("schedules"))
+    await request.service.in_thread(define)
+    return Done("scheduled", 1, request.url("schedules"))
 
 
-async def _put_now(visit: Visit, form: Form) -> Done:
-    schedule = visit.spool.schedule(form.text("name"))
-    await visit.service.in_thread(schedule.put_now)
-    return Done("sent", 1, visit.url("schedules"))
+async def _put_now(request: PageRequest, form: Form) -> Done:
+    schedule = request.spool.schedule(form.text("name"))
+    await request.service.in_thread(schedule.put_now)
+    return Done("sent", 1, request.url("schedules"))
 
 
-async def _stop(visit: Visit, form: Form) -> Done:
-    return await _pause(visit, form, paused=True)
+async def _stop(request: PageRequest, form: Form) -> Done:
+    return await _pause(request, form, paused=True)
 
 
-async def _start(visit: Visit, form: Form) -> Done:
-    return await _pause(visit, form, paused=False)
+async def _start(request: PageRequest, form: Form) -> Done:
+    return await _pause(request, form, paused=False)
 
 
-async def _pause(visit: Visit, form: Form, *, paused: bool) -> Done:
-    schedule = visit.spool.schedule(form.text("name"))
-    await visit.service.in_thread(lambda: schedule.configure(paused=paused))
-    return Done("stopped" if paused else "started", 1, visit.url("schedules"))
+async def _pause(request: PageRequest, form: Form, *, paused: bool) -> Done:
+    schedule = request.spool.schedule(form.text("name"))
+    await request.service.in_thread(lambda: schedule.configure(paused=paused))
+    return Done("stopped" if paused else "started", 1, request.url("schedules"))
 
 
-async def _ask_delete(visit: Visit, form: Form) -> Question:
+async def _ask_delete(request: PageRequest, form: Form) -> Question:
     name = form.text("name")
     return Question(
         f"Delete the schedule {name}?",
         (f"It puts nothing more into {form.queue}; what it has put stays.",),
         "Delete the schedule",
         command=fsmq("schedule", "rm", name),
-        curl=curl(visit, "DELETE", "_schedules", name),
+        curl=curl(request, "DELETE", "_schedules", name),
     )
 
 
-async def _delete(visit: Visit, form: Form) -> Done:
-    await visit.service.in_thread(visit.spool.schedule(form.text("name")).delete)
-    return Done("schedule_deleted", 1, visit.url("schedules"))
+async def _delete(request: PageRequest, form: Form) -> Done:
+    await request.service.in_thread(request.spool.schedule(form.text("name")).delete)
+    return Done("schedule_deleted", 1, request.url("schedules"))

@@ -12,10 +12,10 @@ from fsmq.spool.moves.order import Move, holders
 from ...guard.access import Identity
 from ...guard.sight import may_see_move
 from ...problems import NotFound
-from ..acts import Act, Acts, Done, Form, Note, Question
+from ..actions import Action, Actions, Done, Form, Note, Question
 from ..commands import curl, fsmq
+from ..page_request import PageRequest
 from ..streams import Streams
-from ..visit import Visit
 
 _MOVES = 50
 
@@ -23,77 +23,77 @@ _MOVES = 50
 class WorkPages:
     """The handlers."""
 
-    def __init__(self, streams: Streams, acts: Acts, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
         self._streams = streams
-        self._acts = acts
+        self._actions = actions
         self._may_act = may_act
-        self._on_work: Mapping[str, Act] = {"stop": Act("receive", _stop, _ask_stop)}
+        self._on_work: Mapping[str, Action] = {"stop": Action("receive", _stop, _ask_stop)}
 
     def add_pages(self, add: Callable[..., None]) -> None:
-        add("GET", "work", self.work, "Moves, consumers and the last acts")
+        add("GET", "work", self.work, "Moves, consumers and the last actions")
         if self._may_act:
-            add("POST", "work", self.act, "Stop a move")
+            add("POST", "work", self.action, "Stop a move")
 
-    async def work(self, visit: Visit) -> StreamResponse:
+    async def work(self, request: PageRequest) -> StreamResponse:
         return await self._streams.page_or_stream(
-            visit, "work.html", "work_live.html", lambda: self._work(visit)
+            request, "work.html", "work_live.html", lambda: self._work(request)
         )
 
-    async def _work(self, visit: Visit) -> dict[str, object]:
-        moves = await visit.service.in_thread(visit.spool.moves, _MOVES)
+    async def _work(self, request: PageRequest) -> dict[str, object]:
+        moves = await request.service.in_thread(request.spool.moves, _MOVES)
         going = [move for move in moves if move.status == "in_progress"]
-        held = await visit.service.in_thread(holders, visit.spool.context, going)
-        consumers = await visit.service.surveys.consumers()
+        held = await request.service.in_thread(holders, request.spool.context, going)
+        consumers = await request.service.surveys.consumers()
         staged = [
             (job, sum(seen.values()))
-            for job in await visit.service.surveys.staged()
-            if (seen := {q: n for q, n in job.messages.items() if visit.identity.may_see(q)})
-            or visit.identity.account is None
+            for job in await request.service.surveys.staged()
+            if (seen := {q: n for q, n in job.messages.items() if request.identity.may_see(q)})
+            or request.identity.account is None
         ]
         shown = {
-            name: {queue: one for queue, one in behind.items() if visit.identity.may_see(queue)}
+            name: {queue: one for queue, one in behind.items() if request.identity.may_see(queue)}
             for name, behind in consumers.items()
         }
         return {
-            "moves": [move for move in moves if may_see_move(visit.identity, move)],
+            "moves": [move for move in moves if may_see_move(request.identity, move)],
             "holders": held,
             "staged": staged,
             "consumers": {name: behind for name, behind in shown.items() if behind},
-            "notes": [one for one in self._acts.last if _may_note(visit.identity, one)],
+            "notes": [one for one in self._actions.last if _may_note(request.identity, one)],
         }
 
-    async def act(self, visit: Visit) -> StreamResponse:
-        form = await visit.form()
-        move = await _found(visit, form.get("ref", [""])[0])
-        return await self._acts.answer(visit, self._on_work, move.source)
+    async def action(self, request: PageRequest) -> StreamResponse:
+        form = await request.form()
+        move = await _found(request, form.get("ref", [""])[0])
+        return await self._actions.answer(request, self._on_work, move.source)
 
 
 def _may_note(identity: Identity, note: Note) -> bool:
     return all(identity.may_see(queue) for queue in (note.queue, note.to) if queue)
 
 
-async def _found(visit: Visit, ref: str) -> Move:
+async def _found(request: PageRequest, ref: str) -> Move:
     if not ref:
         raise InvalidValue("ref", "expected the reference of a move")
-    move = await visit.service.in_thread(visit.spool.find_move, ref)
-    if move is None or not may_see_move(visit.identity, move):
+    move = await request.service.in_thread(request.spool.find_move, ref)
+    if move is None or not may_see_move(request.identity, move):
         raise NotFound("the move")
     return move
 
 
-async def _ask_stop(visit: Visit, form: Form) -> Question:
-    move = await _found(visit, form.text("ref"))
+async def _ask_stop(request: PageRequest, form: Form) -> Question:
+    move = await _found(request, form.text("ref"))
     where = move.target or "where they were buried"
     return Question(
         f"Stop the move from {move.source}?",
         (f"What has moved to {where} stays there; the others stay in {move.source}.",),
         "Stop the move",
         command=fsmq("moves", "--stop", move.ref),
-        curl=curl(visit, "DELETE", "_moves", move.ref),
+        curl=curl(request, "DELETE", "_moves", move.ref),
     )
 
 
-async def _stop(visit: Visit, form: Form) -> Done:
-    move = await _found(visit, form.text("ref"))
-    await visit.service.in_thread(visit.spool.stop_move, move.ref)
-    return Done("move_stopped", move.moved, visit.url("work"))
+async def _stop(request: PageRequest, form: Form) -> Done:
+    move = await _found(request, form.text("ref"))
+    await request.service.in_thread(request.spool.stop_move, move.ref)
+    return Done("move_stopped", move.moved, request.url("work"))

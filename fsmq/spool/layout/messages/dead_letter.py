@@ -65,8 +65,8 @@ def check_reason(reason: str | None) -> str | None:
     kept = one_line(reason)
     size = len(kept.encode())
     if size > MAX_REASON_BYTES:
-        said = f"may have {MAX_REASON_BYTES} bytes in UTF-8 at most, and not {size}"
-        raise InvalidValue("reason", said)
+        problem = f"may have {MAX_REASON_BYTES} bytes in UTF-8 at most, and not {size}"
+        raise InvalidValue("reason", problem)
     return kept or None
 
 
@@ -81,8 +81,8 @@ def reason_of(error: BaseException) -> str | None:
 
 def pack(dead: DeadLetter) -> bytes:
     """The value of the attribute."""
-    told = f"{round(dead.at * 1000)} {dead.deliveries or 0} {dead.queue}"
-    return (f"{told} {dead.reason}" if dead.reason else told).encode()
+    text = f"{round(dead.at * 1000)} {dead.deliveries or 0} {dead.queue}"
+    return (f"{text} {dead.reason}" if dead.reason else text).encode()
 
 
 def unpack(value: bytes) -> DeadLetter | None:

@@ -57,8 +57,8 @@ class Delivery(Filter):
 
     def text(self) -> bytes:
         policy = None if self.sns is None else self.sns.text
-        said = {"filter": policy, "scope": self.scope, "raw": self.raw, "kept": self.kept}
-        return json.dumps({_MEMBER: said}).encode() + b"\n"
+        member = {"filter": policy, "scope": self.scope, "raw": self.raw, "kept": self.kept}
+        return json.dumps({_MEMBER: member}).encode() + b"\n"
 
     @property
     def looks_into_bodies(self) -> bool:
@@ -83,18 +83,18 @@ def parse(text: bytes) -> Filter | None:
     if not outlives_its_queue(text):
         return Filter.parse(text)
     try:
-        said = documents.parse(text)[_MEMBER]
-        scope = said.get("scope", SCOPES[0])
+        member = documents.parse(text)[_MEMBER]
+        scope = member.get("scope", SCOPES[0])
         if scope not in SCOPES:
             raise ValueError("the scope is unknown")
-        given = said.get("filter")
+        given = member.get("filter")
         policy = None if given is None else Policy(str(given), scope, is_new=False)
-        return Delivery(policy, scope=scope, raw=said.get("raw") is True, kept=_kept(said))
+        return Delivery(policy, scope=scope, raw=member.get("raw") is True, kept=_kept(member))
     except InvalidValue:
         raise
     except (ValueError, AttributeError) as error:
         raise InvalidValue(_MEMBER, f"is no subscription: {error}") from None
 
 
-def _kept(said: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): str(value) for name, value in dict(said.get("kept") or {}).items()}
+def _kept(member: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in dict(member.get("kept") or {}).items()}

@@ -46,7 +46,7 @@ def bury(
     queue = check_queue(store.settings().dead_letter_queue or "")
     # With the channel's lock: who holds that of a queue that is missing keeps nobody here for long.
     create(context, queue, patience_s=_PATIENCE_S)
-    told = dead_letter.DeadLetter(
+    dead = dead_letter.DeadLetter(
         dead_letter.of_channel(of.disk.name, store.name),
         reason,
         min(deliveries, _MAX_DELIVERIES),
@@ -58,8 +58,8 @@ def bury(
     try:
         letter = put(context, queue, [new])
         try:
-            for fd in letter.work.files:  # before its sync
-                dead_letter.write_raw(fd, dead_letter.pack(told))
+            for fd in letter.dirty.files:  # before its sync
+                dead_letter.write_raw(fd, dead_letter.pack(dead))
         except OSError:
             letter.abort()
             raise

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from ...durability.sync import Work
+from ...durability.sync import Dirty
 from ...errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
 from ...layout.messages.dead_letter import USED_UP
 from ..ranges import Range, Ranges, ranges_of, size_of
@@ -58,9 +58,9 @@ class ChannelStore(OpenChannel):
                 self._end_poison(progress, bury)
                 limit = min(known.end, progress.position + self._settings.max_window)
                 while len(found) < len(asked):
-                    some = together(asked[len(found) :], self._settings.order)
+                    group = together(asked[len(found) :], self._settings.order)
                     try:
-                        handed = self._claim(progress, limit, some, now_ns)
+                        handed = self._claim(progress, limit, group, now_ns)
                     except (OSError, FsmqError):
                         if not found:
                             raise
@@ -68,7 +68,7 @@ class ChannelStore(OpenChannel):
                         break
                     if not handed:
                         break
-                    found += [handed] if len(some) == 1 else [[one] for one in handed]
+                    found += [handed] if len(group) == 1 else [[one] for one in handed]
             if not found:
                 self._note_use()
         return found + [[] for _ in asked[len(found) :]], generation
@@ -171,13 +171,13 @@ class ChannelStore(OpenChannel):
     def lose_before(self, first: int) -> int:
         """Count what retention is about to remove as lost; how many that are. What was finished
         there is durable then, too."""
-        work = Work()
+        dirty = Dirty()
         with self.locked_unused() as progress:
             lost = list(progress.done.gaps(progress.position, first))
-            self._write(progress, [Line(LOST, lost)], work=work)
+            self._write(progress, [Line(LOST, lost)], dirty=dirty)
             if not lost:
-                work.files.append(self._tree.open(self.path))
-        self._sync(work)
+                dirty.files.append(self._tree.open(self.path))
+        self._sync(dirty)
         self._note(LOST, lost)
         return size_of(lost)
 
@@ -190,9 +190,9 @@ class ChannelStore(OpenChannel):
         """Write down what has become of messages, durably, under the lock."""
         if not ranges:
             return
-        work = Work()
-        self._write(progress, [Line(kind, ranges)], work=work)
-        self._sync(work)
+        dirty = Dirty()
+        self._write(progress, [Line(kind, ranges)], dirty=dirty)
+        self._sync(dirty)
         self._note(kind, ranges)
 
     def _note(self, event: str, ranges: Sequence[Range], **more: int) -> None:
@@ -208,7 +208,7 @@ class ChannelStore(OpenChannel):
         answered: how many had not been done yet, or an error.
         """
         found: list[int | ClaimVoid | NotInFlight] = []
-        new, given, work = Ranges(), Ranges(), Work()
+        new, given, dirty = Ranges(), Ranges(), Dirty()
         with self.locked() as progress:
             for ranges, generation in asked:
                 try:
@@ -222,8 +222,8 @@ class ChannelStore(OpenChannel):
                 found.append(new.count() - before)
                 given.update(ranges)
             # What is done already, too: whether another's sync of it worked is not known here.
-            self._write(progress, [Line(DONE, list(given))], work=work)
-        self._sync(work)
+            self._write(progress, [Line(DONE, list(given))], dirty=dirty)
+        self._sync(dirty)
         self._note(DONE, list(new))
         return found
 
@@ -238,14 +238,14 @@ class ChannelStore(OpenChannel):
 
     def done_through(self, last: int, generation: int | None) -> int:
         """Finish all that were handed out up to an offset, this one included; how many."""
-        work = Work()
+        dirty = Dirty()
         with self.locked() as progress:
             self._check(progress, generation)
             new = list(progress.held.within(0, last + 1))
             given = Ranges(progress.done.within(0, last + 1))
             given.update(new)
-            self._write(progress, [Line(DONE, list(given))], work=work)
-        self._sync(work)
+            self._write(progress, [Line(DONE, list(given))], dirty=dirty)
+        self._sync(dirty)
         self._note(DONE, new)
         return size_of(new)
 
@@ -260,20 +260,22 @@ class ChannelStore(OpenChannel):
         deadline = self.store.disk.clock() + visibility
         with self.locked() as progress:
             held = self._claimed(progress, claims, generation)
-            lines = [Line(kind, some, n, int(deadline * 1e9)) for (kind, n), some in held.items()]
+            lines = [
+                Line(kind, offsets, n, int(deadline * 1e9)) for (kind, n), offsets in held.items()
+            ]
             self._write(progress, lines)
         self._note("renewed", ranges_of(sorted(claims)))
         return deadline
 
     def release(self, claims: Mapping[int, int], delay: float, generation: int | None) -> None:
         """Give messages up, until ``delay`` seconds are over; durably."""
-        work = Work()
+        dirty = Dirty()
         with self.locked() as progress:
             until_ns = int((self.store.disk.clock() + delay) * 1e9)
             held = self._claimed(progress, claims, generation)
-            lines = [Line(RELEASED, some, n, until_ns) for (_, n), some in held.items()]
-            self._write(progress, lines, work=work)
-        self._sync(work)
+            lines = [Line(RELEASED, offsets, n, until_ns) for (_, n), offsets in held.items()]
+            self._write(progress, lines, dirty=dirty)
+        self._sync(dirty)
         self._note(RELEASED, ranges_of(sorted(claims)))
 
     def bury(
@@ -309,7 +311,7 @@ class ChannelStore(OpenChannel):
             if hold is None or deliveries not in (0, hold.deliveries):
                 raise NotInFlight(self.store.disk.name, self.name, offset)
             found.setdefault((hold.kind, hold.deliveries), []).append(offset)
-        return {held: ranges_of(some) for held, some in found.items()}
+        return {held: ranges_of(offsets) for held, offsets in found.items()}
 
     def again_in(self) -> float | None:
         """In how many seconds to claim again, if nothing changes: when the next claim or delay
@@ -325,8 +327,8 @@ class ChannelStore(OpenChannel):
 
     def seek(self, to: int) -> None:
         """Send the channel to an offset, durably; claims are void from now on."""
-        work = Work()
+        dirty = Dirty()
         with self.locked() as progress:
-            self._write(progress, [Line(SOUGHT, [(0, to)])], work=work)
-            self._sync(work)  # before anything is handed out from there
+            self._write(progress, [Line(SOUGHT, [(0, to)])], dirty=dirty)
+            self._sync(dirty)  # before anything is handed out from there
         self._note(SOUGHT, [(to, to)])

@@ -88,10 +88,10 @@ def encode(lines: Iterable[Line]) -> bytes:
 def _encoded(line: Line) -> bytes:
     if line.kind == NEXT:
         return _sealed(NEXT)
-    said = f"{line.kind} {line.deliveries} {line.until_ns}" if line.is_hold else line.kind
+    text = f"{line.kind} {line.deliveries} {line.until_ns}" if line.is_hold else line.kind
     ranges = [f"{start}-{end}" for start, end in line.ranges]
     parts = range(0, len(ranges), _MOST_RANGES)
-    return b"".join(_sealed(f"{said} {','.join(ranges[at : at + _MOST_RANGES])}") for at in parts)
+    return b"".join(_sealed(f"{text} {','.join(ranges[at : at + _MOST_RANGES])}") for at in parts)
 
 
 def parse(data: bytes) -> Iterator[Line]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ...durability.sync import Work
+from ...durability.sync import Dirty
 from ...errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
 from ...layout import documents
 from ...layout.uuids import uuid7
@@ -48,7 +48,7 @@ class OpenChannel:
     the journal, with its name, that of the log and that of the channel."""
 
     def __init__(
-        self, store: Store, name: str, sync: Callable[[Work], None], note: Callable[..., None]
+        self, store: Store, name: str, sync: Callable[[Dirty], None], note: Callable[..., None]
     ) -> None:
         self.store = store
         self.name = name
@@ -271,7 +271,7 @@ class OpenChannel:
         progress: Progress,
         lines: Iterable[Line],
         keys: Mapping[int, str] | None = None,
-        work: Work | None = None,
+        dirty: Dirty | None = None,
     ) -> None:
         """Add lines, and take them in. keys: of what was not held. work: will make them durable."""
         lines = [line for line in lines if line.ranges]
@@ -280,14 +280,14 @@ class OpenChannel:
         file = self._file
         assert file is not None
         data = self._gap + encode_lines(lines)
-        if work is not None:
+        if dirty is not None:
             # Opened before it is written: it is told of every failure from here on.
-            work.files.append(self._tree.open(file.path))
+            dirty.files.append(self._tree.open(file.path))
         try:
             file.write_bytes(data, self._end)
         except BaseException:
-            if work is not None:
-                work.close()
+            if dirty is not None:
+                dirty.close()
             raise
         self._end, self._last = self._end + len(data), data[-_COMPARED:]
         for line in lines:

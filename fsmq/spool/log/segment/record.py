@@ -279,16 +279,16 @@ def chunks(parts: Iterable[bytes], size: int = 1 << 18) -> Iterator[bytes]:
 
     For a large one the allocator fetches memory anew each time, page by page.
     """
-    some: list[bytes] = []
+    chunk: list[bytes] = []
     left = size
     for part in parts:
-        some.append(part)
+        chunk.append(part)
         left -= len(part)
         if left <= 0:
-            yield b"".join(some)
-            some, left = [], size
-    if some:
-        yield b"".join(some)
+            yield b"".join(chunk)
+            chunk, left = [], size
+    if chunk:
+        yield b"".join(chunk)
 
 
 def read_mark(data: bytes | memoryview, at: int, uuid: bytes, position: int) -> Mark | None:

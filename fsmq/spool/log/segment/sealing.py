@@ -57,15 +57,15 @@ def begin(
     return File(fd, number, line)
 
 
-def end_of(file: File, synced: End | None, told: End | None) -> End:
+def end_of(file: File, synced: End | None, hinted: End | None) -> End:
     """Where the last whole batch of a segment ends; what is torn behind it is cut.
 
     synced, told: what hints say. What a turn says is believed by who has seen the log since.
     """
     size = file.size
-    known = [one for one in (told, synced) if one and one.number == file.number]
+    known = [one for one in (hinted, synced) if one and one.number == file.number]
     end = next((one for one in known if one.position <= size), file.start)
-    is_said = end is told
+    is_said = end is hinted
     if end.position < size and not (is_said and file.ends_at(end.position)):
         end = walk(file, end, size, doubtful=not is_said)
         file.cut_torn(end.position)

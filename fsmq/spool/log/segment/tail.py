@@ -82,8 +82,10 @@ class LogTail(Newest):
 
     def is_settled(self) -> bool:
         """Whether all that was appended is durable."""
-        synced, told = self.durable(), turns.last_end(self._disk)
-        return synced is not None and (told is None or (not told.state and synced.reaches(told)))
+        synced, hinted = self.durable(), turns.last_end(self._disk)
+        return synced is not None and (
+            hinted is None or (not hinted.state and synced.reaches(hinted))
+        )
 
     # -- a turn ------------------------------------------------------------------------------------
 
@@ -166,9 +168,9 @@ class LogTail(Newest):
             if self._turn is None or self._turn.read() is not None or not self._turn.is_last():
                 self._leave_turn()
                 self._turn = turns.create(self._disk)
-            is_last, told = turns.begin(self._disk, self._turn)
+            is_last, hinted = turns.begin(self._disk, self._turn)
             if is_last:
-                return told
+                return hinted
         raise turns.taken(self._disk)
 
     def _is_still_ours(self) -> bool:
@@ -202,31 +204,31 @@ class LogTail(Newest):
             self._forget()
             self._leave_turn()
             self._turn = turns.shared(self._disk)
-        told = self._turn.read()
-        return told is not None and bool(told.state)
+        hinted = self._turn.read()
+        return hinted is not None and bool(hinted.state)
 
     def _validated(self) -> End:
         """The end where one host writes, whatever other processes have done, and crashes."""
         assert self._turn is not None
-        synced, told = self._sync.read(), self._turn.read()
+        synced, hinted = self._sync.read(), self._turn.read()
         if (
             synced is not None
             and synced.state != FAILED
-            and told is not None
-            and told.number == synced.number
+            and hinted is not None
+            and hinted.number == synced.number
             and self._file is not None
-            and self._file.number == told.number
-            and self._file.ends_at(told.position)
+            and self._file.number == hinted.number
+            and self._file.ends_at(hinted.position)
         ):
-            self._end = told
-            return told
+            self._end = hinted
+            return hinted
         return self._load()
 
     def _load(self) -> End:
         """Find the end again where one host writes, and make it durable, or seal it."""
         self._forget()
         assert self._turn is not None
-        told = self._turn.read() if self._told_is_known else None
+        hinted = self._turn.read() if self._told_is_known else None
         synced = self._sync.read()
         file, free = newest(self._disk, self._log, synced)
         if file is None or (
@@ -235,7 +237,7 @@ class LogTail(Newest):
             self._seal(file, free)
         else:
             with close_on_error(file):
-                end = end_of(file, synced, told)
+                end = end_of(file, synced, hinted)
             if synced is not None and synced.offset > end.offset:
                 self._seal(file, free)  # what was there is lost; its offsets stay used
             else:
@@ -243,7 +245,7 @@ class LogTail(Newest):
                 if (
                     synced is None
                     or synced.number != end.number
-                    or not (told is not None or synced.reaches(end))
+                    or not (hinted is not None or synced.reaches(end))
                 ):
                     self._sync_found(end)
         assert self._end is not None

@@ -61,9 +61,9 @@ def turns(disk: Disk) -> list[int]:
 def last_end(disk: Disk) -> End | None:
     """What the highest turn that says something says. Raises OSError."""
     for number in reversed(turns(disk)):
-        told = read_hint(disk.tree, _path(disk, number))
-        if told is not None:
-            return told
+        hinted = read_hint(disk.tree, _path(disk, number))
+        if hinted is not None:
+            return hinted
     return None
 
 
@@ -97,10 +97,10 @@ def begin(disk: Disk, turn: Turn) -> tuple[bool, End | None]:
     """Say in a new turn that its writer is in; whether it is the last one, and what the one before
     it says. Raises OSError.
     """
-    told = last_end(disk)
-    turn.write((told or NOWHERE)._replace(state=UNDER_WAY))
+    hinted = last_end(disk)
+    turn.write((hinted or NOWHERE)._replace(state=UNDER_WAY))
     _unlink_before(disk, turn.number)
-    return turn.is_last(), told
+    return turn.is_last(), hinted
 
 
 def taken(disk: Disk) -> Unavailable:

@@ -26,7 +26,7 @@ from ...durability.ids import (
     open_link,
     settle,
 )
-from ...durability.sync import Work
+from ...durability.sync import Dirty
 from ...errors import ClaimEnded, FsmqError, InUse, NoSuchMessage, Unavailable, as_unavailable
 from ...layout.claim_names import ANY, is_claimed, of_next_claim
 from ...layout.messages.given_ids import check_given, link_name
@@ -45,7 +45,7 @@ from ..deliver import deliver_one
 from ..latch import Latched, is_delayed, latch_patiently
 from ..receive import claimed_message
 from ..release import release, release_uncounted
-from ..removal import remove_from, remove_one, work_of
+from ..removal import dirty_of, remove_from, remove_one
 from ..renew import renew
 from .upsert import check_index
 
@@ -146,20 +146,20 @@ def claim_id(
         InvalidValue, NoSuchQueue, Unavailable
     """
     tree = context.tree
-    work = Work(folders={tree.folder(DELAY), tree.folder(QUEUES, queue), tree.folder(NEW)})
+    dirty = Dirty(folders={tree.folder(DELAY), tree.folder(QUEUES, queue), tree.folder(NEW)})
     try:
         with at_index(context, queue, given_id, "claim from"):
             settings = context.settings.get(queue)
             deadline_ms = deadline_of(context, settings, visibility)
-            take = partial(_take, context, queue, given_id, deadline_ms, work)
+            take = partial(_take, context, queue, given_id, deadline_ms, dirty)
             taken = context.limiter.one(queue, settings, take)
             if taken is None:
-                work.close()
-                return Prepared(Work(), lambda: None)
+                dirty.close()
+                return Prepared(Dirty(), lambda: None)
             known = facts(taken.claim.message_id)
             content = finish(read(context, taken.claim.fd, taken.claim.size, known, UNLIMITED))
     except BaseException:
-        work.close()
+        dirty.close()
         raise
     message = claimed_message(context, queue, taken.claim, known, content)
 
@@ -168,7 +168,7 @@ def claim_id(
         context.record(CLAIMED, queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms)
         return message
 
-    return Prepared(work, finish_claim, partial(_release, context, queue, taken))
+    return Prepared(dirty, finish_claim, partial(_release, context, queue, taken))
 
 
 class _Taken(NamedTuple):
@@ -179,7 +179,7 @@ class _Taken(NamedTuple):
 
 
 def _take(
-    context: Context, queue: str, given_id: str, deadline_ms: int, work: Work
+    context: Context, queue: str, given_id: str, deadline_ms: int, dirty: Dirty
 ) -> _Taken | None:
     for _ in range(ROUNDS):
         found = standing(context, queue, given_id)
@@ -191,13 +191,13 @@ def _take(
             with suppress(BlockingIOError):  # another process acts on it
                 claim = claim_one(context, queue, found.name, deadline_ms)
                 if claim is not None:
-                    work.files.append(claim.fd)
+                    dirty.files.append(claim.fd)
                     return _Taken(claim)
         else:
             path = context.tree.path(State.DELAY, queue, found.name)
             latched = latch_patiently(context, path)
             if latched is not None:
-                work.files.append(latched.fd)
+                dirty.files.append(latched.fd)
                 try:
                     if not is_delayed(context, found.name, latched):
                         return None  # it is claimed
@@ -305,7 +305,7 @@ def _removed(context: Context, queue: str, names: Sequence[str | None]) -> Prepa
         context.record_all(REMOVED, queue, removed)
         return [name is not None for name in names]
 
-    return Prepared(work_of(context.tree, queue), finish_removal)
+    return Prepared(dirty_of(context.tree, queue), finish_removal)
 
 
 def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> Prepared[bool]:
@@ -327,14 +327,14 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
                 else:
                     renewed = release(context, queue, found.name, claim=ANY)
     if renewed is None:
-        return Prepared(work_of(context.tree, queue), lambda: False)
+        return Prepared(dirty_of(context.tree, queue), lambda: False)
     end = renewed.commit
 
     def finish_renewal() -> bool:
         end()
         return True
 
-    return Prepared(renewed.work, finish_renewal)
+    return Prepared(renewed.dirty, finish_renewal)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def postpone(
                 staging.abandon()
                 raise
             if is_done:
-                return Prepared(staging.work, staging.stored, staging.abandon)
+                return Prepared(staging.dirty, staging.stored, staging.abandon)
             staging.abandon()
             if is_done is None:
                 return None

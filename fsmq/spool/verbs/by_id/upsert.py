@@ -28,7 +28,7 @@ from ...durability.ids import (
     state_of,
 )
 from ...durability.new_names import may_rename
-from ...durability.sync import Work
+from ...durability.sync import Dirty
 from ...errors import FsmqError, InvalidValue, NoSuchQueue, reraise, unavailable
 from ...layout.messages.given_ids import link_name
 from ...layout.messages.message import NewMessage
@@ -37,7 +37,7 @@ from ...layout.settings import QueueSettings
 from ...layout.transitions import DELAY, IDS, NEW, QUEUES, State
 from ..draft import draft
 from ..put import MAX_BATCH, note_stored
-from ..removal import remove_one, work_of
+from ..removal import dirty_of, remove_one
 
 
 class Stored(NamedTuple):
@@ -78,8 +78,8 @@ def upsert_each(
     """
     stagings = [Staging(context, queue) for queue in messages]
     batches = [
-        _checked(context, staging, some)
-        for staging, some in zip(stagings, messages.values(), strict=True)
+        _checked(context, staging, portion)
+        for staging, portion in zip(stagings, messages.values(), strict=True)
     ]
     with _storing(context, *stagings):
         wanted = {one.queue: links for one, (links, _) in zip(stagings, batches, strict=True)}
@@ -87,7 +87,7 @@ def upsert_each(
             for staging, batch in zip(stagings, batches, strict=True):
                 staging.has(held.part(staging.queue))
                 staging.write_all(*batch)
-    return [Prepared(one.work, one.stored, one.abandon) for one in stagings]
+    return [Prepared(one.dirty, one.stored, one.abandon) for one in stagings]
 
 
 def ensure(
@@ -115,7 +115,7 @@ def ensure(
         staging.publish()
         return staging.is_put
 
-    return Prepared(staging.work, finish, staging.abandon)
+    return Prepared(staging.dirty, finish, staging.abandon)
 
 
 def _checked(
@@ -178,7 +178,7 @@ class Staging:
         tree = context.tree
         self.queue = queue
         self.queues = [queue, *among]
-        self.work = Work(folders={tree.folder(NEW), tree.folder(IDS, queue)})
+        self.dirty = Dirty(folders={tree.folder(NEW), tree.folder(IDS, queue)})
         self.is_put: list[bool] = []
         self._context = context
         self._tree = tree
@@ -230,7 +230,7 @@ class Staging:
         written = _Written(draft, path, link=link, replaced=replaced)
         fd = tree.create(path)
         self._written.append(written)
-        written.fill(fd, tree, context.stamps, self.work, context.clock)
+        written.fill(fd, tree, context.stamps, self.dirty, context.clock)
         # Behind the last byte: what has a link is whole, unless the power was cut.
         try:
             tree.link(path, link_path(tree, self.queue, link, coming=replaced is not None))
@@ -253,7 +253,7 @@ class Staging:
             if found and self._only_new:
                 # What is said to stand must stand after a crash: nobody may have synced it.
                 folders = (tree.folder(name, queue) for name in (QUEUES, IDS))
-                self.work.folders |= {*folders, tree.folder(DELAY)}
+                self.dirty.folders |= {*folders, tree.folder(DELAY)}
             had |= found
         return had
 
@@ -263,7 +263,7 @@ class Staging:
             return Stored(self.publish())
         tree, queue = self._tree, self.queue
         # Made before the change: a failed sync casts doubt on what was begun before it.
-        work = work_of(tree, queue)
+        dirty = dirty_of(tree, queue)
         self._removes = True
         try:
             for written in self._written:
@@ -273,7 +273,7 @@ class Staging:
         except BaseException as error:
             self.abandon()
             reraise(error, f"cannot replace a message of queue {queue!r}")
-        return Stored([], Prepared(work, lambda: Stored(self.publish()), self.abandon))
+        return Stored([], Prepared(dirty, lambda: Stored(self.publish()), self.abandon))
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now, to the mover; their names."""
@@ -312,7 +312,7 @@ class Staging:
 
     def abandon(self) -> None:
         """Remove what was written. What cannot be done now, recovery does."""
-        self.work.close()
+        self.dirty.close()
         for written in self._written:
             with suppress(OSError, FsmqError):
                 self._abandon(written)

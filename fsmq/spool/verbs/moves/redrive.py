@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ...context import Context, Prepared
 from ...durability.ids import IS_HELD, PATIENCE_S
-from ...durability.sync import Work
+from ...durability.sync import Dirty
 from ...errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable, reraise
 from ...layout.claim_names import of_ended_claim
 from ...layout.messages import dead_letter
@@ -74,7 +74,7 @@ class Redrive:
     to: str | None
     found: Mapping[str, float | None] | None = None
     done: Redriven = _NONE
-    work: Work = field(default_factory=Work)
+    dirty: Dirty = field(default_factory=Dirty)
     homes: re.Pattern[str] | None = None
     later: list[str] = field(default_factory=list)
     # Why a letter is not there yet; it keeps none of the others.
@@ -128,7 +128,7 @@ class Redrive:
             ) as not_now:
                 for _ in range(has_no_room):
                     self._note(_Outcome.CONFLICT)
-                self.work.folders |= index_folders(self.context, self.dead, target)
+                self.dirty.folders |= index_folders(self.context, self.dead, target)
                 while left:
                     if left[0] in not_now.later:
                         self.later.append(left[0])
@@ -224,10 +224,10 @@ class Redrive:
                 raise NoSuchQueue(target)
             return _Outcome.GONE
         if is_stamped:
-            self.work.closed.append(tree.path(State.READY, target, message_id))
+            self.dirty.closed.append(tree.path(State.READY, target, message_id))
         # The first two for the rename that brought it there, which nobody may have synced.
-        self.work.folders |= {tree.folder(NEW), tree.folder(DELAY)}
-        self.work.folders |= {tree.folder(QUEUES, self.dead), tree.folder(QUEUES, target)}
+        self.dirty.folders |= {tree.folder(NEW), tree.folder(DELAY)}
+        self.dirty.folders |= {tree.folder(QUEUES, self.dead), tree.folder(QUEUES, target)}
         context.record(MOVED, target, message_id, source=self.dead)
         return _Outcome.MOVED
 
@@ -308,4 +308,4 @@ def redrive_messages(
                 redrive.fault = redrive.fault or fault
             progress(redrive.done.moved)
             time.sleep(turns.pause())
-    return Prepared(redrive.work, redrive.finish)
+    return Prepared(redrive.dirty, redrive.finish)

@@ -13,7 +13,7 @@ from ...durability.leaving import unlink_message
 from ...durability.locks import free_lock
 from ...durability.send_lines import no_sends
 from ...durability.settings_lock import no_ids, settings_held
-from ...durability.sync import Work
+from ...durability.sync import Dirty
 from ...errors import NoSuchQueue, as_unavailable, is_full
 from ...layout.names import (
     check_queue,
@@ -65,14 +65,14 @@ def delete_queue(context: Context, queue: str) -> Prepared[None]:
     check_queue(queue)
     tree = context.tree
     # A subscription may have ended, alone or with its topic, and no one have come to sync that.
-    work = Work(folders={tree.folder(name) for name in (QUEUES, REMOVE, TOPICS)})
+    dirty = Dirty(folders={tree.folder(name) for name in (QUEUES, REMOVE, TOPICS)})
     try:
         with (
             as_unavailable(f"cannot delete queue {queue!r}"),
             settings_held(tree, queue, writes=False),
             no_ids(tree, queue),
         ):
-            work.folders.update(context.topics.folders())
+            dirty.folders.update(context.topics.folders())
             was_there = tree.has_queue(queue)
             if was_there:
                 with no_sends(tree, queue, context.settings):
@@ -83,9 +83,9 @@ def delete_queue(context: Context, queue: str) -> Prepared[None]:
             if not was_there:
                 raise NoSuchQueue(queue)
     except BaseException:
-        work.close()
+        dirty.close()
         raise
-    return Prepared(work, partial(context.metrics.count, ("delete_queue",)))
+    return Prepared(dirty, partial(context.metrics.count, ("delete_queue",)))
 
 
 def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
@@ -200,14 +200,14 @@ def await_claims(tree: Tree, trash: str) -> None:
         time.sleep(_CLAIM_ENDS_S)
 
 
-def sync_afterwards(tree: Tree, queue: str, work: Work) -> None:
+def sync_afterwards(tree: Tree, queue: str, dirty: Dirty) -> None:
     """Have a queue's folder synced, under whatever name.
 
     The mover has brought messages there without a sync: after a crash they must not be back in
     ``new/`` or ``delay/``. By its descriptor, because the reaper may come before the sync.
     """
     try:
-        work.moved_folders.append(tree.open_folder(tree.folder(QUEUES, queue)))
+        dirty.moved_folders.append(tree.open_folder(tree.folder(QUEUES, queue)))
     except (FileNotFoundError, NotADirectoryError):
         raise NoSuchQueue(queue) from None
 

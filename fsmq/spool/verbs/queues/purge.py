@@ -16,7 +16,7 @@ from ...context import Context, Prepared
 from ...durability.dedup_records import forget_records
 from ...durability.new_names import no_new_names
 from ...durability.send_lines import no_sends
-from ...durability.sync import Work
+from ...durability.sync import Dirty
 from ...errors import NoSuchQueue, as_unavailable, is_full
 from ...index.events import Events, Kind
 from ...layout.names import check_queue, entry, split_entry
@@ -56,7 +56,7 @@ def purge(
     """
     check_queue(queue)
     tree = context.tree
-    work = removal_work(tree)
+    dirty = removal_work(tree)
     try:
         with as_unavailable(f"cannot purge queue {queue!r}"):
             if not tree.has_queue(queue):
@@ -66,33 +66,33 @@ def purge(
                 with no_sends(tree, queue, context.settings) as is_fifo:
                     if is_fifo:
                         forget_records(tree, queue)
-                        work.folders.add(tree.folder(CONFIG))
+                        dirty.folders.add(tree.folder(CONFIG))
                     done = purge_folder(context, queue, NEW, progress=progress)
                 for look in range(_LOOKS):
                     before = done
                     ids = hidden.listed()
-                    done += _empty(context, queue, work)
+                    done += _empty(context, queue, dirty)
                     done += purge_taken(tree, queue)
                     ids |= hidden.came()
                     done = _remove_all(context, queue, ids, done, progress)
                     if hidden.is_complete or (look and done == before):
                         break
-            sync_afterwards(tree, queue, work)
+            sync_afterwards(tree, queue, dirty)
             context.ready.forget(queue)
     except BaseException:
-        work.close()
+        dirty.close()
         raise
-    return Prepared(work, partial(context.metrics.count, ("purge",)))
+    return Prepared(dirty, partial(context.metrics.count, ("purge",)))
 
 
-def _empty(context: Context, queue: str, work: Work) -> int:
+def _empty(context: Context, queue: str, dirty: Dirty) -> int:
     """Remove ready messages, many at once where possible; how many were removed one by one."""
-    if not has_few(context.tree, queue) and _swap_out(context.tree, queue, work):
+    if not has_few(context.tree, queue) and _swap_out(context.tree, queue, dirty):
         return 0
     return purge_ready(context, queue)
 
 
-def _swap_out(tree: Tree, queue: str, work: Work) -> bool:
+def _swap_out(tree: Tree, queue: str, dirty: Dirty) -> bool:
     """Exchange a queue's folder with an empty one; False where that cannot be done."""
     while True:
         trash = tree.folder(REMOVE, entry(queue, uuid7()))
@@ -103,7 +103,7 @@ def _swap_out(tree: Tree, queue: str, work: Work) -> bool:
                 return False
             raise
         try:
-            sync_afterwards(tree, queue, work)
+            sync_afterwards(tree, queue, dirty)
             if tree.exchange(tree.folder(QUEUES, queue), trash):
                 await_claims(tree, trash)
                 return True

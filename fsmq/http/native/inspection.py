@@ -1,0 +1,155 @@
+"""Where a message is, and what happened to it. Part of the native dialect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from aiohttp.web import Response, StreamResponse
+
+from fsmq.spool.checks import check_id
+from fsmq.spool.errors import Unavailable
+from fsmq.spool.layout.stamps import MAX_COUNT
+from fsmq.spool.records.life import LifeReader, LifeStep
+
+from ...wire import moment, quote_id
+from ..answers import json_answer
+from ..connection.pieces import PiecesInTime
+from ..describe import (
+    MESSAGE_ID,
+    QUEUE,
+    QUEUE_NAME,
+    Answer,
+    Operation,
+    array,
+    as_it_is,
+    integer,
+    json_object,
+    or_null,
+    query,
+    record,
+    seconds,
+    text,
+)
+from ..dialect import Handlers
+from ..guard.access import Identity
+from ..guard.sight import seen_step
+from ..problem_answers import guarded, keyed
+from ..routing import needs
+from ..routing.call import Call
+from ..routing.router import Router
+from ..service.monitoring.inspector import LIFE_S, MAX_BUDGET_S
+from .forms import ID, MOMENT, STATE
+
+JSON_LINES = "application/x-ndjson"
+AFTER = query("after", "go on from there", as_it_is(text(), "such a `next`"))
+BUDGET = query(
+    "budget",
+    'stop after this time; then the last line is `{"next": "…"}`',
+    seconds(MAX_BUDGET_S),
+    LIFE_S,
+)
+_STEP = record(
+    {
+        "at": integer(0, description="Unix milliseconds"),
+        "event": text(),
+        "queue": QUEUE_NAME,
+        "id": text(),
+        "next": text(description="alone in the last line, where it stopped: the `after` to go on"),
+    },
+    required=[],
+    description="a line of the journal, see docs/journal.md",
+)
+_NEED = needs.anybody.then("`look` on each queue that is looked into")
+
+
+class Inspection(Handlers):
+    """One message, looked for in all queues and in the journal."""
+
+    def add_routes(self, router: Router) -> None:
+        router.add("GET", "/_messages/{id}", self.find, self.FIND, _NEED)
+        router.add("GET", "/{queue}/messages/{id}/life", self.life, self.LIFE, needs.queue("look"))
+
+    FIND = Operation(
+        id="find",
+        tag="Messages",
+        summary="In which queue, and in which state, a message is",
+        parameters=(ID,),
+        answers={
+            200: json_object(
+                "Where it is: in no queue, in one, or in several that have the same id",
+                {
+                    "id": MESSAGE_ID,
+                    "places": array(
+                        record(
+                            {
+                                "queue": QUEUE_NAME,
+                                "state": STATE,
+                                "deliveries": or_null(integer(0, MAX_COUNT)),
+                                "deadline": or_null(MOMENT),
+                            }
+                        )
+                    ),
+                },
+            ),
+            **keyed(Unavailable),
+        },
+    )
+
+    async def find(self, call: Call) -> StreamResponse:
+        identity = call.sender
+        call.read()
+        message_id = check_id("", call.names["id"])
+
+        def may_look(queues: Iterable[str]) -> Iterable[str]:
+            return (queue for queue in queues if identity.may("look", queue))
+
+        found = await self._service.inspector.find(message_id, may_look)
+        places: list[dict[str, Any]] = [
+            {
+                **place._asdict(),
+                "deadline": None if place.deadline is None else moment(place.deadline),
+            }
+            for place in found
+        ]
+        return json_answer(200, {"id": quote_id(message_id), "places": places})
+
+    LIFE = Operation(
+        id="life",
+        tag="Messages",
+        summary="What happened to a message, by the journal",
+        description="Also of one that has gone, and across moves. Steps in queues on which the key"
+        " has not the right `look` are left out.",
+        parameters=(QUEUE, ID, AFTER, BUDGET),
+        answers={
+            200: Answer(
+                "The steps in their order, one JSON object a line, while they are found",
+                {JSON_LINES: _STEP},
+            ),
+            **guarded(Unavailable),
+        },
+    )
+
+    async def life(self, call: Call) -> StreamResponse:
+        queue = call.queue
+        given = call.read()
+        message_id = check_id(queue, call.names["id"])
+        reader = LifeReader(self._spool.tree, queue, message_id, given[AFTER] or "")
+        lines = self._lines(reader, given[BUDGET], call.sender)
+        first = await anext(lines)  # what goes wrong at once has a status
+        return Response(body=PiecesInTime(first, lines), content_type=JSON_LINES)
+
+    async def _lines(
+        self, reader: LifeReader, budget: float, identity: Identity
+    ) -> AsyncIterator[bytes]:
+        async for steps in self._service.inspector.life(reader, budget):
+            if identity.is_over:
+                return
+            yield b"".join(_line(seen) for step in steps if (seen := seen_step(identity, step)))
+        following = {"next": reader.next}
+        yield b"" if reader.next is None else json.dumps(following).encode() + b"\n"
+
+
+def _line(step: LifeStep) -> bytes:
+    return json.dumps(step.as_json()).encode() + b"\n"

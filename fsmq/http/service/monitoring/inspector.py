@@ -1,0 +1,166 @@
+"""Inspections that may take seconds, for handlers: each has a budget, and few go on at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fsmq.spool import Spool, State
+from fsmq.spool.cluster import look_at_cluster
+from fsmq.spool.errors import as_unavailable
+from fsmq.spool.probe.health import Finding, examine
+from fsmq.spool.records.history import Moment, read_history
+from fsmq.spool.records.life import LifeReader, LifeStep
+from fsmq.spool.records.reports import Report, Reports
+from fsmq.spool.views import browse
+from fsmq.spool.views.places import Filed, Place, filed, places
+from fsmq.spool.views.reading import MAX_ANSWER_BYTES, Room
+from fsmq.spool.views.wanted import Found, Wanted
+
+from ...guard.access import Identity
+from ...guard.sight import seen_message
+from ...running.runner import Runner
+from .spool_warnings import SpoolWarnings, long_paused
+from .surveys import Kept
+
+T = TypeVar("T")
+# The longest that one look may be told to take, and what it takes if it is told nothing.
+MAX_BUDGET_S = 20.0
+SEARCH_S = 2.0
+LIFE_S = 5.0
+_FIND_S = 5.0
+# They read many files: others want the disk and the processor, too.
+_AT_ONCE = 2
+# It gives mover and reaper something to do, and tries the disk: not more often than this.
+_HEALTH_S = 60.0
+# It tries the disk as well, but quickly.
+_WARNINGS_S = 5.0
+_PAUSED_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to look for; see :func:`fsmq.spool.views.browse.search`."""
+
+    queue: str
+    state: str = State.READY.value
+    count: int = 10
+    after: str = ""
+    wanted: Wanted | None = None
+    budget: float = SEARCH_S
+
+
+class Inspector:
+    """Looks at one spool. Methods raise what the functions of the spool raise."""
+
+    def __init__(self, spool: Spool, runner: Runner, reports: Reports) -> None:
+        self._spool = spool
+        self._runner = runner
+        self._reports = reports
+        self._few = asyncio.Semaphore(_AT_ONCE)
+        self._health: tuple[float, list[Finding]] | None = None
+        self._examining = asyncio.Lock()
+        found = SpoolWarnings(spool, reports)
+        self._paused = Kept(lambda: runner.listing(self._long_paused), least_s=_PAUSED_S)
+        self._warnings = Kept(lambda: runner.listing(found.look), least_s=_WARNINGS_S)
+
+    async def _run(self, function: Callable[..., T], *arguments: object) -> T:
+        # Not in threads of their own: each thread keeps the largest message that it has read.
+        async with self._few:
+            return await self._runner.listing(function, *arguments)
+
+    async def peek(self, identity: Identity, what: Search, room: Room | None = None) -> Found:
+        """Messages in one state, or those of them that are wanted, as somebody may see them.
+
+        room: for their bodies.
+        """
+        run = self._runner.listing if what.wanted is None else self._run
+        found = await run(
+            browse.search,
+            self._spool.context,
+            what.queue,
+            what.state,
+            what.count,
+            what.after,
+            what.wanted,
+            what.budget,
+            MAX_ANSWER_BYTES,
+            room,
+        )
+        messages = [seen_message(identity, message) for message in found.messages]
+        return found._replace(messages=messages)
+
+    async def find(
+        self, message_id: str, may_look: Callable[[Iterable[str]], Iterable[str]]
+    ) -> list[Place]:
+        """Where messages of an id are, of the queues of which ``may_look`` gives some."""
+        return await self._run(places, self._spool.context, message_id, may_look, _FIND_S)
+
+    async def filed(self, queue: str, message_id: str, state: str) -> Filed | None:
+        """What the tree has of a message in a state; None if it is not there any more."""
+        return await self._run(filed, self._spool.context, queue, message_id, state)
+
+    async def history(
+        self, queues: Sequence[str], since: float, until: float, step: float
+    ) -> dict[str, list[Moment]]:
+        """What the history has of some queues; see :func:`read_history`."""
+        return await self._run(self._history, queues, since, until, step)
+
+    def _history(
+        self, queues: Sequence[str], since: float, until: float, step: float
+    ) -> dict[str, list[Moment]]:
+        with as_unavailable("cannot read the history"):
+            return read_history(self._spool.tree, queues, since, until, step)
+
+    async def life(
+        self, reader: LifeReader, budget: float = LIFE_S
+    ) -> AsyncIterator[list[LifeStep]]:
+        """The steps of a message as they are found; some of the lists may be empty."""
+        batches = reader.batches(budget)
+
+        def step() -> list[LifeStep] | None:
+            with as_unavailable("cannot read the journal"):
+                return next(batches, None)
+
+        while (batch := await self._run(step)) is not None:
+            yield batch
+
+    async def cluster(self) -> dict[str, Any]:
+        """Hosts, programs and the spool; see :func:`look_at_cluster`."""
+        return await self._run(self._cluster)
+
+    def _cluster(self) -> dict[str, Any]:
+        node, process = self._reports.node, self._reports.process
+        snapshot = self._spool.context.metrics.snapshot_quietly()
+        return look_at_cluster(self._spool, node, Report(node, process, snapshot, os.getpid()))
+
+    async def warnings(self) -> list[str]:
+        """What is wrong now, a sentence each."""
+        return await self._warnings.get()
+
+    async def long_paused(self) -> list[str]:
+        """Queues that somebody may have forgotten to resume, as of a minute ago at most."""
+        return await self._paused.get()
+
+    def _long_paused(self) -> list[str]:
+        with as_unavailable("cannot look for paused queues"):
+            return long_paused(self._spool)
+
+    async def health(self) -> tuple[float, list[Finding]]:
+        """When the spool was examined, in Unix seconds, and what was found: a minute ago at most.
+
+        It may take some seconds.
+        """
+        async with self._examining:
+            now = time.time()
+            if self._health is None or not 0 <= now - self._health[0] < _HEALTH_S:
+                self._health = (now, await self._run(self._examine))
+            return self._health
+
+    def _examine(self) -> list[Finding]:
+        with as_unavailable("cannot examine the spool"):
+            return list(examine(self._spool.context, str(self._spool.tree.root)))

@@ -1,0 +1,132 @@
+"""Messages in the dialect of SQS, as the fast path takes them.
+
+What requests mean and what answers hold, `sending.py`, `receiving.py` and `claims.py` say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from aiohttp.web import Response
+
+from fsmq.spool import Message
+from fsmq.spool.errors import FsmqError
+from fsmq.spool.prepare import Acked
+
+from ..describe import Operation
+from ..fast_path.json_bodies import json_body
+from ..fast_path.request import FastRoute, Request
+from ..guard.keys import Right
+from ..service.service import Service
+from .actions.claims import Claims, Deletes
+from .actions.receiving import Receiving, Wanted
+from .actions.sending import Sending, Sends
+from .ask import TRACE_HEADER, Ask, Result
+from .errors import translated
+from .names import SqsOptions
+from .protocol import protocol
+
+T = TypeVar("T")
+
+
+class SqsRoutes:
+    """The routes, by action. operations: what requests are counted as."""
+
+    def __init__(
+        self,
+        service: Service,
+        options: SqsOptions,
+        operations: Mapping[str, Operation],
+        sending: Sending,
+        receiving: Receiving,
+        claims: Claims,
+    ) -> None:
+        self._service = service
+        self._queues = service.queues
+        self._options = options
+        self._claims = claims
+        self._receiving = receiving
+
+        def route(
+            action: str, right: Right, read: Callable[[Ask], T], do: Callable[[Request, T], None]
+        ) -> FastRoute:
+            of_one = partial(self._run, action, read, do)
+            return FastRoute(operations[action], right, of_one, has_body=True, error_answer=refusal)
+
+        routes = [
+            route("SendMessage", "send", sending.read_one, self._send),
+            route("SendMessageBatch", "send", sending.read_batch, self._send),
+            route("ReceiveMessage", "receive", receiving.read, self._receive),
+            route("DeleteMessage", "receive", claims.read_delete, self._delete),
+            route("DeleteMessageBatch", "receive", claims.read_delete_batch, self._delete),
+        ]
+        self.routes = {one.operation.summary: one for one in routes}
+
+    def _run(
+        self,
+        action: str,
+        read: Callable[[Ask], T],
+        do: Callable[[Request, T], None],
+        request: Request,
+    ) -> None:
+        body, signer = request.body, request.fields.signer
+        assert signer is not None
+        if signer.check is not None:
+            signer.check(body)
+        json_body(request, self._service.admission)
+        members = protocol.read_members(action, body, request.queue or None)
+        trace = request.fields.kept[1].get(TRACE_HEADER)
+        ask = Ask(None, signer.identity, action, members, self._options, trace=trace)
+        do(request, read(ask))
+
+    def _send(self, request: Request, sends: Sends) -> None:
+        answered = partial(request.answer_by, partial(_sent, sends))
+        if messages := sends.messages:
+            self._queues.begin_put(sends.queue, messages, answered)
+        else:
+            answered([])  # nothing in this batch is good
+
+    def _receive(self, request: Request, wanted: Wanted) -> None:
+        if wanted.fifo or not wanted.hides:
+            # Of a FIFO queue a group goes to one consumer; and what hides nothing comes back.
+            request.fall_back()
+            return
+        answered = partial(request.answer_by, partial(self._received, wanted))
+        self._queues.begin_claim(request, wanted.claim, answered)
+
+    def _received(self, wanted: Wanted, request: Request, claimed: list[Message]) -> None:
+        now_ms = int(time.time() * 1000)
+        answer(request, self._receiving.result(wanted, claimed, now_ms))
+
+    def _delete(self, request: Request, deletes: Deletes) -> None:
+        answered = partial(request.answer_by, partial(self._removed, deletes))
+        if deletes.ids:
+            self._queues.begin_ack(deletes.queue, deletes.ids, deletes.claims, answered)
+        else:
+            answered([])
+
+    def _removed(self, deletes: Deletes, request: Request, outcomes: Sequence[Acked]) -> None:
+        ended = deletes.ended(outcomes)
+        if not ended:
+            answer(request, deletes.result(outcomes))
+            return
+        tell = partial(request.answer_by, lambda _, __: answer(request, deletes.result(outcomes)))
+        self._queues.begin(self._claims.remove_ended(deletes.queue, ended), tell)
+
+
+def refusal(error: FsmqError) -> Response:
+    """The answer with an error."""
+    return protocol.refuse_json(translated(error), protocol.new_request_id())
+
+
+def answer(request: Request, result: Result) -> None:
+    """Answer a request with what its action has come to."""
+    headers = protocol.json_headers(protocol.new_request_id())
+    request.answer(200, headers, protocol.json_body(result))
+
+
+def _sent(sends: Sends, request: Request, ids: Sequence[str]) -> None:
+    answer(request, sends.result(ids))

@@ -1,0 +1,103 @@
+"""Actions on messages that are claimed or delayed: release, hold longer, and taking these back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from fsmq.spool import Spool
+from fsmq.spool.checks import MAX_DELAY_S, MAX_VISIBILITY_S
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.views.places import Place, places
+from fsmq.wire import quote_id, unquote_id
+
+from .actions import Action, Done, Form, back, chosen, each
+from .page_request import PageRequest
+
+# An address has room for as many.
+MOST_UNDONE = 50
+_HOLD_S = 300.0
+
+
+def _stood(spool: Spool, queue: str, ids: Sequence[str]) -> dict[str, Place]:
+    """Where messages stand, of those that are there."""
+    found: dict[str, Place] = {}
+    for one in ids:
+        for place in places(spool.context, one, lambda _: [queue]):
+            found[one] = place
+    return found
+
+
+def _undo(stood: Mapping[str, Place]) -> str:
+    """When the claim or the delay of each would have ended; empty where nothing takes it back."""
+    if len(stood) > MOST_UNDONE:
+        return ""
+    return ",".join(
+        f"{round(place.deadline * 1000)}:{quote_id(one).replace(',', '%2C')}"
+        for one, place in stood.items()
+        if place.deadline is not None
+    )
+
+
+async def _each_that_stood(
+    request: PageRequest,
+    form: Form,
+    word: str,
+    action: Callable[[str, Place | None], Awaitable[object]],
+) -> Done:
+    ids = chosen(form)
+    stood = await request.service.listing(_stood, request.spool, form.queue, ids)
+    number = await each(ids, lambda one: action(one, stood.get(one)))
+    settings = await request.service.in_thread(request.spool.settings, form.queue)
+    # What is ready in a fifo queue nobody can hide again: its place is in the order.
+    of = "" if settings.fifo and word == "released" else _undo(stood)
+    return Done(word, number, back(request, form), of)
+
+
+async def _release(request: PageRequest, form: Form) -> Done:
+    delay = form.number("delay", 0.0, MAX_DELAY_S)
+    changes, do = request.service.changes, request.service.queues.do
+    return await _each_that_stood(
+        request,
+        form,
+        "released",
+        lambda one, place: do(changes.release(form.queue, one, delay)),
+    )
+
+
+async def _hold(request: PageRequest, form: Form) -> Done:
+    more = form.number("seconds", _HOLD_S, MAX_VISIBILITY_S)
+    changes, do = request.service.changes, request.service.queues.do
+
+    def hold(one: str, place: Place | None) -> Awaitable[object]:
+        left = 0.0 if place is None or place.deadline is None else place.deadline - request.now
+        seconds = min(max(0.0, left) + more, MAX_VISIBILITY_S)
+        return do(changes.renew(form.queue, one, seconds))
+
+    return await _each_that_stood(request, form, "held", hold)
+
+
+async def _hide(request: PageRequest, form: Form) -> Done:
+    """Hide messages until they would have come out without a release or a renewal."""
+    wanted = [one.partition(":")[::2] for one in form.text("until").split(",")]
+    if len(wanted) > MOST_UNDONE:
+        raise InvalidValue("until", f"is of more than {MOST_UNDONE} messages")
+    until = {unquote_id(name): moment for moment, name in wanted}
+    changes, do = request.service.changes, request.service.queues.do
+
+    def hide(one: str) -> Awaitable[object]:
+        moment = until[one]
+        if not (moment.isascii() and moment.isdecimal() and len(moment) < 15):
+            raise InvalidValue("until", "is no moment that a page has written")
+        left = min(max(0.0, int(moment) / 1000 - request.now), MAX_VISIBILITY_S)
+        # What is ready again is claimed again.
+        return do(changes.renew(form.queue, one, left))
+
+    number = await each(list(until), hide)
+    return Done("hidden", number, request.url("q", form.queue, state="in_flight"))
+
+
+HIDDEN_ACTIONS: Mapping[str, Action] = {
+    "release": Action("receive", _release),
+    "hold": Action("receive", _hold),
+    "hide": Action("receive", _hide),
+}

@@ -1,0 +1,89 @@
+"""Arguments of callers, such as a body and a delay, as the verbs take them: bytes and seconds."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from .errors import InvalidValue
+from .layout.messages.message import NewMessage
+
+Body: TypeAlias = bytes | str
+Delay: TypeAlias = float | timedelta | datetime
+JSON_TYPE = "application/json"
+# One sync and so many open files for each part of a put_many; the usual limit of files is 1024.
+PART = 250
+
+
+def new_message(
+    body: Body,
+    delay: Delay | None,
+    priority: int,
+    ttl: float | None,
+    id: str | None,
+    content_type: str | None,
+    attributes: Mapping[str, str] | None,
+    group: str | None = None,
+    dedup_id: str | None = None,
+) -> NewMessage:
+    """A message of the arguments of a put. Raises InvalidValue."""
+    return NewMessage(
+        body if type(body) is bytes else body_of(body),
+        None if delay is None else seconds_of(delay),
+        priority,
+        ttl,
+        id,
+        content_type,
+        attributes or {},
+        group,
+        dedup_id,
+    )
+
+
+def as_new_message(given: Body | NewMessage) -> NewMessage:
+    """One of the messages of a put_many. Raises InvalidValue."""
+    if not isinstance(given, NewMessage):
+        return NewMessage(body_of(given))
+    if type(given.body) is bytes and not isinstance(given.delay, timedelta | datetime):
+        return given
+    delay = None if given.delay is None else seconds_of(given.delay)
+    return replace(given, body=body_of(given.body), delay=delay)
+
+
+def body_of(given: Body) -> bytes:
+    """The bytes of a body; text is written in UTF-8. Raises InvalidValue."""
+    if isinstance(given, bytes):
+        return given
+    if not isinstance(given, str):
+        raise InvalidValue("body", f"must be bytes or str, not {type(given).__name__}")
+    try:
+        return given.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue("body", f"cannot be written in UTF-8: {error.reason}") from None
+
+
+def json_of(value: Any) -> bytes:
+    """The JSON of a value, in UTF-8. Raises InvalidValue."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue("value", f"cannot be written as JSON: {error}") from None
+
+
+def untold(done: int) -> None:
+    """The ``progress`` of a verb when the caller gives none."""
+
+
+def seconds_of(delay: Delay) -> float:
+    """The seconds of a delay; until a moment, which may be over. Raises InvalidValue."""
+    if isinstance(delay, timedelta):
+        return delay.total_seconds()
+    if isinstance(delay, datetime):
+        if delay.tzinfo is None:
+            raise InvalidValue("delay", "is a datetime without a time zone: give it one")
+        return max(0.0, delay.timestamp() - time.time())
+    return delay  # whether it is a number in its range, the verb checks

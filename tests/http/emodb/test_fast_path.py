@@ -1,0 +1,520 @@
+"""Requests of EmoDB's clients that take the fast path are answered as aiohttp would answer them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fsmq.http.guard.access import Access
+from fsmq.http.guard.keys import load
+from fsmq.http.guard.limits import Limits
+from tests.harness.suite import eventually
+from tests.http.helpers import Wire
+from tests.http.inside import Inside, syncing
+from tests.http.keyfile import add_key
+from tests.http.pair import KIB, LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
+from tests.http.test_fast_path_pieces import compare_in_pieces, cuts
+from tests.soak.fuzz import BODIES, VALUES
+
+TYPE = "Content-Type: application/json"
+# What EmoDB's Java client says, but for what it says of a proxy.
+JAVA = [TYPE, "Accept: application/json", "User-Agent: emodb (Apache-HttpClient/4.5.13)"]
+# Messages in any form, and what else an array may hold.
+JSONS = [
+    b"1",
+    b"-0.0",
+    b"1e3",
+    b"1.50",
+    b"null",
+    b"true",
+    b'"text"',
+    b'"\xc3\xa9\xf0\x9f\x90\x9f"',
+    b'{"a": [1, {"b": "\\u001f\\/"}], "a": 2}',
+    b" [ ] ",
+    b"12345678901234567890123",
+    b'"' + b"x" * (30 * KIB - 2) + b'"',
+]
+BAD = [
+    b"",
+    b" ",
+    b"{",
+    b"nul",
+    b"1 2",
+    b"[1,]",
+    b"NaN",
+    b"\xff",
+    b'"\xff"',
+    b'"\\ud800"',
+    b"1e400",
+    b"[" * 9000,
+    b"[," * 20_000,
+    b'"' + b"x" * 31 * KIB + b'"',
+    b"9" * 400,
+    b"\xef\xbb\xbf1",
+]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    options = {"dialects": ("emodb",), "host_names": (), "max_message_bytes": LIMIT}
+    with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
+        yield running
+
+
+def send(queue: str, body: bytes, *lines: str, verb: str = "send") -> bytes:
+    return request(f"POST /queue/1/{queue}/{verb}", *(lines or (TYPE,)), body=body)
+
+
+def poll(queue: str, query: str = "?limit=2", *lines: str) -> bytes:
+    return request(f"GET /queue/1/{queue}/poll{query}", *lines)
+
+
+def ids_in(body: bytes) -> list[str]:
+    return [one["id"] for one in json.loads(body)]
+
+
+def ack(queue: str, of: int, *more: object, query: str = "") -> Callable[[list[bytes]], bytes]:
+    """What acknowledges all that an answer before has given, and more ids."""
+
+    def step(bodies: list[bytes]) -> bytes:
+        ids = [*ids_in(bodies[of]), *more]
+        return send(queue, json.dumps(ids).encode(), verb=f"ack{query}")
+
+    return step
+
+
+# -- what the fast path takes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lines", [[TYPE], JAVA, ["content-type:application/JSON;charset=UTF-8"]])
+def test_each_request_is_taken(pair: Pair, lines: list[str]) -> None:
+    taken, queue = pair.quick.taken, pair.filled(b"1", b'{"a":1}', b"no JSON", b"\xff")
+    told = pair.talk(
+        *(send(queue, body, *lines) for body in JSONS),
+        send(queue, b"[" + b", ".join(JSONS[:-1]) + b"]", *lines, verb="sendbatch"),
+        send(queue, b"1", *lines, verb="send?unknown=1"),
+        poll(queue, "", *lines[1:]),
+        ack(queue, len(JSONS) + 2),
+        ack(queue, len(JSONS) + 2, query="?partitioned=true"),
+        poll(queue, "?ttl=30&limit=10&partitioned=false"),
+    )
+    assert {one.status for one in told} == {200}
+    assert json.loads(told[-4].body)[3]["payload"] == {"body_base64": "/w=="}
+    assert told[-1].body == "[]"
+    assert pair.quick.taken == taken + len(told)
+    assert pair.plain.taken == 0
+
+
+@pytest.mark.parametrize("size", [95 * KIB, 256 * KIB, 256 * KIB + 1, 300 * KIB])
+@pytest.mark.parametrize("form", ["json", "text", "binary"])
+def test_messages_of_any_size_are_given_out(pair: Pair, size: int, form: str) -> None:
+    body = {"json": b'"%s"' % (b"x" * (size - 2)), "text": b"x" * size, "binary": b"\xff" * size}
+    taken, queue = pair.quick.taken, pair.filled(b"1", body[form], b"2")
+    pair.talk(poll(queue, "?limit=3"), ack(queue, 0))
+    assert pair.quick.taken == taken + 2
+
+
+def test_many_messages(pair: Pair) -> None:
+    """A batch that is done on the loop, and one that is done beside it; many polls of them."""
+    queue = pair.filled(*(b"%d" % n for n in range(90)))
+    few, many = (json.dumps(list(range(n))).encode() for n in (256, 257))
+    taken = pair.quick.taken
+    pair.talk(
+        send(queue, few, verb="sendbatch"),
+        poll(queue, "?limit=1000"),
+        ack(queue, 1),
+        send(queue, many, verb="sendbatch"),
+        send(queue, b"[" + b"1," * 2000 + b"1]", verb="sendbatch"),
+    )
+    assert pair.quick.taken == taken + 3
+
+
+def test_a_group_has_a_part_of_many_messages_at_a_time(pair: Pair) -> None:
+    body = json.dumps([{"a": 1}] * 60).encode()
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(pair.quick.url)) for _ in range(12)]
+        pair.quick.queue("q-many")
+        with pair.quick.held_sync() as gate:
+            for wire in wires:
+                wire.send(send("q-many", body, verb="sendbatch"))
+            pair.quick.until_open(12)
+            gate.set()
+            assert {wire.answer().body for wire in wires} == {b'{"success":true}'}
+    assert len(pair.quick.tree()) == 12 * 60
+
+
+# -- what it leaves to others ----------------------------------------------------------------------
+
+HEADS = [
+    ["Content-Type: text/plain"],
+    ["Content-Type: json"],
+    ["Accept: a/b"],
+    [TYPE, "Accept: a/b"],
+    [TYPE, TYPE],
+    ["Content-Type:"],
+    [TYPE, "Accept: application/json;q=0"],
+    ["Accept: */*"],
+    [TYPE, "Content-Encoding: gzip"],
+    [TYPE, "X-Other: 1"],
+    [TYPE, "Expect: 100-continue"],
+    [TYPE, "Connection: close"],
+    [TYPE, "Host: localhost"],
+    [TYPE, "Origin: http://evil.example"],
+    [TYPE, "X-BV-API-Key: any"],
+    [TYPE, "X-BV-API-Key: anonymous"],
+    [TYPE, "Authorization: x"],
+    [TYPE, "Content-Length: 03"],
+    [TYPE, "Accept: text/*"],
+    ["Content-Type: application/json; a\xff"],
+    [TYPE, "X-BV-API-Key:"],
+    [TYPE, "x: " + "y" * 5000],
+    [TYPE, "X-Message-Claim: c"],
+]
+
+
+@pytest.mark.parametrize("lines", HEADS, ids=lambda lines: " & ".join(lines)[:60])
+def test_every_head(pair: Pair, lines: list[str]) -> None:
+    queue = pair.filled(b"1", b"2")
+    pair.compare(send(queue, b"[1]", *lines, verb="sendbatch"))
+    pair.compare(*[poll(queue, "", *lines)] * 2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "POST /queue/1/{}/send/",
+        "POST /queue/1/{};a=b/send",
+        "POST /queue/1//send",
+        "PUT /queue/1/{}/send",
+        "POST /dedupq/1/{}/send",
+        "POST /queue/1/{}/renew",
+        "POST /queue/2/{}/send",
+        "POST /queue/1/X/send",
+        "POST /queue/1/_a/send",
+        "POST /queue/1/__a/send",
+        "POST /queue/1/.a/send",
+        "POST /queue/1/a:@b/send",
+        "POST /queue/1/{}/send?APIKey=x",
+        "POST /queue/1/{}/%73end",
+        "POST /queue/1/_move/sendbatch",
+        "POST http://localhost/queue/1/{}/send",
+        "POST /queue/1/{}/ack?partitioned=x",
+        "POST /queue/1/_sendbatch",
+        "GET /queue/1/{}/send",
+        "HEAD /queue/1/{}/poll",
+        "POST /queue/1/{}/poll",
+        "DELETE /queue/1/{}/send",
+        *("POST /queue/1/" + "a" * length + "/send" for length in (178, 180, 181, 255, 256)),
+    ],
+)
+def test_every_line(pair: Pair, line: str) -> None:
+    queue = pair.queue()
+    pair.compare(request(line.format(queue), TYPE, body=b"[1]"))
+
+
+@pytest.mark.parametrize("name", ["ttl", "limit", "partitioned", "APIKey", "x"])
+def test_every_value_of_a_parameter(pair: Pair, name: str) -> None:
+    for value in ("3600", "3601", "1001", "2147483648", "", *VALUES):
+        queue = pair.filled(b"1", b"2")
+        pair.compare(poll(queue, f"?{name}={value}"))
+        pair.compare(send(queue, b"[]", verb=f"ack?{name}={value}"))
+        pair.compare(send(queue, b"[]", verb=f"send?{name}={value}"))
+        for one in pair.both:
+            one.empty()
+
+
+@pytest.mark.parametrize("query", ["?ttl=5&ttl=6", "?&limit=1", "?limit", "?=", "?ttl=0", "?#x"])
+def test_every_form_of_a_query(pair: Pair, query: str) -> None:
+    queue = pair.filled(b"1", b"2")
+    pair.compare(*[poll(queue, query)] * 2)
+
+
+@pytest.mark.parametrize("verb", ["send", "sendbatch", "ack"])
+def test_every_body(pair: Pair, verb: str) -> None:
+    queue = pair.queue()
+    for body in (*BAD, *JSONS, *BODIES):
+        pair.compare(send(queue, body, TYPE, f"Content-Length: {len(body)}", verb=verb))
+        pair.compare(send(queue, b"[%s]" % body, verb=verb))
+
+
+def test_queues_that_are_missing(pair: Pair) -> None:
+    pair.talk(
+        poll("made-by-a-poll"),
+        send("made-by-an-ack", b"[]", verb="ack"),
+        send("made-by-none", b"[]", verb="sendbatch"),
+        send("made-by-a-batch", b"[1,2]", verb="sendbatch"),
+        send("made-by-a-send", b"1"),
+        send("made-by-a-send", b"2"),
+    )
+    assert [list_queues(one) for one in pair.both] == [list_queues(pair.quick)] * 2
+
+
+def list_queues(server: Inside) -> list[str]:
+    return sorted(name for name in os.listdir(server.root / "queues") if name.startswith("made"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"default_delay": 5},
+        {"max_message_bytes": 3},
+        {"max_depth": 2},
+        {"compress": True},
+        {"visibility_timeout": 0},
+        {"max_in_flight": 1},
+        {"paused": True},
+        {"fifo": True},
+        {"max_deliveries": 1, "dead_letter_queue": "dead"},
+        {"claim_order": "fair"},
+        {"no": 1},
+    ],
+    ids=str,
+)
+def test_every_setting_of_a_queue(pair: Pair, given: dict[str, object]) -> None:
+    queue = pair.filled(b"1", b"2", **given)
+    pair.talk(
+        poll(queue, "?limit=1"),
+        poll(queue, "?limit=3"),
+        *(send(queue, body) for body in (b"1", b'"text"', b'"%s"' % (b"a" * 5000))),
+        send(queue, b"[1,2,3]", verb="sendbatch"),
+        ack(queue, 0),
+    )
+
+
+def test_ids_of_other_queues_and_ids_twice(pair: Pair) -> None:
+    queue, other = pair.filled(b"1", b"2"), pair.filled(b"1", b"2")
+    pair.talk(
+        poll(queue),
+        ack(other, 0),
+        ack(queue, 0, "00"),
+        ack(queue, 0, None),
+        lambda bodies: send(queue, json.dumps(ids_in(bodies[0]) * 2).encode(), verb="ack"),
+        poll(queue),
+    )
+
+
+def test_names_that_others_gave(pair: Pair) -> None:
+    queue = pair.queue()
+    for one in pair.both:
+        one.fill(queue, {"own-name": b"1", "p07.01900000-0000-7000-8000-000000000000": b"2"})
+    pair.talk(poll(queue), ack(queue, 0), poll(queue))
+
+
+# -- what goes away --------------------------------------------------------------------------------
+
+
+def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = pair.filled(b"1", b"2", b"3")
+    pair.fail_syncs(monkeypatch)
+    told = pair.talk(
+        send(queue, b"1"),
+        send(queue, b"[1,2]", verb="sendbatch"),
+        poll(queue, "?limit=1"),
+    )
+    assert [one.status for one in told] == [503] * 3
+    monkeypatch.undo()
+    told = pair.talk(poll(queue, "?limit=3"), ack(queue, 0))
+    assert [one.status for one in told] == [200] * 2
+
+
+def test_an_ack_on_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = pair.filled(b"1", b"2")
+    [polled] = pair.talk(poll(queue))
+    pair.fail_syncs(monkeypatch)
+    told = pair.talk(send(queue, json.dumps(ids_in(polled.body.encode())).encode(), verb="ack"))
+    assert [one.status for one in told] == [503]
+
+
+@pytest.fixture
+def inside(root: Path) -> Iterator[Inside]:
+    """A server whose disk syncs, with a queue."""
+    with syncing(root, "emodb") as server:
+        yield server
+
+
+def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
+    answers = inside.delete_while_syncing([send("q", b"[1,2]", verb="sendbatch")] * 4)
+    assert {one.status for one in answers} == {200}  # a queue appears on the first send
+    assert len(inside.tree()) == 8
+
+
+def test_what_is_claimed_for_one_who_hung_up_comes_back_at_once(inside: Inside) -> None:
+    inside.queue("q", ready=[b"1", b"2"])
+    with Wire(inside.url) as stays:
+        inside.hang_up_while_syncing(poll("q", "?ttl=600&limit=5"))
+        got: list[str] = []
+
+        def polled() -> bool:
+            stays.send(poll("q", "?ttl=600"))
+            got.extend(ids_in(stays.answer().body))
+            return len(got) == 2
+
+        eventually(polled)
+
+
+def test_a_poll_finds_what_was_just_delivered(inside: Inside) -> None:
+    with Wire(inside.url) as wire:
+        wire.send(poll("q", "?limit=1"))
+        eventually(lambda: len(inside.service.receiver.waiters) == 1)
+        inside.queue("q", ready=[b"1"], are_kept=False)
+        assert len(ids_in(wire.answer().body)) == 1
+
+
+def test_the_last_answer_ends_the_connection(root: Path) -> None:
+    with ExitStack() as stack, Inside(root, dialects=("emodb",)) as server:
+        server.queue("q")
+        wires = [stack.enter_context(Wire(server.url)) for _ in range(2)]
+        with server.held_sync() as gate:
+            wires[0].send(send("q", b"1"))
+            server.until_open(1)
+            wires[1].send(send("q", b"[1,2]", verb="sendbatch")[:-2])
+            server.until_open(2)
+            server.loop.call_soon_threadsafe(server._stop.set)
+            eventually(lambda: server.fast_path.is_off)
+            wires[1].send(b"2]")
+            gate.set()
+            answers = [wire.answer() for wire in wires]
+    assert [one.status for one in answers] == [200] * 2
+    assert [one.headers["Connection"] for one in answers] == ["close"] * 2
+
+
+def test_records(inside: Inside) -> None:
+    """The journal tells the dialect, and the metrics the route."""
+    inside.queue("q", ready=[b"1"])
+    with Wire(inside.url) as wire:
+        wire.send(send("q", b"1"))
+        assert wire.answer().status == 200
+        wire.send(poll("q"))
+        wire.send(ack("q", 0)([wire.answer().body]))
+        assert wire.answer().status == 200
+        wire.send(request("GET /_metrics"))
+        told = wire.answer().body.decode()
+    assert inside.taken == 3
+    assert inside.steps("q") == [(one, "emodb") for one in ("accepted", "claimed", "removed")]
+    for route in ("send", "poll", "ack"):
+        assert f'emodb_queue_{route}"' in told
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pair, dict[str, str]]]:
+    """Two servers with keys, and these."""
+    folder = tmp_path_factory.mktemp("guarded")
+    file = folder / "keys"
+    keys = {
+        "all": add_key(file, "all", "--send=*", "--receive=*"),
+        "sender": add_key(file, "sender", "--send=*"),
+        "receiver": add_key(file, "receiver", "--receive=*"),
+        "other": add_key(file, "other", "--send=other", "--receive=other"),
+        "nobody": "nobody",
+        "anonymous": "anonymous",
+    }
+    with pair_of(folder, access=Access(load(file)), dialects=("emodb",)) as running:
+        yield running, keys
+
+
+@pytest.mark.parametrize("name", ["all", "sender", "receiver", "other", "nobody", "anonymous"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "X-BV-API-Key: {}",
+        "x-bv-api-key:{} ",
+        "X-BV-API-Key: {0}\r\nX-BV-API-Key: {0}",
+        "X: {}",
+        "Authorization: Bearer {}",
+        "X-BV-API-Key: {}x",
+        "X-BV-API-Key: {}, a",
+        "?APIKey={}",
+        "X-BV-API-Key:\r\nAccept: {}",
+        "?APIKey={}&APIKey=x",
+        "?apikey={}",
+    ],
+)
+def test_keys(guarded: tuple[Pair, dict[str, str]], name: str, form: str) -> None:
+    pair, keys = guarded
+    for one in pair.both:
+        one.empty()
+    given, queue = form.format(keys[name]), pair.filled(b"1", b"2")
+    query, lines = (given, [TYPE]) if given.startswith("?") else ("", [TYPE, given])
+    taken = pair.quick.taken
+    pair.compare(*[send(queue, b"1", *lines, verb=f"send{query}")] * 2)
+    pair.compare(poll(queue, query, *lines[1:]))
+    pair.compare(send(queue, b"[]", *lines, verb=f"ack{query}"))
+    if (name, form) == ("all", "X-BV-API-Key: {}"):
+        assert pair.quick.taken == taken + 3
+    assert pair.plain.taken == 0
+
+
+def test_limits_of_a_key(root: Path, tmp_path: Path) -> None:
+    key = f"X-BV-API-Key: {add_key(tmp_path / 'keys', 'one', '--send=*')}"
+    limits = Limits(requests_per_key=2, memory_per_key=30 * KIB)
+    access = Access(load(tmp_path / "keys"))
+    with Inside(root, access=access, limits=limits, dialects=("emodb",)) as server:
+        server.queue("q")
+        with ExitStack() as stack:
+            wires = [stack.enter_context(Wire(server.url)) for _ in range(3)]
+            with server.held_sync() as gate:
+                for wire in wires[:2]:
+                    wire.send(send("q", b"1", TYPE, key))
+                server.until_open(2)
+                wires[2].send(send("q", b"1", TYPE, key))
+                assert wires[2].answer().status == 429
+                gate.set()
+                assert [wire.answer().status for wire in wires[:2]] == [200] * 2
+            values = b"[" + b"1," * 700 + b"1]"  # in Python they take 50 KiB
+            wires[0].send(send("q", values, TYPE, key, verb="sendbatch"))
+            assert wires[0].answer().status == 429
+        eventually(server.holds_nothing)
+        assert server.taken == 2
+
+
+# -- in pieces -------------------------------------------------------------------------------------
+
+PARTS = st.one_of(
+    st.builds(
+        lambda body, lines: send("QUEUE", body, *lines),
+        st.sampled_from([*JSONS, *BAD[:9]]).filter(bool),
+        st.sampled_from([[TYPE], JAVA, ["Content-Type: text/plain"]]),
+    ),
+    st.builds(
+        lambda bodies: send("QUEUE", b"[%s]" % b",".join(bodies), verb="sendbatch"),
+        st.lists(st.sampled_from([*JSONS[:-1], b"x"]), max_size=4),
+    ),
+    st.sampled_from(
+        [
+            poll("QUEUE"),
+            poll("QUEUE", "?limit=1&ttl=9"),
+            poll("QUEUE", "?ttl=0"),
+            poll("QUEUE", "?ttl=x"),
+            poll("QUEUE", "", "X-Other: 1"),
+            send("QUEUE", b"[]", verb="ack"),
+            send("no-queue", b"1"),
+            request(
+                "POST /queue/1/QUEUE/send",
+                TYPE,
+                "Transfer-Encoding: chunked",
+                body=b"1\r\n1\r\n0\r\n\r\n",
+            ),
+            request("POST /QUEUE/messages", body=b"native"),
+            request("GET /QUEUE/messages"),
+        ]
+    ),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(parts=st.lists(PARTS, max_size=6), where=cuts)
+def test_pieces_and_pipelines(pair: Pair, parts: list[bytes], where: list[tuple[int, int]]) -> None:
+    for one in pair.both:
+        one.empty()
+    queue = pair.filled(b"1", b'{"a":2}', b"x")
+    compare_in_pieces(pair, queue, parts, where)

@@ -1,0 +1,152 @@
+"""Claims of one message of a channel, and their dones: alike with the fast path and without it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from fsmq.http.guard.access import Access
+from fsmq.http.guard.keys import load
+from tests.harness.suite import eventually
+from tests.http.helpers import Wire
+from tests.http.keyfile import add_key
+from tests.http.pair import Pair, pair_of, request
+
+LARGE = b"L" * 200_000
+_logs = count(1)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with pair_of(tmp_path_factory.mktemp("pair")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What both servers draw by lot."""
+    monkeypatch.setattr("fsmq.spool.log.consuming.channel_files._first_generation", lambda: 1)
+
+
+@pytest.fixture
+def log(pair: Pair) -> str:
+    """A log of four messages, of which one is large, with a channel."""
+    name = f"log{next(_logs)}"
+    for one in pair.both:
+        made = one.spool.log(name, create=True)
+        made.publish(b"one", key="a", content_type="text/plain", attributes={"Color": "red"})
+        made.publish(LARGE)
+        made.publish_many([b"three", b"four"])
+        made.channel("mail").create("first", order="none", visibility_timeout=60.0)
+    return name
+
+
+def messages(log: str) -> str:
+    return f"/_logs/{log}/channels/mail/messages"
+
+
+def test_claims_and_dones_take_the_fast_path(pair: Pair, log: str) -> None:
+    at, taken = messages(log), pair.quick.taken
+    told = pair.compare(
+        request(f"GET {at}"),
+        request(f"GET {at}?visibility=5"),
+        request(f"GET {at}?wait=0"),
+        request(f"DELETE {at}/0"),
+        request(f"DELETE {at}/0"),
+        request(f"DELETE {at}/1?generation=1"),
+        request(f"GET {at}", "Accept: */*", "User-Agent: x"),
+    )
+    assert [one.status for one in told] == [200, 200, 200, 202, 202, 202, 200, 200]
+    assert [one.body for one in told[:3]] == ["one", LARGE.decode(), "three"]
+    assert dict(told[0].headers)["X-Message-Offset"] == "0"
+    assert pair.quick.taken == taken + 7
+    for one in pair.both:
+        state = one.spool.log(log).channel("mail").state()
+        assert (state.position, state.in_flight) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GET {}?count=2",
+        "GET {}?json=true",
+        "GET {}?visibility=-1",
+        "GET {}?wait=99",
+        "DELETE {}/3",
+        "DELETE {}/x1",
+        "DELETE {}/0?generation=2",
+        "DELETE {}/0?generation=x",
+        "DELETE {}/0?visibility=1",
+        "DELETE {}/0000000000000000000000",
+        "DELETE {}",
+        "POST {}",
+        "GET {}/0",
+        "PATCH {}/0?visibility=9",
+        "PATCH {}/0?release=0",
+        "DELETE {}/-1",
+    ],
+)
+def test_what_is_not_plain_is_answered_alike(pair: Pair, log: str, line: str) -> None:
+    at = messages(log)
+    pair.compare(request(f"GET {at}"), request(line.format(at)), request(f"GET {at}"))
+    pair.compare(request(f"GET {at}", "Accept: application/json"), request(f"GET {at}"))
+
+
+def test_where_there_is_nothing_it_says_why(pair: Pair, log: str) -> None:
+    at = messages(log)
+    claims = [request(f"GET {at}")] * 5
+    told = pair.compare(*claims, request(f"GET {at}?wait=0.01"))
+    assert [one.status for one in told] == [200, 200, 200, 200, 204, 204, 200]
+    for one in pair.both:
+        one.spool.log(log).channel("mail").pause()
+    told = pair.compare(claims[0])
+    assert dict(told[0].headers)["X-Channel-State"] == "paused"
+    for one in pair.both:
+        one.spool.log(log).channel("mail").resume()
+        one.spool.log(log).channel("mail").seek("first")
+    told = pair.compare(request(f"DELETE {at}/0"), request(f"DELETE {at}/0?generation=1"))
+    assert [one.status for one in told] == [404, 409, 200]
+
+
+@pytest.mark.parametrize("path", ["/_logs/none/channels/mail", "/_logs/{}/channels/none"])
+def test_what_is_not_there(pair: Pair, log: str, path: str) -> None:
+    at = f"{path.format(log)}/messages"
+    told = pair.compare(request(f"GET {at}"), request(f"DELETE {at}/0"))
+    assert [one.status for one in told] == [404, 404, 200]
+
+
+def test_rights_are_those_of_the_channel(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("keys")
+    keys = folder / "keys.toml"
+    mine = add_key(keys, "mine", "--receive=logs/jobs/mail")
+    other = add_key(keys, "other", "--receive=jobs")
+    with pair_of(folder, access=Access(load(keys))) as running:
+        for one in running.both:
+            log = one.spool.log("jobs", create=True)
+            log.publish_many([b"x"] * 3)
+            log.channel("mail").create("first")
+        at, taken = messages("jobs"), running.quick.taken
+        for token, status in ((mine, 200), (other, 403), ("none", 401)):
+            line = f"Authorization: Bearer {token}"
+            told = running.compare(request(f"GET {at}", line))
+            assert told[0].status == status
+        assert running.quick.taken == taken + 1
+
+
+def test_who_has_hung_up_keeps_nothing(pair: Pair, log: str) -> None:
+    channel = pair.quick.spool.log(log).channel("mail")
+    assert channel.state().in_flight == 0  # its lock is there
+    lock = os.open(pair.quick.root / "logs" / log / "channels" / "mail" / "progress.1", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # the claim has to wait
+    with Wire(pair.quick.url) as wire:
+        wire.send(request(f"GET {messages(log)}"))
+        eventually(lambda: pair.quick.service.logs._claiming._lines)
+    eventually(lambda: not pair.quick.talking())
+    os.close(lock)
+    eventually(lambda: not pair.quick.service.logs._claiming._lines)
+    eventually(lambda: channel.state().in_flight == 0)
+    assert [message.offset for message in channel.claim(9)] == [0, 1, 2, 3]
