@@ -98,7 +98,7 @@ def consume(given: argparse.Namespace) -> float:
             for channel in channels:
                 got = 0
                 while messages := channel.claim(_BATCH):
-                    got += channel.done_through(messages[-1])
+                    got += channel.ack_through(messages[-1])
                 assert got == given.number // _BATCH * _BATCH
 
         return _timed(run)
@@ -115,7 +115,7 @@ def held(given: argparse.Namespace) -> float:
             log.publish_many([b"x"] * _BATCH)
         log.channel("held").create("first", order="none")
         while messages := log.channel("held").claim(_BATCH, visibility=_DAY_S):
-            log.channel("held").done(*(message for message in messages if message.offset % 2))
+            log.channel("held").ack(*(message for message in messages if message.offset % 2))
         for offset in range(0, 2 * given.number // 5, 2):
             log.channel("held").release(offset, delay=_DAY_S)
         log.publish_many([b"x"] * 2100)
@@ -125,13 +125,13 @@ def held(given: argparse.Namespace) -> float:
         ]
         channels = [spool.log("bench").channel("held") for spool in spools]
         for one in channels:
-            one.done(*one.claim(1))
+            one.ack(*one.claim(1))
         os.sync()
 
         def run() -> None:
             for turn in range(2000):
                 one = channels[turn % len(channels)]
-                assert one.done(*one.claim(1)) == 1
+                assert one.ack(*one.claim(1)) == 1
 
         return _timed(run)
 

@@ -73,6 +73,11 @@ def id_of(message: Message | str) -> str:
     return message.id if isinstance(message, Message) else message
 
 
+def name_of(message: Any) -> str:
+    """What a claimed message is called where it was claimed: its id, or its offset in a log."""
+    return message.id if isinstance(message, Message) else str(message.offset)
+
+
 class Bound(Message):
     """A message that knows its queue. Only a claim makes one; each copy is a plain Message."""
 
@@ -97,10 +102,6 @@ class Bound(Message):
         _set(made, "_bound_to", queue)
         _set(made, "_settled", False)
         return made
-
-    def _settle(self) -> None:
-        """Note that it was released, so that the end of a ``with`` does not acknowledge it."""
-        _set(self, "_settled", True)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and _compared(self) == _compared(other)

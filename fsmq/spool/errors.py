@@ -177,6 +177,10 @@ class ClaimEnded(FsmqError):
         self.message_id = message_id
 
 
+# What a verb raises on a message whose claim is over, or that is gone.
+CLAIM_OVER = (NoSuchMessage, ClaimEnded, NotInFlight, ClaimVoid)
+
+
 class DuplicateMessage(FsmqError):
     """A message with this own id is in the spool already; nothing was written."""
 

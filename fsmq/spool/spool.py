@@ -391,6 +391,6 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
 
 def _channel_worker(*of: Any) -> Any:
     # It imports asyncio, which programs that only publish and claim do not need.
-    from .worker.channel_source import channel_worker
+    from .worker.blocking_worker import channel_worker
 
     return channel_worker(*of)

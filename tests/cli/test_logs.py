@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.cli.place.channel import ChannelQueue
-from fsmq.spool import NoSuchMessage, Spool
+from fsmq.spool import ClaimVoid, Spool
 from tests.cli.helpers import Command, completed
 from tests.harness.suite import Suite
 
@@ -53,18 +52,16 @@ def test_a_message_is_settled_in_its_own_claim(root: Path) -> None:
         log = spool.log("users", create=True)
         log.publish(b"x")
         channel = log.channel("mailer")
-        queue = ChannelQueue(channel)
         channel.create("first")
-        [old] = queue.claim()
+        [old] = channel.claim()
         channel.delete()
         channel.create("first")
-        [new] = queue.claim()
-        assert queue.ack_each([old]) == ["missing"]
-        for verb in (queue.release, queue.renew):
-            with pytest.raises(NoSuchMessage):
+        [new] = channel.claim()
+        assert channel.ack_each([old, "0", 7]) == ["ended", "removed", "missing"]
+        for verb in (channel.release, channel.renew):
+            with pytest.raises(ClaimVoid):
                 verb(old)
-        assert channel.state().in_flight == 1
-        assert queue.ack_each([new]) == ["removed"]
+        assert channel.ack_each([new]) == ["removed"]
 
 
 def test_a_channel_from_its_making_to_its_end(fsmq: Command, log: str) -> None:
@@ -77,8 +74,9 @@ def test_a_channel_from_its_making_to_its_end(fsmq: Command, log: str) -> None:
     assert (claimed["queue"], claimed["id"], claimed["body"]) == (of, "0", "0")
     assert fsmq.out("get", of, "--lines", "-n", "2", "--ack") == "1\n2\n"
     fsmq("renew", of, "0", "--visibility", "10m")
-    fsmq("release", of, "0")
+    fsmq("release", of, "0", "--claim", claimed["claim"])
     assert fsmq.lines("get", of)[0]["deliveries"] == 2
+    assert b"not in flight" in fsmq("renew", of, "0", "--claim", claimed["claim"], code=3).stderr
     assert fsmq.lines("ack", of, "0") == [{"queue": of, "id": "0", "done": True}]
     fsmq("ack", of, "9", code=3)
     fsmq("ack", of, "x", code=2)

@@ -148,21 +148,21 @@ async def test_a_channel_from_its_making_to_its_end(log: Any) -> None:
         (n, b"%d" % n, 1, (await done(channel.state())).generation) for n in range(3)
     ]
     assert await done(messages[0].renew(600)) > messages[1].deadline + 500
-    assert await done(messages[0].done()) is True
-    assert await done(messages[0].done()) is False
-    assert await done(channel.done(messages[0], 1)) == 1
+    assert await done(messages[0].ack()) is True
+    assert await done(messages[0].ack()) is False
+    assert await done(channel.ack(messages[0], 1)) == 1
     await done(channel.release(messages[2], delay=60))
     state = await done(channel.state())
     assert (state.position, state.lag, state.delayed, state.in_flight) == (2, 2, 1, 0)
     await done(channel.release(2))
     [again] = await done(channel.claim(1, wait=WAIT_S))
     assert (again.offset, again.deliveries) == (2, 2)
-    assert await done(channel.done_ranges([(2, 3)])) == 1
+    assert await done(channel.ack_ranges([(2, 3)])) == 1
     await done(channel.claim())
-    assert await done(channel.done_through(3)) == 1
+    assert await done(channel.ack_through(3)) == 1
     await done(channel.seek(3))
     with pytest.raises(ClaimVoid):
-        await done(channel.done(again))
+        await done(channel.ack(again))
     await done(channel.pause())
     assert await done(channel.claim()) == []
     await done(channel.resume())
@@ -170,14 +170,14 @@ async def test_a_channel_from_its_making_to_its_end(log: Any) -> None:
     with pytest.raises(InvalidValue, match="dead_letter_queue"):
         await done(last.bury())
     await done(channel.delete())
-    for verb in (channel.delete, channel.state, channel.claim, lambda: channel.done(3)):
+    for verb in (channel.delete, channel.state, channel.claim, lambda: channel.ack(3)):
         with pytest.raises(NoSuchChannel) as caught:
             await done(verb())
         assert (caught.value.log, caught.value.channel) == (log.name, "c")
     other = log.channel("d")
     assert await done(other.create(2, order="strict")) is True
     with pytest.raises(NotInFlight) as not_there:
-        await done(other.done(2))
+        await done(other.ack(2))
     assert not_there.value.offset == 2
 
 
@@ -193,12 +193,12 @@ async def test_a_claim_of_a_channel_that_was_deleted_is_none_of_the_next_one(log
                 await done(channel.delete())
         [[old, old_1], [_, new_1]] = held
         for verb in (
-            old.done,
+            old.ack,
             old.renew,
             old.release,
             old.bury,
-            lambda: channel.done(old, new_1),  # noqa: B023
-            lambda: channel.done_through(old_1),  # noqa: B023
+            lambda: channel.ack(old, new_1),  # noqa: B023
+            lambda: channel.ack_through(old_1),  # noqa: B023
         ):
             with pytest.raises(ClaimVoid):
                 await done(verb())
@@ -217,7 +217,7 @@ async def test_a_claim_that_is_over_does_not_touch_the_next_one(place: Any, log:
             await done(act())
     assert (await done(channel.state())).in_flight == 1
     await done(own.renew(600))
-    assert await done(late.done()) is True
+    assert await done(late.ack()) is True
 
 
 async def test_a_with_finishes_and_releases(place: Any, log: Any) -> None:
@@ -240,6 +240,62 @@ async def test_a_with_finishes_and_releases(place: Any, log: Any) -> None:
         await use(True)
     assert (await use(False)).deliveries == 2
     assert await done(channel.lag()) == 0
+
+
+async def test_a_with_tries_again_later_and_buries(place: Any, log: Any) -> None:
+    """As with a message of a queue: these two end with the ``with``."""
+    channel = await done(log.channel("c", create=True))
+    await done(channel.configure(dead_letter_queue=f"{log.name}.dead"))
+    await done(log.publish(b"x"))
+
+    async def use(error: Exception | None) -> int | None:
+        context = channel.claim_one(wait=WAIT_S)
+        if hasattr(context, "__aenter__"):
+            async with context as message:
+                if error is not None:
+                    raise error
+        else:
+            with context as message:
+                if error is not None:
+                    raise error
+        return None if message is None else int(message.deliveries)
+
+    await use(Retry(0.01))
+    with pytest.raises(ZeroDivisionError):
+        await use(ZeroDivisionError())
+    await use(Bury("never"))
+    assert (await done(channel.state())).buried == 1
+    await done(log.publish(b"y"))
+    assert await use(None) == 1
+    assert await done(channel.lag()) == 0
+
+
+async def test_a_claim_is_called_by_its_name(log: Any) -> None:
+    """The offset, as a number or a text, and what the message says of its claim."""
+    channel = await done(log.channel("c", create=True))
+    await done(channel.configure(order="none", dead_letter_queue=f"{log.name}.dead"))
+    await done(log.publish_many([b"0", b"1", b"2"]))
+    late, *others = await done(channel.claim(3, visibility=0.01))
+    own, *_ = await done(channel.claim(3, visibility=600, wait=WAIT_S))
+    assert own.queue == f"{log.name}/c"
+    for verb in (channel.renew, channel.release, channel.bury):
+        with pytest.raises(NotInFlight):
+            await done(verb("0", claim=late.claim))
+        for wrong in ("x", "c1-47", "1-"):
+            with pytest.raises(InvalidValue, match="claim"):
+                await done(verb(0, claim=wrong))
+        with pytest.raises(InvalidValue, match="claim"):
+            await done(verb(0, 1, claim=own.claim))
+        with pytest.raises(InvalidValue, match="offset"):
+            await done(verb("one"))
+    await done(channel.renew("0", visibility=600, claim=own.claim))
+    assert await done(channel.ack(0, claim=own.claim)) == 1
+    found = await done(channel.ack_each(["0", 1, 7], [own.claim, None, None]))
+    assert found == ["removed", "removed", "missing"]
+    await done(channel.seek("first"))
+    found = await done(channel.ack_each([own, others[1]]))
+    assert found == ["ended", "ended"]
+    assert await done(channel.ack_each([])) == []
 
 
 async def test_what_retention_took_is_an_error(log: Any, place: Any, suite: Suite) -> None:
@@ -307,9 +363,11 @@ async def test_a_worker_of_a_channel(place: Any, log: Any, order: str) -> None:
                 worker.stop()
 
     async def on_loop(message: Any, claim: Any) -> None:
+        await message.renew(30)
         work(message)
 
     def in_thread(message: Any, claim: Any) -> None:
+        message.renew(30)
         work(message)
 
     is_async = isinstance(place, AsyncClient)
@@ -350,9 +408,9 @@ async def test_what_is_tried_again_is_stored_once(suite: Suite, queue: str, is_a
         assert there.end() == 3
         claiming = channel.claim(3) if is_async else asyncio.to_thread(channel.claim, 3)
         [one, two, three] = await claiming
-        assert await losing(lambda: channel.done(one)) == 1
+        assert await losing(lambda: channel.ack(one)) == 1
         await losing(lambda: channel.release(two, delay=60))
-        await losing(three.done)
+        await losing(three.ack)
         await losing(channel.delete)
         await losing(log.delete)
         assert there.name not in spool.logs()

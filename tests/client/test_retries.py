@@ -176,7 +176,7 @@ async def test_what_a_second_try_finds_is_what_the_route_says(
     assert [await lost(log.publish(b"x")) for _ in range(3)] == [0, 1, 2]
     assert await lost(log.publish_many([b"x"])) == range(3, 4)
     one, two, three = [(await channel.claim(1, wait=ARRIVAL_S))[0] for _ in range(3)]
-    assert await lost(channel.done(one)) == 1
+    assert await lost(channel.ack(one)) == 1
     assert await lost(channel.renew(two, visibility=600)) > time.time() + 500
     await lost(channel.release(two, delay=60))
     await lost(channel.bury(three))

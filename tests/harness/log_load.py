@@ -66,7 +66,7 @@ class _Worker:
         else:
             channel = self._log.channel(self._what)
             for message in channel.claim(5, visibility=self._hold_s, wait=0.2):
-                message.done()
+                message.ack()
                 self.note("done", message.offset)
 
     def _publish(self) -> None:
@@ -161,7 +161,7 @@ class Told:
                 while channel.state().position < log.end() and time.monotonic() < end:
                     messages = channel.claim(1000, wait=1.0)
                     again |= {message.offset for message in messages}
-                    channel.done(*messages)
+                    channel.ack(*messages)
                 assert not again & offsets
                 assert channel.state().position == log.end()
         findings = check(root, offline=True, bodies=True).findings
@@ -223,7 +223,7 @@ def _follow(channel: Channel, got: dict[int, bytes]) -> list[str]:
     messages = channel.claim(500, visibility=60.0)
     again = [f"{m.offset} was handed out twice" for m in messages if m.offset in got]
     got.update((m.offset, m.body) for m in messages)
-    channel.done(*messages)
+    channel.ack(*messages)
     return again
 
 

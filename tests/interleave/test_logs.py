@@ -81,14 +81,14 @@ class Process:
 
     def claim_and_done(self) -> None:
         messages = self.channel.claim(2)
-        self.channel.done(*messages)
+        self.channel.ack(*messages)
         self.told.done |= {message.offset for message in messages}
 
     def claim(self) -> None:
         self.channel.claim(2)
 
     def done(self) -> None:
-        self.channel.done(0)
+        self.channel.ack(0)
         self.told.done.add(0)
 
     def release(self) -> None:
@@ -223,7 +223,7 @@ def judge(last: Process, clock: Clock) -> None:
     got: list[int] = []
     while messages := last.channel.claim(100):
         got += [message.offset for message in messages]
-        last.channel.done(*messages)
+        last.channel.ack(*messages)
     assert len(set(got)) == len(got), "handed out twice"
     if not told.sought:
         assert not told.done & set(got), "what was done is handed out"

@@ -156,11 +156,11 @@ class Actor:
 
     def _done(self, *offsets: int) -> None:
         self.mark(lambda p: p.may_be_done.update(offsets))
-        self.channel.done(*offsets)
+        self.channel.ack(*offsets)
         self.mark(lambda p: p.done.update(offsets))
 
     def done_again(self) -> None:
-        self.channel.done(0, 1)
+        self.channel.ack(0, 1)
 
     def done_in_a_new_file(self) -> None:
         """The channel's file has grown, and another one takes its place."""
@@ -260,8 +260,8 @@ def prepare(spool: Spool, writers: str, verb: str) -> Promised:
     channel = log.channel(CHANNEL)
     channel.create("first", order="none", visibility_timeout=100, dead_letter_queue="dead")
     channel.claim(5)
-    channel.done(0, 1)
-    channel.done(4)
+    channel.ack(0, 1)
+    channel.ack(4)
     if verb == "publish_to_topic":
         spool.create_queue("copies")
         spool.create_topic("news")

@@ -27,7 +27,7 @@ def prepare(spool: Spool) -> None:
     settings = {"order": "none", "visibility_timeout": 100, "dead_letter_queue": "dead"}
     channel_of(spool).create("first", max_deliveries=1, on_poison="skip", **settings)
     channel_of(spool).claim(4)
-    channel_of(spool).done(0)
+    channel_of(spool).ack(0)
 
 
 def files(tree: Path) -> list[Path]:
@@ -76,10 +76,10 @@ def claimed_later(spool: Spool, clock: Clock, seconds: float) -> set[int]:
 
 @GROWS
 def test_what_was_told_to_be_done_stays_done(root: Path, clock: Clock, grows: bool) -> None:
-    for acknowledged, spool in crashes(root, clock, lambda spool: channel_of(spool).done(1, 2)):
+    for acknowledged, spool in crashes(root, clock, lambda spool: channel_of(spool).ack(1, 2)):
         is_done = channel_of(spool).state().lag == 5
         assert is_done or not acknowledged
-        assert channel_of(spool).done(1) == (0 if is_done else 1)
+        assert channel_of(spool).ack(1) == (0 if is_done else 1)
         got = claimed_later(spool, clock, 500)
         assert got - {2} == {3, 4, 5, 6, 7}
         assert not (acknowledged and 2 in got)

@@ -850,7 +850,7 @@ def test_fsck_finds_nothing_in_a_sound_log(spool: Spool, writers: str) -> None:
     channel = log.channel("c", create=True)
     for _ in range(10):
         log.publish_many([b"x" * 100] * 20)
-    channel.done(*channel.claim(7))
+    channel.ack(*channel.claim(7))
     assert findings(log, bodies=True) == []
 
 

@@ -69,8 +69,8 @@ def test_all_is_handed_out_once_and_done(log: Log, order: str) -> None:
     while messages := ch.claim(8):
         assert all(message.deliveries == 1 for message in messages)
         got += offsets(messages)
-        assert ch.done(*messages) == len(messages)
-        assert ch.done(*messages) == 0
+        assert ch.ack(*messages) == len(messages)
+        assert ch.ack(*messages) == 0
     assert got == list(range(100))
     state = ch.state()
     assert (state.position, state.lag, state.in_flight) == (100, 0, 0)
@@ -83,7 +83,7 @@ def test_a_claim_that_ends_comes_back_with_its_count(log: Log, clock: Clock, ord
     ch = channel(log, order=order, visibility_timeout=10)
     first = ch.claim(3)
     assert first[0].deadline == clock() + 10
-    ch.done(first[1])
+    ch.ack(first[1])
     clock.advance(9)
     assert offsets(ch.claim(1)) == ([] if order == "strict" else [3])
     ch.renew(first[0], visibility=30)
@@ -105,7 +105,7 @@ def test_none_passes_what_was_given_up(log: Log, clock: Clock) -> None:
     ch = channel(log, order="none")
     a, b, c = ch.claim(3)
     ch.release(b, delay=5)
-    a.done()
+    a.ack()
     assert offsets(ch.claim(2)) == [3, 4]
     clock.advance(6)
     assert [(m.offset, m.deliveries) for m in ch.claim(2)] == [(1, 2), (5, 1)]
@@ -118,7 +118,7 @@ def test_strict_waits_for_all_of_a_claim(log: Log, clock: Clock) -> None:
     ch = channel(log, order="strict")
     a, b, c = ch.claim(3)
     assert ch.claim() == []
-    ch.done(b, c)
+    ch.ack(b, c)
     assert ch.claim() == []
     a.release(delay=5)
     assert ch.claim(9) == []
@@ -132,10 +132,10 @@ def test_a_key_is_in_one_claim_at_a_time(log: Log, clock: Clock) -> None:
     first = ch.claim(4)
     assert offsets(first) == [0, 1, 2, 3]
     assert ch.claim(10) == []
-    ch.done(first[1])
+    ch.ack(first[1])
     assert offsets(ch.claim(2)) == [4, 7]
     ch.release(first[0], first[3], delay=5)  # of the key k0, of which 6 and 9 wait
-    ch.done(first[2])
+    ch.ack(first[2])
     assert offsets(ch.claim(9)) == [5, 8, 11]
     clock.advance(6)
     assert offsets(reopened(ch).claim(9)) == [0, 3, 6, 9]
@@ -147,9 +147,9 @@ def test_a_released_message_waits_for_lower_ones_of_its_key(log: Log) -> None:
     messages = ch.claim(3)
     messages[2].release()
     assert ch.claim(9) == []
-    messages[0].done()
+    messages[0].ack()
     assert ch.claim(9) == []
-    messages[1].done()
+    messages[1].ack()
     assert offsets(ch.claim(9)) == [2, 3]
 
 
@@ -159,7 +159,7 @@ def test_messages_without_a_key_pass_those_that_wait(log: Log) -> None:
     [first] = ch.claim(1)
     assert offsets(ch.claim(1)) == [2]
     assert offsets(ch.claim(5)) == [3]
-    first.done()
+    first.ack()
     assert offsets(ch.claim(5)) == [1]
 
 
@@ -172,8 +172,8 @@ def test_two_processes_share_a_channel(log: Log, spool: Spool, clock: Clock) -> 
         while mine := ch.claim(2):
             theirs = other.claim(2)
             assert not {m.key for m in mine} & {m.key for m in theirs}
-            assert other.done(*theirs) == len(theirs)
-            ch.done(*mine)
+            assert other.ack(*theirs) == len(theirs)
+            ch.ack(*mine)
             got += offsets(mine) + offsets(theirs)
         assert sorted(got) == list(range(60))
         assert other.state()[:2] == ch.state()[:2] == (60, 0)
@@ -187,7 +187,7 @@ def test_threads_never_get_the_same_message(log: Log) -> None:
     def work() -> None:
         while messages := ch.claim(3, wait=0.2):
             got.extend(offsets(messages))
-            ch.done(*messages)
+            ch.ack(*messages)
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
@@ -210,7 +210,7 @@ def test_those_who_claim_at_the_same_moment_share_a_claim(
     assert list(map(offsets, each)) == [[0], [1], [2], [3, 4], [5], [6]]
     lines = folder(ch, "progress.1").read_text().splitlines()
     assert len([line for line in lines if line.startswith("claimed ")]) == 3
-    ch.done(each[1][0])
+    ch.ack(each[1][0])
     ch.renew(each[0][0], visibility=60.0)
     clock.advance(31)  # what holds for 30 s is over
     assert offsets(reopened(ch).claim(10)) == [2, 3, 4, 7, 8, 9]
@@ -222,7 +222,7 @@ def test_of_one_key_not_two_get_messages(log: Log) -> None:
     ch = channel(log, order="key")
     assert list(map(offsets, ch.claim_each([Asked(1)] * 5))) == [[0], [1], [2], [], []]
     ch.release(0, 1)
-    ch.done(2)
+    ch.ack(2)
     assert list(map(offsets, ch.claim_each([Asked(1)] * 5))) == [[0], [1], [5], [], []]
 
 
@@ -240,9 +240,9 @@ def test_done_through_is_about_what_was_handed_out(log: Log) -> None:
     ch = channel(log, order="none")
     ch.claim(3)
     later = ch.claim(3)
-    assert ch.done_through(4) == 5
-    assert ch.done_through(9) == 1
-    assert ch.done(later[-1]) == 0
+    assert ch.ack_through(4) == 5
+    assert ch.ack_through(9) == 1
+    assert ch.ack(later[-1]) == 0
     assert ch.state().position == 6
 
 
@@ -251,10 +251,10 @@ def test_what_was_not_handed_out_cannot_be_done(log: Log) -> None:
     ch = channel(log)
     ch.claim(2)
     with pytest.raises(NotInFlight):
-        ch.done(1, 2)
+        ch.ack(1, 2)
     with pytest.raises(NotInFlight):
         ch.release(5)
-    assert ch.done(0, 1) == 2
+    assert ch.ack(0, 1) == 2
     with pytest.raises(NotInFlight):
         ch.renew(1)
 
@@ -266,25 +266,25 @@ def test_late_dones_count_whoever_has_the_claim(log: Log, clock: Clock) -> None:
     clock.advance(2)
     [again] = ch.claim(1)
     assert again.offset == slow.offset
-    assert slow.done()
-    assert not again.done()
+    assert slow.ack()
+    assert not again.ack()
 
 
 def test_a_seek_makes_claims_void(log: Log) -> None:
     fill(log)
     ch = channel(log)
     old = ch.claim(3)
-    old[0].done()
+    old[0].ack()
     assert ch.seek("first") == 0
-    for verb in (lambda: old[1].done(), lambda: ch.renew(old[1]), lambda: old[2].release()):
+    for verb in (lambda: old[1].ack(), lambda: ch.renew(old[1]), lambda: old[2].release()):
         with pytest.raises(ClaimVoid):
             verb()
     with pytest.raises(NotInFlight):
-        ch.done(5)  # an offset alone says nothing of when it was claimed
+        ch.ack(5)  # an offset alone says nothing of when it was claimed
     new = reopened(ch).claim(4)
     assert [(m.offset, m.deliveries) for m in new] == [(0, 1), (1, 1), (2, 1), (3, 1)]
     with pytest.raises(ClaimVoid):
-        old[1].done()
+        old[1].ack()
     assert ch.seek(7) == 7
     assert offsets(ch.claim(9)) == [7, 8, 9]
     assert ch.seek("last") == 10
@@ -297,9 +297,9 @@ def test_a_seek_makes_claims_void(log: Log) -> None:
 @pytest.mark.parametrize(
     "verb",
     [
-        lambda channel, old, new: old.done(),
-        lambda channel, old, new: channel.done(new, old),
-        lambda channel, old, new: channel.done_through(old),
+        lambda channel, old, new: old.ack(),
+        lambda channel, old, new: channel.ack(new, old),
+        lambda channel, old, new: channel.ack_through(old),
         lambda channel, old, new: old.renew(500),
         lambda channel, old, new: old.release(),
         lambda channel, old, new: channel.release(new, old),
@@ -357,7 +357,7 @@ def test_a_pause_hands_out_nothing(log: Log) -> None:
     [first, second] = ch.claim(2)
     ch.pause()
     assert reopened(ch).claim() == []
-    assert first.done()
+    assert first.ack()
     second.release()
     assert ch.state().paused
     ch.resume()
@@ -369,10 +369,10 @@ def test_the_window_is_bounded(log: Log) -> None:
     ch = channel(log, order="none", max_window=10)
     messages = ch.claim(20)
     assert len(messages) == 10
-    ch.done(*messages[1:])
+    ch.ack(*messages[1:])
     assert ch.claim() == []
     assert ch.state().stalled == "window"
-    messages[0].done()
+    messages[0].ack()
     assert offsets(ch.claim(20)) == list(range(10, 20))
 
 
@@ -387,7 +387,7 @@ def test_a_file_is_replaced_when_it_has_grown(
     other = Spool(log.spool.context.tree.root, sync="none", clock=clock).log("users")
     messages = ch.claim(1000)
     for message in messages[::2]:
-        message.done()
+        message.ack()
         other.channel("mailer").renew(message.offset + 1, visibility=40 + message.offset)
     [path] = folder(ch).glob("*progress*")
     assert int(path.suffix[1:]) > 3
@@ -396,7 +396,7 @@ def test_a_file_is_replaced_when_it_has_grown(
     for made in (ch, other.channel("mailer"), reopened(ch)):
         state = made.state()
         assert (state.lag, state.in_flight, state.position) == (500, 269, 1)
-    assert ch.done(*messages) == 500
+    assert ch.ack(*messages) == 500
     assert reopened(ch).state().position == 1000
     other.spool.close()  # type: ignore[attr-defined]
 
@@ -416,10 +416,10 @@ def test_poison_blocks(log: Log, clock: Clock, order: str) -> None:
     rest = ch.claim(9)
     assert offsets(rest) == {"none": [1, 2, 3], "key": [1, 3], "strict": []}[order]
     assert reopened(ch).state().blocked_at == 0
-    assert ch.done(0) == 1
-    ch.done(*rest)
+    assert ch.ack(0) == 1
+    ch.ack(*rest)
     assert ch.state().blocked_at is None
-    ch.done(*ch.claim(9))
+    ch.ack(*ch.claim(9))
     assert ch.state().position == 4
 
 
@@ -477,7 +477,7 @@ def test_what_the_dead_letter_queue_does_not_take_holds_up_nothing_else(
     state = reopened(ch).state()
     assert (state.unburied_at, state.blocked_at, state.buried) == (0, None, 0)
     assert ch.again_in() == pytest.approx(10, abs=0.1)
-    ch.done(*rest)
+    ch.ack(*rest)
     dead.configure(**dict.fromkeys(limit))
     assert offsets(ch.claim(9)) == []  # it is not tried each time
     assert dead.counts().total == 1
@@ -576,7 +576,7 @@ def test_what_cannot_be_buried_is_refused(log: Log) -> None:
         message.bury()
     with pytest.raises(InvalidValue):
         ch.configure(on_poison="bury")
-    assert message.done()
+    assert message.ack()
 
 
 def test_a_with_settles(log: Log) -> None:
@@ -607,7 +607,7 @@ def test_a_late_holder_changes_nothing_for_the_next_one(log: Log, clock: Clock, 
     clock.advance(6)
     assert offsets(ch.claim(9)) == [1]
     getattr(ch, act)(0)  # an offset names whoever's claim it is
-    assert late.done() is (act != "bury")
+    assert late.ack() is (act != "bury")
 
 
 def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
@@ -615,7 +615,7 @@ def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
     ch = channel(log)
     messages = ch.claim(2)
     ch.delete()
-    for verb in (ch.claim, ch.state, ch.settings, ch.delete, messages[0].done, ch.pause):
+    for verb in (ch.claim, ch.state, ch.settings, ch.delete, messages[0].ack, ch.pause):
         with pytest.raises(NoSuchChannel):
             verb()
     assert log.channels() == []
@@ -626,7 +626,7 @@ def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
 def test_without_its_file_a_channel_hands_out_nothing(log: Log) -> None:
     fill(log, 4)
     ch = channel(log, order="none")
-    ch.done(*ch.claim(2))
+    ch.ack(*ch.claim(2))
     path = folder(ch, "progress.1")
     path.rename(path.with_name("kept"))
     for made in (ch, reopened(ch)):
@@ -644,6 +644,6 @@ def test_damage_in_the_log_is_lost_to_a_channel(log: Log) -> None:
     ch = channel(log)
     messages = ch.claim(9)
     assert offsets(messages) == [1, 2]
-    ch.done(*messages)
+    ch.ack(*messages)
     state = reopened(ch).state()
     assert (state.position, state.lost, state.first_lost) == (3, 1, 0)

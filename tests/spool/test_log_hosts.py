@@ -638,7 +638,7 @@ def test_a_segment_that_is_gone_costs_its_own_messages(
         assert lost == its[: len(lost)]
         channel = log.channel("c")
         while messages := channel.claim(30):
-            channel.done(*messages)
+            channel.ack(*messages)
         assert channel.state().lost == len(lost)
 
 
@@ -859,7 +859,7 @@ def test_stopped_and_killed_writers_lose_nothing_and_no_offset_means_two_things(
             messages = channel.claim(50, wait=0.01)
             for message in messages:
                 assert seen.setdefault(message.offset, message.body) == message.body
-            channel.done(*messages)
+            channel.ack(*messages)
     finally:
         for process, _ in running:
             process.kill()
@@ -867,7 +867,7 @@ def test_stopped_and_killed_writers_lose_nothing_and_no_offset_means_two_things(
     assert stops >= 12
     while messages := channel.claim(100):
         seen.update({message.offset: message.body for message in messages})
-        channel.done(*messages)
+        channel.ack(*messages)
     assert {message.offset: message.body for message in log.read()} == seen
     assert sorted(seen) == list(range(log.end()))
     assert channel.state().lost == 0

@@ -233,12 +233,12 @@ class LogMachine(RuleBasedStateMachine):
         channel = self._channel(process, name)
         now = self.clock()
         if what == "done":
-            assert channel.done(*some) == len(some)
-            assert channel.done(*some) == 0
+            assert channel.ack(*some) == len(some)
+            assert channel.ack(*some) == 0
             self._finish(reader, some)
         elif what == "through":
             finished = [offset for offset in reader.held if offset <= some[0]]
-            assert channel.done_through(some[0]) == len(finished)
+            assert channel.ack_through(some[0]) == len(finished)
             self._finish(reader, finished)
         elif what == "bury":
             channel.bury(*some)
@@ -297,7 +297,7 @@ class LogMachine(RuleBasedStateMachine):
     def late_done(self, process: int, name: str) -> None:
         for message in self.readers[name].old[:2]:
             try:
-                message.done()
+                message.ack()
             except ClaimVoid:
                 continue
             raise AssertionError("a claim of an older generation counted")

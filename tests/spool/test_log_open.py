@@ -71,7 +71,7 @@ def test_who_keeps_many_logs_keeps_few_files_open(spool: Spool, logs: list[Log])
             assert store.page(round_, 1).messages[0].offset == round_
         for channel in channels:
             [message] = channel.claim()
-            channel.done(message)
+            channel.ack(message)
         found = files_of(spool)
         assert len(found) <= MOST
         assert max(found.values()) <= FILES_OF_ONE

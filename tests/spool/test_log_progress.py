@@ -97,7 +97,7 @@ def test_what_a_log_does_not_show_is_not_lost(
     late = set_back(log, two)
     channel = made(log, 4, keys=2, order=order)
     channel.claim(6, visibility=5)
-    channel.done(1)
+    channel.ack(1)
     clock.advance(6)
     late()
     with pytest.raises(Unavailable, match="does not show its offset"):
@@ -122,7 +122,7 @@ def test_what_a_log_does_not_show_is_buried_when_it_does(
     late = set_back(log, two)
     channel = made(log, 4, max_deliveries=1, dead_letter_queue="dead")
     channel.claim(6, visibility=5)
-    channel.done(0, 1)
+    channel.ack(0, 1)
     clock.advance(6)
     late()
     with suppress(Unavailable):
@@ -144,13 +144,13 @@ def test_damage_brings_nothing_back_that_is_done_or_held(
     channel = made(log, 0, order="key")
     for offset in (0, 2, 3):
         assert offsets(channel, 1) == [offset]
-    channel.done(0, 2)
+    channel.ack(0, 2)
     damage(log, b"1" * 50)
     with anew(spool, clock) as other:
         seen_by(other).configure(order=order)
         got = seen_by(other).claim(9)
         assert [one.offset for one in got] == ([] if order == "strict" else [4])
-        channel.done(3)
+        channel.ack(3)
         assert offsets(seen_by(other)) == ([4] if order == "strict" else [])
         assert seen_by(other).state().lost == 1
 
@@ -237,17 +237,17 @@ def test_a_slow_finisher_undoes_nothing(
         sync(work)
 
     monkeypatch.setattr(channel._store, "_sync", slow)
-    thread = threading.Thread(target=channel.done, args=(299,), name="slow")
+    thread = threading.Thread(target=channel.ack, args=(299,), name="slow")
     thread.start()
     stalled.wait()
     for offset in range(1, 299, 2):
-        channel.done(offset)
+        channel.ack(offset)
     go.set()
     thread.join()
     with anew(spool, clock) as later:
         state = seen_by(later).state()
         assert (state.lag, state.in_flight) == (150, 150)
-        assert seen_by(later).done(*range(1, 300, 2)) == 0
+        assert seen_by(later).ack(*range(1, 300, 2)) == 0
 
 
 def test_many_threads_finish_in_any_order(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def test_many_threads_finish_in_any_order(root: Path, monkeypatch: pytest.Monkey
                     offset = left.pop()
                 except IndexError:
                     return
-                assert channel.done(offset) == 1
+                assert channel.ack(offset) == 1
 
         threads = [threading.Thread(target=work) for _ in range(20)]
         for thread in threads:
@@ -290,13 +290,13 @@ def test_who_says_that_it_is_done_already_has_synced_it(
 
     monkeypatch.setattr(channel._store, "_sync", fails)
     with pytest.raises(Unavailable):
-        channel.done(1)
+        channel.ack(1)
     # The disk may have lost the page with that line, and it says so once.
     synced: list[bytes] = []
     store = seen_by(two)._store
     monkeypatch.setattr(store, "_sync", lambda work: synced.append(file_of(channel).read_bytes()))
     before = file_of(channel).read_bytes()
-    assert seen_by(two).done(1) == 0
+    assert seen_by(two).ack(1) == 0
     [content] = synced
     assert content.startswith(before)
     assert content[len(before) :].startswith(b"done 1-2 ")
@@ -323,7 +323,7 @@ def test_of_a_key_no_second_claim_while_one_holds_a_later_message(log: Log, two:
     first, second = channel.claim(2)
     first.release()
     assert offsets(seen_by(two)) == []
-    second.done()
+    second.ack()
     assert offsets(seen_by(two)) == [0, 2]
 
 
@@ -331,7 +331,7 @@ def test_a_claim_that_holds_another_key_keeps_nobody_up(log: Log, two: Spool) ->
     channel = made(log, 4, keys=2, order="key")
     channel.claim(3)
     channel.release(0)
-    channel.done(2)  # the claim goes on with the other key
+    channel.ack(2)  # the claim goes on with the other key
     assert offsets(seen_by(two)) == [0]
 
 
@@ -368,7 +368,7 @@ def test_a_killed_writer_leaves_a_part_of_a_line(log: Log, two: Spool, spool: Sp
     seen_by(two).state()
     with file_of(channel).open("ab") as file:
         file.write(b"done 0-3 12ab")
-    assert seen_by(two).done(1) == 1
+    assert seen_by(two).ack(1) == 1
     for process in (spool, two, anew(spool, channel.log._store.disk.clock)):  # type: ignore[arg-type]
         state = seen_by(process).state()
         assert (state.lag, state.in_flight) == (5, 2)
@@ -381,7 +381,7 @@ def test_damage_costs_lines_up_to_the_next_line_feed_or_zero(
     channel = made(log, 6)
     channel.claim(6)
     for offset in range(6):
-        channel.done(offset)
+        channel.ack(offset)
     path = file_of(channel)
     content = path.read_bytes()
     at = content.index(b"done 2-3")
@@ -397,9 +397,9 @@ def test_an_older_copy_of_the_file_is_believed(log: Log, spool: Spool) -> None:
     channel.claim(3)
     path = file_of(channel)
     kept = path.read_bytes()
-    channel.done(0, 1, 2)
+    channel.ack(0, 1, 2)
     path.write_bytes(kept)
-    assert channel.done(1) == 1
+    assert channel.ack(1) == 1
     assert (channel.state().lag, channel.state().in_flight) == (5, 2)
     path.write_bytes(kept + path.read_bytes()[: len(kept)])
     assert channel.state().lag in (5, 6)
@@ -432,11 +432,11 @@ def test_a_stopped_program_that_goes_on_replaces_nothing_of_a_new_channel(
         monkeypatch.setattr(progress_file, "write_all", write_all)
         seen_by(two).delete()
         seen_by(two).create("first", order="none")
-        assert seen_by(two).done(*seen_by(two).claim(3)) == 3
+        assert seen_by(two).ack(*seen_by(two).claim(3)) == 3
         write_all(fd, data)
 
     monkeypatch.setattr(progress_file, "write_all", stopped)
-    channel.done(0)
+    channel.ack(0)
     for process in (channel, seen_by(two)):
         assert (process.state().position, process.state().lag) == (3, 1)
 
@@ -445,7 +445,7 @@ def test_a_stopped_program_that_goes_on_replaces_nothing_of_a_new_channel(
     "verb",
     [
         lambda channel: channel.claim(9),
-        lambda channel: channel.done(0),
+        lambda channel: channel.ack(0),
         lambda channel: channel.release(0),
         lambda channel: channel.seek("last"),
         lambda channel: channel.seek(2),
@@ -485,11 +485,11 @@ def test_a_full_disk_keeps_a_file_as_it_is(
 
     with monkeypatch.context() as patch:
         patch.setattr(progress_file, "write_all", full)
-        assert channel.done(0) == 1
+        assert channel.ack(0) == 1
         before = file_of(channel)
-        assert seen_by(two).done(1) == 1
+        assert seen_by(two).ack(1) == 1
         assert file_of(channel) == before
-    assert channel.done(2) == 1
+    assert channel.ack(2) == 1
     assert file_of(channel) != before
     assert seen_by(two).state().lag == 1
 
@@ -524,17 +524,17 @@ def test_any_call_may_fail_once(root: Path, clock: Clock, always: None, number: 
         ):
             channel = made(one.log("users", create=True), 6)
             channel.claim(6)
-            seen_by(two).done(0)
+            seen_by(two).ack(0)
             is_told = True
             with pytest.MonkeyPatch.context() as patch:
                 calls = fail_at(patch, at, number)
                 try:
-                    assert channel.done(1) == 1
+                    assert channel.ack(1) == 1
                 except (Unavailable, NoSuchChannel):
                     is_told = False
-            assert seen_by(two).done(1) in ((0,) if is_told else (0, 1))
-            assert seen_by(two).done(2) == 1
-            assert channel.done(3) == 1
+            assert seen_by(two).ack(1) in ((0,) if is_told else (0, 1))
+            assert seen_by(two).ack(2) == 1
+            assert channel.ack(3) == 1
             with anew(one, clock) as later:
                 for process in (one, two, later):
                     state = seen_by(process).state()
@@ -557,13 +557,13 @@ def calls_of(number: int, root: Path, order: str) -> int:
     with Spool(root, sync="none", clock=clock, delivers=False) as one, anew(one, clock) as two:
         channel = made(one.log("users", create=True), number, keys=number, order=order)
         channel.claim(number, visibility=3600)
-        channel.done(*range(1, number, 2))
+        channel.ack(*range(1, number, 2))
         for offset in range(0, number, 2):
             channel.release(offset, delay=86400)
         one.log("users").publish_many([LogEntry(b"new", key=f"n{n}") for n in range(12)])
         both = [channel, seen_by(two)]
         for some in both:
-            some.done(*some.claim(1))
+            some.ack(*some.claim(1))
         calls = 0
 
         def count(frame: object, event: str, argument: object) -> None:
@@ -574,7 +574,7 @@ def calls_of(number: int, root: Path, order: str) -> int:
         try:
             for turn in range(10):
                 [message] = both[turn % 2].claim(1)
-                message.done()
+                message.ack()
         finally:
             sys.setprofile(None)
         return calls
@@ -594,6 +594,6 @@ def test_a_channel_keeps_no_file_open(log: Log) -> None:
     for name in "abcdef":
         other = log.channel(name)
         other.create("first")
-        other.done(*other.claim(3))
+        other.ack(*other.claim(3))
         other.state()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -89,7 +89,7 @@ def test_a_channel_has_a_veto_for_a_while(log: Log, clock: Clock) -> None:
     ch.pause()
     ch.resume()
     messages = ch.claim(100)
-    ch.done(*messages)
+    ch.ack(*messages)
     tend(log)
     assert 0 < log.first() <= 100
     first = log.first()
@@ -115,7 +115,7 @@ def test_a_log_may_refuse_instead(log: Log, clock: Clock) -> None:
     with pytest.raises(LogFull):
         log.publish(b"x")
     assert ch.state().lost == 0
-    ch.done(*ch.claim(200))
+    ch.ack(*ch.claim(200))
     tend(log)
     assert log.publish(b"x") == 200
 
@@ -130,12 +130,12 @@ def test_a_log_that_refuses_has_a_size_however_young_its_messages_are(
     tend(log)
     with pytest.raises(LogFull):
         log.publish(b"x")
-    ch.done(*ch.claim(200))
+    ch.ack(*ch.claim(200))
     tend(log)
     assert log.stats().bytes <= 8_000
     for _ in range(10):
         fill(log, clock)
-        ch.done(*ch.claim(200))
+        ch.ack(*ch.claim(200))
         tend(log)
     assert log.stats().bytes <= 8_000
     assert ch.state().lost == 0
@@ -312,7 +312,7 @@ def test_what_goes_is_done_durably(root: Path, log: Log, clock: Clock) -> None:
     fill(log, clock)
     quick = log.channel("quick", create=True)
     quick.seek("first")
-    quick.done(*quick.claim(200))  # by a program that syncs nothing
+    quick.ack(*quick.claim(200))  # by a program that syncs nothing
     clock.advance(2 * HOUR_S)
     did: list[str] = []
 
@@ -333,7 +333,7 @@ def test_what_goes_says_nothing_of_when_a_channel_was_used(log: Log, clock: Cloc
     fill(log, clock)
     quick = log.channel("quick", create=True)
     quick.seek("first")
-    quick.done(*quick.claim(200))
+    quick.ack(*quick.claim(200))
     [used] = (log.spool.tree.root / "logs/users/channels/quick").glob("progress.*")  # type: ignore[attr-defined]
     os.utime(used, (clock() - DAY_S, clock() - DAY_S))
     before = quick.changed_at()

@@ -185,7 +185,7 @@ def test_so_it_is_with_logs_channels_and_topics(
                 change()
         assert (log.create(), channel.create()) == (False, False)
         log.publish(b"x")
-        channel.done(*channel.claim())
+        channel.ack(*channel.claim())
     with settings_lock.settings_held(spool.tree, settings_lock.TOPIC + "news"):
         for end in (
             lambda: topic.subscribe("jobs"),

@@ -123,7 +123,7 @@ def _log(spool: Spool, name: str, writers: str) -> None:
     log.create(writers=writers)
     log.publish_many([LogEntry(b"one", id="one"), LogEntry(b"two", key="k")])
     log.channel("mailer").create("first")
-    log.channel("mailer").done(*log.channel("mailer").claim(2))
+    log.channel("mailer").ack(*log.channel("mailer").claim(2))
     log.delete()
 
 
@@ -133,7 +133,7 @@ def channel(spool: Spool, number: int) -> None:
         log.publish_many([b"one", b"two"])
     mailer = log.channel(f"mailer-{number}")
     mailer.create("first")
-    mailer.done(*mailer.claim(2))
+    mailer.ack(*mailer.claim(2))
     mailer.delete()
 
 
@@ -152,7 +152,7 @@ def _logged(spool: Spool, name: str, writers: str) -> None:
         log.channel("mailer").create("first")
     log.publish(b"one".ljust(200, b"."), id=f"id-{log.end()}")
     mailer = log.channel("mailer")
-    mailer.done(*mailer.claim(10))
+    mailer.ack(*mailer.claim(10))
     list(log.read("last"))
 
 

@@ -95,7 +95,7 @@ def means_take(stands: Stands, answer: Any, most: int) -> Iterator[Stands]:
 
 def finish(spool: Spool, *offsets: int) -> bool:
     try:
-        spool.log(LOG).channel(CHANNEL).done(*offsets)
+        spool.log(LOG).channel(CHANNEL).ack(*offsets)
     except (NotInFlight, ClaimVoid):
         return False
     return True
@@ -121,7 +121,7 @@ def drain(spool: Spool) -> tuple[tuple[int, str], ...]:
     channel, found = spool.log(LOG).channel(CHANNEL), []
     while messages := channel.claim(100, visibility=HOLD_S):
         found += [(m.offset, _body(m)) for m in messages]
-        channel.done(*messages)
+        channel.ack(*messages)
     return tuple(sorted(found))
 
 
@@ -182,7 +182,7 @@ def lay(spool: Spool, writers: str) -> None:
     log.publish_many(["m3", "m4", "m5"])
     channel = log.channel(CHANNEL)
     channel.claim(6)
-    channel.done(0, 3)
+    channel.ack(0, 3)
     channel.release(1, 2, 4, 5)
 
 

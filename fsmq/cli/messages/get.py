@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import click
 
@@ -17,11 +17,12 @@ from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.messages.worker import Backoff, Worker
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, claimable_argument
-from fsmq.cli.place.channel import Claimable, is_several, open_claimable
+from fsmq.cli.place.claimable import as_message, is_several, open_claimable
 from fsmq.cli.place.place import Place, at_option, open_place, report_unwatched
 from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.standard_files import closed_file
 from fsmq.spool import FsmqError, Message
+from fsmq.spool.claimed import name_of
 from fsmq.wire import MAX_WAIT_S
 
 # A worker tries so long to tell a server what became of a message: it may be restarted meanwhile.
@@ -204,8 +205,8 @@ class _Bodies:
 
 
 def _claimed(
-    queue: Claimable, count: int, visibility: float | None, wait: float
-) -> Iterator[Sequence[Message]]:
+    queue: Any, count: int, visibility: float | None, wait: float
+) -> Iterator[Sequence[Any]]:
     """Claim until ``count`` are there or nothing comes; waits for the first alone."""
     end = time.monotonic() + wait
     while count > 0:
@@ -219,19 +220,19 @@ def _claimed(
             return
 
 
-def _give_out(place: Place, messages: Sequence[Message], printer: _Printer, ack: bool) -> None:
+def _give_out(place: Place, messages: Sequence[Any], printer: _Printer, ack: bool) -> None:
     """Print messages and acknowledge those; what could not be printed is released."""
     given = 0
     try:
         for message in messages:
-            printer.give(message)
+            printer.give(as_message(message))
             given += 1
     except OSError as error:
         if ack and given:
             _ack(place, messages[:given])
         for message in messages[given:]:
             try:
-                open_claimable(place, message.queue).release(message, claim=message.claim)
+                message.release()
             except FsmqError:
                 pass  # its timer brings it back
         if isinstance(error, BrokenPipeError):
@@ -243,11 +244,11 @@ def _give_out(place: Place, messages: Sequence[Message], printer: _Printer, ack:
         _ack(place, messages)
 
 
-def _ack(place: Place, messages: Sequence[Message]) -> None:
+def _ack(place: Place, messages: Sequence[Any]) -> None:
     """Acknowledge messages, each in its queue."""
     for queue in dict.fromkeys(message.queue for message in messages):
         of_queue = [message for message in messages if message.queue == queue]
         outcomes = open_claimable(place, queue).ack_each(of_queue)
         for message, what in zip(of_queue, outcomes, strict=True):
             if what == "ended":
-                report(f"{message.id}: its claim has ended; another consumer may get it, too")
+                report(f"{name_of(message)}: its claim has ended; another consumer may get it, too")

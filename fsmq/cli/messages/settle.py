@@ -12,9 +12,10 @@ from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
 from fsmq.cli.output import json_option
 from fsmq.cli.params import ID, SPAN, claimable_argument, queue_argument
-from fsmq.cli.place.channel import open_claimable
+from fsmq.cli.place.claimable import open_claimable
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.spool import ClaimEnded, NoSuchMessage
+from fsmq.spool import NoSuchMessage
+from fsmq.spool.errors import CLAIM_OVER
 from fsmq.wire import moment
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,8 +83,8 @@ def renew(
         outcomes = _Outcomes(queue, as_json)
         for message_id in _given(ids, claim):
             try:
-                deadline = moment(opened.renew(message_id, visibility, claim=claim))
-            except (NoSuchMessage, ClaimEnded) as error:
+                deadline = moment(opened.renew(message_id, visibility=visibility, claim=claim))
+            except CLAIM_OVER as error:
                 outcomes.of(message_id, str(error))
             else:
                 outcomes.of(message_id, None, deadline=deadline)
@@ -109,7 +110,7 @@ def release(
     them is not in flight.
     """
     given = _given(ids, claim)
-    _each(queue, given, at, as_json, lambda opened, i: opened.release(i, delay, claim=claim))
+    _each(queue, given, at, as_json, lambda opened, i: opened.release(i, delay=delay, claim=claim))
 
 
 @click.command("bury")
@@ -129,7 +130,7 @@ def bury(
     flight.
     """
     given = _given(ids, claim)
-    _each(queue, given, at, as_json, lambda opened, i: opened.bury(i, reason, claim=claim))
+    _each(queue, given, at, as_json, lambda opened, i: opened.bury(i, reason=reason, claim=claim))
 
 
 @click.command("priority")
@@ -171,7 +172,7 @@ def _each(
         for message_id in ids:
             try:
                 do(opened, message_id)
-            except (NoSuchMessage, ClaimEnded) as error:
+            except CLAIM_OVER as error:
                 outcomes.of(message_id, str(error))
             else:
                 outcomes.of(message_id, None)

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 from fsmq.cli.failures import Exit, report
-from fsmq.cli.place.channel import ChannelQueue, Claimable
+from fsmq.cli.place.claimable import as_message
 from fsmq.cli.place.place import VARIABLE
 from fsmq.daemons.process.tie import tied_to
 from fsmq.spool import (
@@ -28,10 +28,11 @@ from fsmq.spool import (
     FsmqError,
     InvalidValue,
     Message,
-    NoSuchMessage,
     NoSuchQueue,
     Unavailable,
 )
+from fsmq.spool.claimed import name_of
+from fsmq.spool.errors import CLAIM_OVER
 from fsmq.wire import moment
 
 # How long one claim waits: a stop is noticed so late at most, where nothing comes.
@@ -67,7 +68,7 @@ class Backoff:
 class Worker:
     """Runs a command for each message of a queue.
 
-    queue: from which it claims; each message is then one of the queue that it names itself.
+    queue: from which it claims, or a channel; each message is then settled where it is from.
     visibility: seconds that a claim holds; None: the queue's setting.
     at: the queue's place, which the command finds in its environment.
     stop_removed: whether the command of a message ends that is removed meanwhile.
@@ -76,7 +77,7 @@ class Worker:
     def __init__(
         self,
         queue: str,
-        open_queue: Callable[[str], Claimable],
+        open_queue: Callable[[str], Any],
         command: str,
         *,
         concurrency: int,
@@ -93,7 +94,7 @@ class Worker:
         self._visibility = visibility
         self._backoff = backoff
         self._stop_removed = stop_removed
-        self._held: dict[_Key, Message] = {}
+        self._held: dict[_Key, Any] = {}
         self._running: dict[_Key, subprocess.Popen[bytes]] = {}
         self._removed: set[_Key] = set()  # whose commands were ended, for nobody wants them
         self._lock = threading.Lock()
@@ -162,7 +163,7 @@ class Worker:
         finally:
             self._fed.set()
 
-    def _claim(self) -> Message | None:
+    def _claim(self) -> Any:
         """One message, or None if none came for a while."""
         try:
             messages = self._queue.claim(1, self._visibility, _LOOK_EVERY_S)
@@ -184,7 +185,7 @@ class Worker:
 
     # -- working ---------------------------------------------------------------------------------
 
-    def _work(self, message: Message) -> None:
+    def _work(self, message: Any) -> None:
         try:
             self._settle(message, self._run_command(message))
         finally:
@@ -194,7 +195,7 @@ class Worker:
                 self._removed.discard(_key(message))
             self._slots.release()
 
-    def _run_command(self, message: Message) -> int | None:
+    def _run_command(self, message: Any) -> int | None:
         """The command's exit code, negative for a signal; None if it was not to be run."""
         if self._stop.is_set():
             return None
@@ -210,7 +211,7 @@ class Worker:
                 preexec_fn=tied_to(os.getpid()),
             )
         except OSError as error:
-            report(f"{message.id}: cannot run the command: {error.strerror}")
+            report(f"{name_of(message)}: cannot run the command: {error.strerror}")
             return Exit.INTERNAL
         with self._lock:
             self._running[_key(message)] = process
@@ -219,7 +220,7 @@ class Worker:
         process.communicate(message.body)
         return None if self._kill.is_set() and process.returncode else process.returncode
 
-    def _settle(self, message: Message, code: int | None) -> None:
+    def _settle(self, message: Any, code: int | None) -> None:
         """Acknowledge, bury or release a message by what its command said; None: release it."""
         if _key(message) in self._removed:
             return
@@ -227,41 +228,45 @@ class Worker:
             if code == 0:
                 self._ack(message)
             elif code == Exit.BAD_DATA and self._bury(message, f"exit code {code}"):
-                report(f"{message.id}: exit code {code}: buried: moved to the dead-letter queue")
+                report(
+                    f"{name_of(message)}: exit code {code}: buried: moved to the dead-letter queue"
+                )
             else:
                 self._release(message, code)
-        except (NoSuchMessage, ClaimEnded):
-            report(f"{message.id}: the claim was lost; another consumer may have it")
+        except CLAIM_OVER:
+            report(f"{name_of(message)}: the claim was lost; another consumer may have it")
         except FsmqError as error:
-            report(f"{message.id}: {error}; it returns when its claim ends")
+            report(f"{name_of(message)}: {error}; it returns when its claim ends")
 
-    def _ack(self, message: Message) -> None:
+    def _ack(self, message: Any) -> None:
         [what] = self._open(message.queue).ack_each([message])
         if what == "missing":
-            report(f"{message.id}: done, but the message was gone when it was to be acknowledged")
+            report(
+                f"{name_of(message)}: done, but the message was gone when it was to be acknowledged"
+            )
         elif what == "ended":
-            raise ClaimEnded(message.queue, message.id)
+            raise ClaimEnded(message.queue, name_of(message))
 
-    def _bury(self, message: Message, reason: str) -> bool:
+    def _bury(self, message: Any, reason: str) -> bool:
         try:
-            self._open(message.queue).bury(message, reason, claim=message.claim)
+            message.bury(reason)
         except InvalidValue as error:
-            report(f"{message.id}: cannot be buried: {error}")
+            report(f"{name_of(message)}: cannot be buried: {error}")
             return False
         return True
 
-    def _release(self, message: Message, code: int | None) -> None:
+    def _release(self, message: Any, code: int | None) -> None:
         if code is None:
-            self._open(message.queue).release(message, claim=message.claim)
+            message.release()
             return
         limit = self._open(message.queue).settings().max_deliveries
         used_up = limit is not None and (message.deliveries or 0) >= limit
         # Without deliveries left it goes to the dead-letter queue, and has nothing to wait for.
         delay = 0.0 if used_up else self._backoff.after(message.deliveries)
-        self._open(message.queue).release(message, delay, claim=message.claim)
+        message.release(delay)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         then = "its deliveries are used up" if used_up else f"again in {delay:g} s"
-        report(f"{message.id}: {how}, delivery {message.deliveries or '?'}: {then}")
+        report(f"{name_of(message)}: {how}, delivery {message.deliveries or '?'}: {then}")
 
     # -- renewing, stopping ----------------------------------------------------------------------
 
@@ -273,30 +278,30 @@ class Worker:
                 if _key(message) in lost:
                     continue
                 try:
-                    self._open(message.queue).renew(message, self._visibility, claim=message.claim)
-                except (NoSuchMessage, NoSuchQueue, ClaimEnded) as error:
+                    message.renew(self._visibility)
+                except (*CLAIM_OVER, NoSuchQueue) as error:
                     with self._lock:
                         gone = _key(message) in self._running
                     if not gone:
                         continue
                     lost.add(_key(message))
                     if isinstance(error, ClaimEnded):
-                        report(f"{message.id}: {error}")
+                        report(f"{name_of(message)}: {error}")
                     else:
                         self._note_removed(message)
                 except FsmqError as error:
-                    report(f"{message.id}: cannot renew, trying again: {error}")
+                    report(f"{name_of(message)}: cannot renew, trying again: {error}")
 
-    def _at_work(self) -> list[Message]:
+    def _at_work(self) -> list[Any]:
         with self._lock:
             return [message for key, message in self._held.items() if key in self._running]
 
     def _look(self) -> None:
         """Notice what is removed before its renewal would."""
-        if isinstance(self._queue, ChannelQueue):
-            return  # nothing is removed from a log; what is done elsewhere a renewal notices
         while not self._settled.wait(_LOOK_EVERY_S):
             for message in self._at_work():
+                if not isinstance(message, Message):
+                    continue  # nothing is removed from a log; renewals notice what is done
                 if len(message.body) > _MAX_LOOK_BYTES:
                     continue  # to look is to read; the renewals notice it, too
                 try:
@@ -307,7 +312,7 @@ class Worker:
                 except FsmqError:
                     continue  # the renewals tell of it
 
-    def _note_removed(self, message: Message) -> None:
+    def _note_removed(self, message: Any) -> None:
         with self._lock:
             process = self._running.get(_key(message))
             if process is None or _key(message) in self._removed:
@@ -315,9 +320,9 @@ class Worker:
             if self._stop_removed:
                 self._removed.add(_key(message))
         if not self._stop_removed:
-            report(f"{message.id}: it was removed while its command was running")
+            report(f"{name_of(message)}: it was removed while its command was running")
             return
-        report(f"{message.id}: it was removed: its command is ended")
+        report(f"{name_of(message)}: it was removed: its command is ended")
         _end(process)
         threading.Thread(target=_end_at_last, args=(process,), daemon=True).start()
 
@@ -336,8 +341,8 @@ class Worker:
             _end(process)
 
 
-def _key(message: Message) -> _Key:
-    return message.queue, message.id
+def _key(message: Any) -> _Key:
+    return message.queue, name_of(message)
 
 
 def _end(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
@@ -354,8 +359,9 @@ def _end_at_last(process: subprocess.Popen[bytes]) -> None:
         _end(process, signal.SIGKILL)
 
 
-def _facts(message: Message) -> Mapping[str, str]:
+def _facts(claimed: Any) -> Mapping[str, str]:
     """The environment of a command."""
+    message = as_message(claimed)
     found = {
         "FSMQ_ID": message.id,
         "FSMQ_QUEUE": message.queue,
@@ -363,7 +369,7 @@ def _facts(message: Message) -> Mapping[str, str]:
         "FSMQ_PRIORITY": str(message.priority),
         "FSMQ_CREATED_AT": "" if message.created_at is None else moment(message.created_at),
         "FSMQ_CONTENT_TYPE": message.content_type or "",
-        "FSMQ_KEY": getattr(message, "key", None) or "",
+        "FSMQ_KEY": getattr(claimed, "key", None) or "",
     }
     for name, value in message.attributes.items():
         plain = re.sub(r"[^A-Za-z0-9]", "_", name).upper()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Coroutine, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -24,7 +23,7 @@ from ..verbs.log_verbs import LogVerbs
 from ..verbs.moves import MoveVerbs
 from ..verbs.schedule_verbs import ScheduleVerbs
 from ..verbs.topic_verbs import TopicVerbs
-from ..workers.async_workers import queue_worker
+from ..workers.async_workers import worker_of
 from .log import AsyncClientLog
 from .queue import AsyncQueue
 from .schedule import AsyncClientSchedule
@@ -98,8 +97,10 @@ class AsyncClient(AsyncSession):
 
     def _selection_worker(self, selection: AsyncSelection[AsyncWorker], *of: Any) -> AsyncWorker:
         """What the ``worker`` of a selection makes."""
-        claim = partial(self.verbs.claim_several, Choice(selection.name))
-        return queue_worker(self, selection.name, claim, *of)
+        choice = Choice(selection.name)
+        return worker_of(
+            self, selection.name, lambda verbs, *by: verbs.claim_several(choice, *by), *of
+        )
 
     async def queues(self) -> list[str]:
         """The names of all queues that one may see, sorted."""

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from fsmq.spool.arguments import Delay, seconds_of
 from fsmq.spool.errors import OffsetGone
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.log._async.channel_base import AsyncChannelBase
 from fsmq.spool.log._async.channel_message import AsyncChannelMessage
 from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.delivered import Given
+from fsmq.spool.log.delivered import Given, in_claims
 from fsmq.spool.log.log import Batch, LogEntry, LogStats
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
 from fsmq.spool.log.open_log import From
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.log.segment.record import LogMessage
+from fsmq.spool.verbs.remove_if import Acked
 
 from ..session._async.session import AsyncSession
-from ..verbs.channel_verbs import ChannelVerbs
+from ..verbs.channel_verbs import ChannelVerbs, ClaimsOfWorker
 from ..verbs.log_verbs import LogVerbs
-from ..workers.async_workers import channel_worker
+from ..workers.async_workers import worker_of
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.async_worker import AsyncWorker
@@ -177,7 +189,7 @@ class AsyncClientLog:
         return (await self.stats()).channels
 
 
-class AsyncClientChannel:
+class AsyncClientChannel(AsyncChannelBase):
     """One channel of a log of a server. What a claim whose answer is lost has taken comes back."""
 
     def __init__(self, of: AsyncClientLog, name: str) -> None:
@@ -208,14 +220,6 @@ class AsyncClientChannel:
         """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
         return await self._run(self._verbs.configure(changes))
 
-    async def pause(self) -> None:
-        """Hand out nothing from now on. What is in flight can still be done and released."""
-        await self.configure(paused=True)
-
-    async def resume(self) -> None:
-        """End a pause."""
-        await self.configure(paused=False)
-
     async def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
     ) -> list[AsyncChannelMessage]:
@@ -227,61 +231,67 @@ class AsyncClientChannel:
         claims = await self._run(self._verbs.claim(count, visibility, wait))
         return [AsyncChannelMessage(self, *claim) for claim in claims]
 
-    async def done(self, *messages: Given) -> int:
-        """Finish messages that were handed out, durably; how many had not been done yet.
+    async def ack_each(
+        self, messages: Iterable[Given], claims: Sequence[str | None] | None = None
+    ) -> list[Acked]:
+        """Acknowledge messages; for each what became of it.
 
-        Raises NotInFlight for one that was not handed out; ClaimVoid for one that was, before a
-        seek or by a channel that was deleted.
+        claims: for each message the name of its claim; without them its own.
+
+        Each is "removed": it is done, perhaps it was before; or "missing": it was not handed out;
+        or "ended": its claim is void.
         """
-        return await self._run(self._verbs.done(messages))
+        return await self._run(self._verbs.ack_each(in_claims(messages, claims)))
 
-    async def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
-        """Finish half-open ranges of offsets, such as ``[(0, 1000)]``; otherwise as ``done``."""
-        return await self._run(self._verbs.done_ranges(ranges, generation))
+    async def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
+        """Acknowledge half-open ranges of offsets, such as ``[(0, 9)]``; otherwise as ``ack``."""
+        return await self._run(self._verbs.ack_ranges(ranges, generation))
 
-    async def done_through(self, last: Given) -> int:
-        """Finish all messages that were handed out up to this one; otherwise as ``done``."""
-        return await self._run(self._verbs.done_through(last))
+    async def ack_through(self, last: Given) -> int:
+        """Acknowledge all messages that were handed out up to this one; otherwise as ``ack``."""
+        return await self._run(self._verbs.ack_through(last))
 
-    async def renew(self, *messages: Given, visibility: float | None = None) -> float:
+    async def renew(
+        self, *messages: Given, visibility: float | None = None, claim: str | None = None
+    ) -> float:
         """Hold messages for ``visibility`` seconds from now; the new deadline in Unix seconds.
 
-        Raises NotInFlight, ClaimVoid.
+        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
         """
-        return await self._run(self._verbs.renew(messages, visibility))
+        return await self._run(self._verbs.renew(in_claims(messages, claim), visibility))
 
-    async def release(self, *messages: Given, delay: float = 0.0) -> None:
-        """Let messages be handed out again, after ``delay`` seconds; durably.
+    async def release(self, *messages: Given, delay: Delay = 0.0, claim: str | None = None) -> None:
+        """Let messages be handed out again, after ``delay``; durably.
 
-        Raises NotInFlight, ClaimVoid.
+        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
         """
-        await self._run(self._verbs.release(messages, delay))
+        given = in_claims(messages, claim)
+        await self._run(self._verbs.release(given, seconds_of(delay)))
 
-    async def bury(self, *messages: Given, reason: str | None = None) -> None:
+    async def bury(
+        self, *messages: Given, reason: str | None = None, claim: str | None = None
+    ) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
 
         In the order of their offsets: if one cannot be stored, those before it are moved.
 
         reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        claim: as of `ack`.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
         """
-        await self._run(self._verbs.bury(messages, reason))
+        await self._run(self._verbs.bury(in_claims(messages, claim), reason))
 
     async def seek(self, to: From) -> int:
         """Send the channel to an offset or a moment, durably; the new position.
 
-        What is in flight is void: a later done of it raises ClaimVoid.
+        What is in flight is void: a later ack of it raises ClaimVoid.
         """
         return await self._run(self._verbs.seek(to))
 
     async def state(self) -> ChannelState:
         """Where the channel is, and how far behind."""
         return await self._run(self._verbs.state())
-
-    async def lag(self) -> int:
-        """How many messages are unfinished."""
-        return (await self.state()).lag
 
     def worker(
         self,
@@ -304,7 +314,8 @@ class AsyncClientChannel:
         stop_timeout: seconds that handlers may take when the worker stops.
         """
         pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return channel_worker(self.log.client, self.log.name, self.name, handler, *pace)
+        claim = ClaimsOfWorker(self.log.name, self.name, partial(AsyncChannelMessage, self))
+        return worker_of(self.log.client, f"{self.log.name}/{self.name}", claim, handler, *pace)
 
 
 async def _created(channel: AsyncClientChannel) -> AsyncClientChannel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsmq.spool._async.claimed_message import AsyncClaimed
@@ -22,7 +21,7 @@ from fsmq.spool.views.wanted import Found
 from ..session._async.session import AsyncSession
 from ..verbs.inspection_verbs import InspectionVerbs
 from ..verbs.moves import MoveVerbs
-from ..workers.async_workers import queue_worker
+from ..workers.async_workers import worker_of
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.async_worker import AsyncWorker
@@ -270,5 +269,6 @@ class AsyncQueue(AsyncQueueVerbs):
         stop_timeout: seconds that handlers may take when the worker stops.
         """
         pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
-        claim = partial(self._verbs.claim, self.name)
-        return queue_worker(self.client, self.name, claim, handler, *pace)
+        return worker_of(
+            self.client, self.name, lambda verbs, *by: verbs.claim(self.name, *by), handler, *pace
+        )

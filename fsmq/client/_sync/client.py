@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +24,7 @@ from ..verbs.log_verbs import LogVerbs
 from ..verbs.moves import MoveVerbs
 from ..verbs.schedule_verbs import ScheduleVerbs
 from ..verbs.topic_verbs import TopicVerbs
-from ..workers.workers import queue_worker
+from ..workers.workers import worker_of
 from .log import ClientLog
 from .queue import ClientQueue
 from .schedule import ClientSchedule
@@ -93,8 +92,10 @@ class Client(Session):
 
     def _selection_worker(self, selection: Selection[Worker], *of: Any) -> Worker:
         """What the ``worker`` of a selection makes."""
-        claim = partial(self.verbs.claim_several, Choice(selection.name))
-        return queue_worker(self, selection.name, claim, *of)
+        choice = Choice(selection.name)
+        return worker_of(
+            self, selection.name, lambda verbs, *by: verbs.claim_several(choice, *by), *of
+        )
 
     def queues(self) -> list[str]:
         """The names of all queues that one may see, sorted."""

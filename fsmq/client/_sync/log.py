@@ -3,25 +3,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fsmq.spool.arguments import Delay, seconds_of
 from fsmq.spool.errors import OffsetGone
 from fsmq.spool.layout.names import check_queue
+from fsmq.spool.log._sync.channel_base import ChannelBase
 from fsmq.spool.log._sync.channel_message import ChannelMessage
 from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.delivered import Given
+from fsmq.spool.log.delivered import Given, in_claims
 from fsmq.spool.log.log import Batch, LogEntry, LogStats
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
 from fsmq.spool.log.open_log import From
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.log.segment.record import LogMessage
+from fsmq.spool.verbs.remove_if import Acked
 
 from ..session._sync.session import Session
-from ..verbs.channel_verbs import ChannelVerbs
+from ..verbs.channel_verbs import ChannelVerbs, ClaimsOfWorker
 from ..verbs.log_verbs import LogVerbs
-from ..workers.workers import channel_worker
+from ..workers.workers import worker_of
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.blocking_worker import Worker
@@ -167,7 +177,7 @@ class ClientLog:
         return self.stats().channels
 
 
-class ClientChannel:
+class ClientChannel(ChannelBase):
     """One channel of a log of a server. What a claim whose answer is lost has taken comes back."""
 
     def __init__(self, of: ClientLog, name: str) -> None:
@@ -198,14 +208,6 @@ class ClientChannel:
         """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
         return self._run(self._verbs.configure(changes))
 
-    def pause(self) -> None:
-        """Hand out nothing from now on. What is in flight can still be done and released."""
-        self.configure(paused=True)
-
-    def resume(self) -> None:
-        """End a pause."""
-        self.configure(paused=False)
-
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
     ) -> list[ChannelMessage]:
@@ -217,61 +219,65 @@ class ClientChannel:
         claims = self._run(self._verbs.claim(count, visibility, wait))
         return [ChannelMessage(self, *claim) for claim in claims]
 
-    def done(self, *messages: Given) -> int:
-        """Finish messages that were handed out, durably; how many had not been done yet.
+    def ack_each(
+        self, messages: Iterable[Given], claims: Sequence[str | None] | None = None
+    ) -> list[Acked]:
+        """Acknowledge messages; for each what became of it.
 
-        Raises NotInFlight for one that was not handed out; ClaimVoid for one that was, before a
-        seek or by a channel that was deleted.
+        claims: for each message the name of its claim; without them its own.
+
+        Each is "removed": it is done, perhaps it was before; or "missing": it was not handed out;
+        or "ended": its claim is void.
         """
-        return self._run(self._verbs.done(messages))
+        return self._run(self._verbs.ack_each(in_claims(messages, claims)))
 
-    def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
-        """Finish half-open ranges of offsets, such as ``[(0, 1000)]``; otherwise as ``done``."""
-        return self._run(self._verbs.done_ranges(ranges, generation))
+    def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
+        """Acknowledge half-open ranges of offsets, such as ``[(0, 9)]``; otherwise as ``ack``."""
+        return self._run(self._verbs.ack_ranges(ranges, generation))
 
-    def done_through(self, last: Given) -> int:
-        """Finish all messages that were handed out up to this one; otherwise as ``done``."""
-        return self._run(self._verbs.done_through(last))
+    def ack_through(self, last: Given) -> int:
+        """Acknowledge all messages that were handed out up to this one; otherwise as ``ack``."""
+        return self._run(self._verbs.ack_through(last))
 
-    def renew(self, *messages: Given, visibility: float | None = None) -> float:
+    def renew(
+        self, *messages: Given, visibility: float | None = None, claim: str | None = None
+    ) -> float:
         """Hold messages for ``visibility`` seconds from now; the new deadline in Unix seconds.
 
-        Raises NotInFlight, ClaimVoid.
+        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
         """
-        return self._run(self._verbs.renew(messages, visibility))
+        return self._run(self._verbs.renew(in_claims(messages, claim), visibility))
 
-    def release(self, *messages: Given, delay: float = 0.0) -> None:
-        """Let messages be handed out again, after ``delay`` seconds; durably.
+    def release(self, *messages: Given, delay: Delay = 0.0, claim: str | None = None) -> None:
+        """Let messages be handed out again, after ``delay``; durably.
 
-        Raises NotInFlight, ClaimVoid.
+        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
         """
-        self._run(self._verbs.release(messages, delay))
+        given = in_claims(messages, claim)
+        self._run(self._verbs.release(given, seconds_of(delay)))
 
-    def bury(self, *messages: Given, reason: str | None = None) -> None:
+    def bury(self, *messages: Given, reason: str | None = None, claim: str | None = None) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
 
         In the order of their offsets: if one cannot be stored, those before it are moved.
 
         reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        claim: as of `ack`.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
         """
-        self._run(self._verbs.bury(messages, reason))
+        self._run(self._verbs.bury(in_claims(messages, claim), reason))
 
     def seek(self, to: From) -> int:
         """Send the channel to an offset or a moment, durably; the new position.
 
-        What is in flight is void: a later done of it raises ClaimVoid.
+        What is in flight is void: a later ack of it raises ClaimVoid.
         """
         return self._run(self._verbs.seek(to))
 
     def state(self) -> ChannelState:
         """Where the channel is, and how far behind."""
         return self._run(self._verbs.state())
-
-    def lag(self) -> int:
-        """How many messages are unfinished."""
-        return self.state().lag
 
     def worker(
         self,
@@ -294,7 +300,8 @@ class ClientChannel:
         stop_timeout: seconds that handlers may take when the worker stops.
         """
         pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return channel_worker(self.log.client, self.log.name, self.name, handler, *pace)
+        claim = ClaimsOfWorker(self.log.name, self.name, partial(ChannelMessage, self))
+        return worker_of(self.log.client, f"{self.log.name}/{self.name}", claim, handler, *pace)
 
 
 def _created(channel: ClientChannel) -> ClientChannel:

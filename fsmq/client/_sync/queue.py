@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsmq.spool._sync.claimed_message import Claimed
@@ -23,7 +22,7 @@ from fsmq.spool.views.wanted import Found
 from ..session._sync.session import Session
 from ..verbs.inspection_verbs import InspectionVerbs
 from ..verbs.moves import MoveVerbs
-from ..workers.workers import queue_worker
+from ..workers.workers import worker_of
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.blocking_worker import Worker
@@ -266,5 +265,6 @@ class ClientQueue(QueueVerbs):
         stop_timeout: seconds that handlers may take when the worker stops.
         """
         pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
-        claim = partial(self._verbs.claim, self.name)
-        return queue_worker(self.client, self.name, claim, handler, *pace)
+        return worker_of(
+            self.client, self.name, lambda verbs, *by: verbs.claim(self.name, *by), handler, *pace
+        )

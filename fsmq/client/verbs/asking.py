@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 from urllib.parse import urlencode
 
-from fsmq.spool.errors import ClaimEnded, NoSuchMessage
+from fsmq.spool.errors import CLAIM_OVER
 from fsmq.spool.layout.claim_names import check_claim
 from fsmq.spool.layout.names import check_id, check_queue
 from fsmq.wire import quote_id
@@ -22,6 +23,10 @@ class Asking:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+
+    def trying(self, seconds: float) -> Self:
+        """The same, tried again for so long in the place of the client's ``retry_for``."""
+        return type(self)(replace(self._options, retry_for=seconds))
 
     def _request(
         self,
@@ -50,11 +55,10 @@ class Asking:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         wait: float = 0.0,
-        retry_for: float | None = None,
     ) -> Verb[Answer]:
         """The answer to what can be asked again without harm; raises what it tells."""
         request = self._request(method, path, parameters, body, headers, wait)
-        return self._done(request, retry_for)
+        return self._done(request)
 
     def outcome(
         self,
@@ -62,34 +66,34 @@ class Asking:
         path: str,
         parameters: Mapping[str, Any] | None = None,
         body: bytes = b"",
-        retry_for: float | None = None,
     ) -> Verb[Outcome]:
         """The final answer, whatever it tells."""
-        return self._ask(self._request(method, path, parameters, body), retry_for)
+        return self._ask(self._request(method, path, parameters, body))
 
     def _change(
         self, queue: str, message_id: str, parameters: Mapping[str, Any], claim: str | None
     ) -> Request:
         path = path_of_message(queue, message_id)
+        if "/" in queue:
+            return self._request("PATCH", path, {**parameters, **of_channel(claim)})
         return self._request("PATCH", path, parameters, headers=about(claim))
 
-    def _ask(self, request: Request, retry_for: float | None = None) -> Verb[Outcome]:
-        patience = self._options.retry_for if retry_for is None else retry_for
-        return (yield from persist(request, patience))
+    def _ask(self, request: Request) -> Verb[Outcome]:
+        return (yield from persist(request, self._options.retry_for))
 
-    def _done(self, request: Request, retry_for: float | None = None) -> Verb[Answer]:
+    def _done(self, request: Request) -> Verb[Answer]:
         """The answer to what can be asked again without harm; raises what it tells."""
-        outcome = yield from self._ask(request, retry_for)
+        outcome = yield from self._ask(request)
         if not 200 <= outcome.answer.status < 300:
             raise error_of(outcome.answer)
         return outcome.answer
 
-    def _once(self, request: Request, retry_for: float | None) -> Verb[None]:
+    def _once(self, request: Request) -> Verb[None]:
         """What can be done once: after a lost answer it finds the message gone, or its claim."""
-        outcome = yield from self._ask(request, retry_for)
+        outcome = yield from self._ask(request)
         if outcome.answer.status != 204:
             error = error_of(outcome.answer)
-            if not (outcome.again and isinstance(error, NoSuchMessage | ClaimEnded)):
+            if not (outcome.again and isinstance(error, CLAIM_OVER)):
                 raise error
 
 
@@ -97,7 +101,18 @@ def about(claim: str | None) -> Mapping[str, str]:
     return {} if claim is None else {"X-Message-Claim": check_claim(claim)}
 
 
+def of_channel(claim: str | None) -> Mapping[str, str | None]:
+    """The parameters that name a claim of a channel; 0 stands for whatever it is now."""
+    generation, _, deliveries = (claim or "0-0").partition("-")
+    given = {"generation": generation, "deliveries": deliveries}
+    return {name: value for name, value in given.items() if value != "0"}
+
+
 def path_of_queue(name: str) -> str:
+    """name: of a queue; or of a channel, as LOG/CHANNEL."""
+    log, slash, channel = name.partition("/")
+    if slash:
+        return f"/_logs/{check_queue(log, 'log')}/channels/{check_queue(channel, 'channel')}"
     return "/" + check_queue(name)
 
 

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from fsmq.spool.errors import NoSuchChannel, NotInFlight
-from fsmq.spool.layout.messages.dead_letter import check_reason
-from fsmq.spool.layout.settings import (
-    LONGEST_WAIT_S,
-    MAX_DELAY_S,
-    MAX_VISIBILITY_S,
-    check_number,
-    check_seconds,
-)
+from fsmq.spool.errors import ClaimVoid, NoSuchChannel, NotInFlight
+from fsmq.spool.layout.settings import MAX_VISIBILITY_S, check_number, check_seconds
 from fsmq.spool.log.channel import MOST_CLAIMED, ChannelState
-from fsmq.spool.log.delivered import Given, claims_of, generation_of, offset_of
+from fsmq.spool.log.delivered import Given, acked_of, claim_of, generation_of, offset_of
 from fsmq.spool.log.log_settings import ChannelSettings
 from fsmq.spool.log.open_log import From
 from fsmq.spool.log.ranges import Range, ranges_of
 from fsmq.spool.log.segment.record import LogMessage
-from fsmq.spool.worker.patience import backoff
-from fsmq.wire import MAX_WAIT_S, log_message, seconds
+from fsmq.spool.verbs.remove_if import Acked
+from fsmq.wire import log_message, seconds
 
 from ..errors import UnexpectedAnswer, error_of
-from ..exchange import Answer, Pause, Verb
+from ..exchange import Answer, Verb
 from .incoming import member, parsed
 from .log_verbs import json_of, place_of, settings_in, unless_gone
 from .queue_verbs import MAX_COUNT, Verbs
+
+# How often a worker asks a channel for its order, which may be changed.
+_ASK_S = 10.0
 
 
 class Claim(NamedTuple):
@@ -59,8 +55,8 @@ class ChannelVerbs:
         outcome = yield from self._verbs.outcome("DELETE", self._path)
         unless_gone(outcome, NoSuchChannel)
 
-    def state(self, retry_for: float | None = None) -> Verb[ChannelState]:
-        answer = yield from self._verbs.done("GET", self._path, retry_for=retry_for)
+    def state(self) -> Verb[ChannelState]:
+        answer = yield from self._verbs.done("GET", self._path)
         found = parsed(answer)
         try:
             given = {name: found[name] for name in ChannelState._fields}
@@ -77,116 +73,97 @@ class ChannelVerbs:
         answer = yield from self._verbs.done("POST", f"{self._path}/seek", {"to": place_of(to)})
         return int(member(answer, "position"))
 
-    def claim(
-        self, count: int, visibility: float | None, wait: float, retry_for: float | None = None
-    ) -> Verb[list[Claim]]:
+    def claim(self, count: int, visibility: float | None, wait: float) -> Verb[list[Claim]]:
         """What a lost answer claimed comes back at its deadline; a second try claims others."""
-        check_number("count", count, 1, MOST_CLAIMED)
-        check_seconds("wait", wait, LONGEST_WAIT_S)
+        most = min(check_number("count", count, 1, MOST_CLAIMED), MAX_COUNT)
         if visibility is not None:
             check_seconds("visibility", visibility, MAX_VISIBILITY_S)
-        end = time.monotonic() + wait
-        early = 0
-        while True:
-            left = min(max(0.0, end - time.monotonic()), MAX_WAIT_S)
-            parameters = {
-                "count": min(count, MAX_COUNT),
-                "visibility": visibility,
-                "wait": left or None,
-            }
-            asked_at = time.monotonic()
-            answer = yield from self._verbs.done(
-                "GET", f"{self._path}/messages", parameters, wait=left, retry_for=retry_for
-            )
-            if answer.status == 200:
-                return _claims(answer)
-            now = time.monotonic()
-            if now >= end:
-                return []
-            # A server that stops lets nobody wait: not to ask it as fast as it can answer.
-            early = early + 1 if now - asked_at < left / 2 else 0
-            if early:
-                yield Pause(min(backoff(early), end - now))
+        path = f"{self._path}/messages"
+        answer = yield from self._verbs.claimed(path, {}, most, visibility, wait)
+        return [] if answer is None else _claims(answer)
 
-    def done(self, messages: Iterable[Given], retry_for: float | None = None) -> Verb[int]:
+    def ack(self, messages: Iterable[Given]) -> Verb[int]:
         given = list(messages)
         ranges = ranges_of(sorted({offset_of(one) for one in given}))
-        return (yield from self.done_ranges(ranges, self._generation(given), retry_for))
+        return (yield from self.ack_ranges(ranges, self._generation(given)))
 
-    def done_ranges(
-        self, ranges: Iterable[Range], generation: int | None, retry_for: float | None = None
-    ) -> Verb[int]:
+    def ack_each(self, messages: Iterable[Given]) -> Verb[list[Acked]]:
+        given = list(messages)
+        try:
+            yield from self.ack(given)
+        except (NotInFlight, ClaimVoid) as error:
+            if len(given) == 1:
+                return [acked_of(error)]
+            outcomes = []
+            for one in given:
+                outcomes += yield from self.ack_each([one])
+            return outcomes
+        return ["removed"] * len(given)
+
+    def ack_ranges(self, ranges: Iterable[Range], generation: int | None) -> Verb[int]:
         """Those that a second try after a lost answer finds done count as done by the first."""
         number = 0
         waiting = iter(ranges)
         while part := list(islice(waiting, MAX_COUNT)):
             body = json_of({"ranges": part, "generation": generation})
-            outcome = yield from self._verbs.outcome(
-                "POST", f"{self._path}/done", body=body, retry_for=retry_for
-            )
+            outcome = yield from self._verbs.outcome("POST", f"{self._path}/done", body=body)
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
             of_part = sum(end - start for start, end in part)
             number += of_part if outcome.again else int(member(outcome.answer, "done"))
         return number
 
-    def done_through(self, last: Given) -> Verb[int]:
+    def ack_through(self, last: Given) -> Verb[int]:
         body = json_of({"through": offset_of(last), "generation": self._generation([last])})
         answer = yield from self._verbs.done("POST", f"{self._path}/done", body=body)
         return int(member(answer, "done"))
 
-    def renew(
-        self, messages: Iterable[Given], visibility: float | None, retry_for: float | None = None
-    ) -> Verb[float]:
+    def renew(self, messages: Iterable[Given], visibility: float | None) -> Verb[float]:
         if visibility is not None:
             check_seconds("visibility", visibility, MAX_VISIBILITY_S)
         deadline = 0.0
         for one in messages:
-            answer = yield from self._verbs.done(
-                "PATCH",
-                f"{self._path}/messages/{offset_of(one)}",
-                # 0 would be a release.
-                {"visibility": 0.001 if visibility == 0 else visibility, **self._claim(one)},
-                retry_for=retry_for,
-            )
-            deadline_text = answer.headers.get("x-message-deadline")
-            if deadline_text is None:
-                raise UnexpectedAnswer(answer.status, "no deadline; is this a server of fsmq?")
-            deadline = seconds(deadline_text)
+            deadline = yield from self._verbs.renew(*self._one(one), visibility, claim_of(one))
         return deadline
 
-    def release(
-        self, messages: Iterable[Given], delay: float, retry_for: float | None = None
-    ) -> Verb[None]:
-        check_seconds("delay", delay, MAX_DELAY_S)
-        yield from self._each(messages, {"release": delay}, retry_for)
-
-    def bury(
-        self,
-        messages: Iterable[Given],
-        reason: str | None = None,
-        retry_for: float | None = None,
-    ) -> Verb[None]:
-        parameters = {"bury": "true", "reason": check_reason(reason)}
-        yield from self._each(messages, parameters, retry_for)
-
-    def _each(
-        self, messages: Iterable[Given], what: Mapping[str, Any], retry_for: float | None
-    ) -> Verb[None]:
-        """A second try after a lost answer finds the claim over."""
+    def release(self, messages: Iterable[Given], delay: float) -> Verb[None]:
         for one in messages:
-            path = f"{self._path}/messages/{offset_of(one)}"
-            outcome = yield from self._verbs.outcome(
-                "PATCH", path, {**what, **self._claim(one)}, retry_for=retry_for
-            )
-            unless_gone(outcome, NotInFlight)
+            yield from self._verbs.release(*self._one(one), delay, claim_of(one))
 
-    def _claim(self, given: Given) -> dict[str, Any]:
-        [deliveries] = claims_of([given]).values()
-        return {"generation": self._generation([given]), "deliveries": deliveries or None}
+    def bury(self, messages: Iterable[Given], reason: str | None = None) -> Verb[None]:
+        for one in messages:
+            yield from self._verbs.bury(*self._one(one), reason, claim_of(one))
+
+    def _one(self, given: Given) -> tuple[str, str]:
+        return "/".join(self._names), str(offset_of(given))
 
     def _generation(self, messages: Iterable[Given]) -> int | None:
         return generation_of(*self._names, messages)
+
+
+class ClaimsOfWorker:
+    """What a worker claims from a channel: only messages that may be worked on side by side.
+
+    made: makes a message of each claim.
+    """
+
+    def __init__(self, log: str, channel: str, made: Callable[..., Any]) -> None:
+        self._names = log, channel
+        self._made = made
+        self._order = "strict"
+        self._asked_at = float("-inf")
+
+    def __call__(
+        self, verbs: Verbs, count: int, visibility: float | None, wait: float
+    ) -> Verb[list[Any]]:
+        channel = ChannelVerbs(verbs, *self._names)
+        now = time.monotonic()
+        if now >= self._asked_at + _ASK_S:
+            self._order, self._asked_at = (yield from channel.state()).settings.order, now
+        # Several of one key in one claim would be worked on side by side.
+        most = count if self._order == "none" else 1
+        claims = yield from channel.claim(most, visibility, wait)
+        return [self._made(*claim) for claim in claims]
 
 
 def _claims(answer: Answer) -> list[Claim]:

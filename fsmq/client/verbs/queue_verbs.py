@@ -40,7 +40,7 @@ from fsmq.spool.worker.patience import backoff
 from fsmq.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 
 from ..errors import UnexpectedAnswer, error_of
-from ..exchange import Pause, Verb
+from ..exchange import Answer, Pause, Verb
 from . import incoming as answers
 from . import outgoing
 from .asking import Asking, about, path_of_message, path_of_queue
@@ -54,7 +54,7 @@ _FULL_PAGE_BYTES = 64 * 1024 * 1024
 class Verbs(Asking):
     """Generators that a transport drives; see :mod:`fsmq.client.exchange`.
 
-    ``retry_for`` of a verb replaces the client's own.
+    What ends or renews a claim takes LOG/CHANNEL for a queue, and a text of an offset for an id.
     """
 
     # -- queues ----------------------------------------------------------------------------------
@@ -175,39 +175,30 @@ class Verbs(Asking):
     # -- claim and what follows ------------------------------------------------------------------
 
     def claim(
-        self,
-        queue: str,
-        count: int,
-        visibility: float | None,
-        wait: float,
-        retry_for: float | None = None,
+        self, queue: str, count: int, visibility: float | None, wait: float
     ) -> Verb[list[Message]]:
         """What a lost answer claimed comes back at its deadline; a second try claims others."""
         path = f"{path_of_queue(queue)}/messages"
-        return (yield from self._claim(queue, path, {}, count, visibility, wait, retry_for))
+        answer = yield from self.claimed(path, {}, count, visibility, wait)
+        return [] if answer is None else answers.messages(queue, answer)
 
     def claim_several(
-        self,
-        choice: Choice,
-        count: int,
-        visibility: float | None,
-        wait: float,
-        retry_for: float | None = None,
+        self, choice: Choice, count: int, visibility: float | None, wait: float
     ) -> Verb[list[Message]]:
         """The same, from several queues."""
         asked = {"queues": str(choice)}
-        return (yield from self._claim(None, "/_claim", asked, count, visibility, wait, retry_for))
+        answer = yield from self.claimed("/_claim", asked, count, visibility, wait)
+        return [] if answer is None else answers.messages(None, answer)
 
-    def _claim(
+    def claimed(
         self,
-        queue: str | None,
         path: str,
         asked: Mapping[str, str],
         count: int,
         visibility: float | None,
         wait: float,
-        retry_for: float | None,
-    ) -> Verb[list[Message]]:
+    ) -> Verb[Answer | None]:
+        """The answer with messages that were claimed; None if there were none."""
         check_number("count", count, 1, MAX_COUNT)
         check_seconds("wait", wait, LONGEST_WAIT_S)
         end = time.monotonic() + wait
@@ -217,12 +208,12 @@ class Verbs(Asking):
             limits = {"count": count, "visibility": visibility, "wait": left or None}
             request = self._request("GET", path, {**asked, **limits}, wait=left)
             asked_at = time.monotonic()
-            answer = yield from self._done(request, retry_for)
+            answer = yield from self._done(request)
             if answer.status == 200:
-                return answers.messages(queue, answer)
+                return answer
             now = time.monotonic()
             if now >= end:
-                return []
+                return None
             # A server that stops lets nobody wait: not to ask it as fast as it can answer.
             early = early + 1 if now - asked_at < left / 2 else 0
             if early:
@@ -234,12 +225,11 @@ class Verbs(Asking):
         message_id: str,
         visibility: float | None,
         claim: str | None = None,
-        retry_for: float | None = None,
     ) -> Verb[float]:
         if visibility == 0:
             visibility = 0.001  # 0 would be a release
         request = self._change(queue, message_id, {"visibility": visibility}, claim)
-        answer = yield from self._done(request, retry_for)
+        answer = yield from self._done(request)
         deadline = answer.headers.get("x-message-deadline")
         if deadline is None:
             raise UnexpectedAnswer(answer.status, "no deadline; is this a server of fsmq?")
@@ -251,11 +241,10 @@ class Verbs(Asking):
         message_id: str,
         delay: float,
         claim: str | None = None,
-        retry_for: float | None = None,
     ) -> Verb[None]:
         check_seconds("delay", delay, MAX_DELAY_S)
         request = self._change(queue, message_id, {"release": delay}, claim)
-        yield from self._once(request, retry_for)
+        yield from self._once(request)
 
     def bury(
         self,
@@ -263,11 +252,10 @@ class Verbs(Asking):
         message_id: str,
         reason: str | None = None,
         claim: str | None = None,
-        retry_for: float | None = None,
     ) -> Verb[None]:
         parameters = {"bury": "true", "reason": check_reason(reason)}
         request = self._change(queue, message_id, parameters, claim)
-        yield from self._once(request, retry_for)
+        yield from self._once(request)
 
     def set_priority(self, queue: str, message_id: str, priority: int) -> Verb[str]:
         """A second try after a lost answer finds the message under its new id."""
@@ -283,18 +271,14 @@ class Verbs(Asking):
             raise error
         return new_id or ""
 
-    def remove(
-        self, queue: str, message_ids: Iterable[str], retry_for: float | None = None
-    ) -> Verb[int]:
+    def remove(self, queue: str, message_ids: Iterable[str]) -> Verb[int]:
         """How many were there; at most too many are counted, see :meth:`remove_each`."""
-        return sum((yield from self.remove_each(queue, message_ids, retry_for)))
+        return sum((yield from self.remove_each(queue, message_ids)))
 
-    def remove_each(
-        self, queue: str, message_ids: Iterable[str], retry_for: float | None = None
-    ) -> Verb[list[bool]]:
+    def remove_each(self, queue: str, message_ids: Iterable[str]) -> Verb[list[bool]]:
         """For each whether it was there; otherwise as :meth:`remove_if`."""
         ids = list(message_ids)
-        outcomes = yield from self.remove_if(queue, ids, [None] * len(ids), retry_for)
+        outcomes = yield from self.remove_if(queue, ids, [None] * len(ids))
         return [outcome == "removed" for outcome in outcomes]
 
     def remove_if(
@@ -302,7 +286,6 @@ class Verbs(Asking):
         queue: str,
         message_ids: Sequence[str],
         claims: Sequence[str | None],
-        retry_for: float | None = None,
     ) -> Verb[list[Acked]]:
         """For each what became of it.
 
@@ -314,7 +297,7 @@ class Verbs(Asking):
         outcomes: list[Acked] = []
         while part := list(islice(waiting, MAX_COUNT)):
             if len(part) == 1:
-                alone = yield from self._remove_one(queue, *part[0], retry_for)
+                alone = yield from self._remove_one(queue, *part[0])
                 if alone != "missing":
                     outcomes.append(alone)
                     continue
@@ -323,7 +306,7 @@ class Verbs(Asking):
                 for i, claim in part
             ]
             request = self._request("POST", path, body=json.dumps({"ids": given}).encode())
-            outcome = yield from self._ask(request, retry_for)
+            outcome = yield from self._ask(request)
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
             # Of an id that is given twice the first was there, and the second was not.
@@ -341,12 +324,10 @@ class Verbs(Asking):
                     outcomes.append("removed" if outcome.again else "missing")
         return outcomes
 
-    def _remove_one(
-        self, queue: str, message_id: str, claim: str | None, retry_for: float | None
-    ) -> Verb[Acked]:
+    def _remove_one(self, queue: str, message_id: str, claim: str | None) -> Verb[Acked]:
         """In the way that takes a server least. Missing: or its queue is."""
         request = self._request("DELETE", path_of_message(queue, message_id), headers=about(claim))
-        outcome = yield from self._ask(request, retry_for)
+        outcome = yield from self._ask(request)
         if outcome.answer.status == 202:
             return "removed"
         error = error_of(outcome.answer)

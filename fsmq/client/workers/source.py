@@ -1,33 +1,31 @@
-"""A queue of a server as a worker uses it."""
+"""A queue or a channel of a server as a worker uses it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsmq.spool.claimed import with_claims
-from fsmq.spool.errors import ClaimEnded
-from fsmq.spool.layout.messages.message import Message
+from fsmq.spool.claimed import name_of
 from fsmq.spool.verbs.remove_if import Acked
-from fsmq.spool.worker.removals import Removals
-from fsmq.spool.worker.source import queue_of
 from fsmq.wire import MAX_WAIT_S
 
 from ..exchange import Verb
+from ..verbs.channel_verbs import ChannelVerbs
+from ..verbs.queue_verbs import Verbs
 
 if TYPE_CHECKING:
     from ..session._async.session import AsyncSession
 
 _FOR_EVER_S = float("inf")
-# By how many, the visibility, the wait, and how long it is tried again.
-ClaimVerb: TypeAlias = "Callable[[int, float | None, float, float | None], Verb[list[Message]]]"
+# By whose verbs, how many, the visibility and the wait.
+ClaimVerb: TypeAlias = "Callable[[Verbs, int, float | None, float], Verb[Sequence[Any]]]"
 
 
 class RemoteSource:
     """What :class:`~fsmq.spool.worker.source.Source` says; the server waits for messages.
 
-    name: of what it claims from. claim: does that; the messages name their queues. owns_session:
-    whether the session is closed with the source.
+    name: of what it claims from. claim: does that; the messages name their queues, or channels.
+    owns_session: whether the session is closed with the source.
     """
 
     def __init__(
@@ -37,41 +35,44 @@ class RemoteSource:
         self._claim = claim
         self._session = session
         self._owns_session = owns_session
-        self._verbs = session.verbs
-        self._removals = Removals(self._remove, queue_of)
 
-    async def claim(self, count: int, visibility: float) -> list[Message]:
+    async def claim(self, count: int, visibility: float) -> Sequence[Any]:
         """Claim messages. One that is cancelled hangs up, and the server gives them back."""
-        return await self._session.run(self._claim(count, visibility, MAX_WAIT_S, 0.0))
+        verb = self._claim(self._trying(0.0), count, visibility, MAX_WAIT_S)
+        return await self._session.run(verb)
 
-    async def renew(self, message: Message, visibility: float, patience: float) -> object:
+    async def renew(self, message: Any, visibility: float, patience: float) -> object:
         """Hold a message for ``visibility`` seconds from now."""
-        verb = self._verbs.renew(message.queue, message.id, visibility, message.claim, patience)
-        return await self._session.run(verb)
+        renew = self._trying(patience).renew
+        return await self._session.run(renew(*_names(message), visibility, message.claim))
 
-    async def release(self, message: Message, delay: float, patience: float) -> object:
+    async def release(self, message: Any, delay: float, patience: float) -> object:
         """Make a message ready again after ``delay`` seconds."""
-        verb = self._verbs.release(message.queue, message.id, delay, message.claim, patience)
-        return await self._session.run(verb)
+        release = self._trying(patience).release
+        return await self._session.run(release(*_names(message), delay, message.claim))
 
-    async def bury(self, message: Message, reason: str | None, patience: float) -> object:
+    async def bury(self, message: Any, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue."""
-        verb = self._verbs.bury(message.queue, message.id, reason, message.claim, patience)
-        return await self._session.run(verb)
+        bury = self._trying(patience).bury
+        return await self._session.run(bury(*_names(message), reason, message.claim))
 
-    async def remove(self, message: Message) -> object:
-        """Remove a message; tries until the server answers. Raises ClaimEnded."""
-        if await self._removals.remove(message) == "ended":
-            raise ClaimEnded(message.queue, message.id)
-        return None
+    async def ack_each(self, messages: list[Any]) -> Sequence[Acked]:
+        """Acknowledge messages of one queue; tries until the server answers."""
+        verbs, queue = self._trying(_FOR_EVER_S), messages[0].queue
+        log, slash, channel = queue.partition("/")
+        if slash:
+            return await self._session.run(ChannelVerbs(verbs, log, channel).ack_each(messages))
+        ids, claims = [one.id for one in messages], [one.claim for one in messages]
+        return await self._session.run(verbs.remove_if(queue, ids, claims))
 
     async def close(self) -> None:
         """Close the connections, if they are only for this."""
-        await self._removals.close()
         if self._owns_session:
             await self._session.close()
 
-    async def _remove(self, messages: list[Message]) -> list[Acked]:
-        ids, claims = with_claims(messages, None)
-        queue = messages[0].queue
-        return await self._session.run(self._verbs.remove_if(queue, ids, claims, _FOR_EVER_S))
+    def _trying(self, patience: float) -> Verbs:
+        return self._session.verbs.trying(patience)
+
+
+def _names(message: Any) -> tuple[str, str]:
+    return message.queue, name_of(message)

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ..options import MAX_CONNECTIONS, Options
 
 if TYPE_CHECKING:
-    from fsmq.spool import ChannelMessage
-    from fsmq.spool.layout.messages.message import Message
     from fsmq.spool.worker.blocking_worker import Worker
     from fsmq.spool.worker.handlers import Claim
 
@@ -23,11 +21,11 @@ if TYPE_CHECKING:
     from .source import ClaimVerb
 
 
-def queue_worker(
+def worker_of(
     client: Session,
     name: str,
     claim: ClaimVerb,
-    handler: Callable[[Message, Claim], object],
+    handler: Callable[[Any, Claim], object],
     *pace: Any,
 ) -> Worker:
     from fsmq.spool.worker.blocking_worker import Worker
@@ -38,23 +36,6 @@ def queue_worker(
     options = WorkerOptions(*pace)
     own = _own_session(client.options, options.concurrency)
     return Worker(RemoteSource(own, name, claim, owns_session=True), handler, options)
-
-
-def channel_worker(
-    client: Session,
-    log: str,
-    name: str,
-    handler: Callable[[ChannelMessage, Claim], object],
-    *pace: Any,
-) -> Worker:
-    from fsmq.spool.worker.blocking_worker import Worker
-    from fsmq.spool.worker.handlers import WorkerOptions
-
-    from .channel_source import RemoteChannel
-
-    options = WorkerOptions(*pace)
-    own = _own_session(client.options, options.concurrency)
-    return Worker(RemoteChannel(own, log, name, owns_session=True), handler, options)
 
 
 def _own_session(options: Options, concurrency: int) -> AsyncSession:

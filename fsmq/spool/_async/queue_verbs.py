@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..arguments import JSON_TYPE, Body, Delay, json_of, new_message
 from ..claimed import acked, single
 from ..layout.messages.message import Message, NewMessage
 from ..verbs.remove_if import Acked
-from .claimed_message import AsyncClaimed
+from .claimed_message import AsyncClaimed, AsyncClaimedVerbs
+
+M_co = TypeVar("M_co", bound=AsyncClaimedVerbs, covariant=True)
 
 
-class AsyncClaims(Protocol):
-    """What one claims from, for coroutines."""
-
-    @property
-    def name(self) -> str: ...
+class AsyncClaims(Protocol[M_co]):
+    """What one claims from, for coroutines: a queue, several, or a channel of a log."""
 
     async def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[AsyncClaimed]: ...
+    ) -> Sequence[M_co]: ...
 
 
-class AsyncQueueProtocol(AsyncClaims, Protocol):
+class AsyncQueueProtocol(AsyncClaims[AsyncClaimed], Protocol):
     """What the verbs here need of a queue, for coroutines."""
 
+    @property
+    def name(self) -> str: ...
     async def _put(self, message: NewMessage) -> str: ...
     async def remove(self, *messages: Message | str) -> int: ...
     async def remove_each(self, messages: Iterable[Message | str]) -> list[bool]: ...
@@ -112,8 +113,8 @@ class AsyncQueueVerbs:
 
 @asynccontextmanager
 async def one_of(
-    queue: AsyncClaims, visibility: float | None, wait: float
-) -> AsyncIterator[AsyncClaimed | None]:
+    queue: AsyncClaims[M_co], visibility: float | None, wait: float
+) -> AsyncIterator[M_co | None]:
     """One message that is claimed for the length of a ``with``, or None."""
     messages = await queue.claim(1, visibility, wait)
     if not messages:

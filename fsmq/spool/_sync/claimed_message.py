@@ -1,59 +1,71 @@
 # Made from ../_async/claimed_message.py by `make sync`: change that one.
-"""Claimed messages."""
+"""Claimed messages: what may be done with one of a queue, or of a channel."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from ..arguments import Delay
-from ..claimed import Bound, Bury, Retry
-from ..errors import ClaimEnded, FsmqError, InvalidValue, NoSuchMessage
+from ..claimed import Bound, Bury, Retry, name_of
+from ..errors import CLAIM_OVER, FsmqError, InvalidValue
 from ..layout.messages.dead_letter import reason_of
 
 log = logging.getLogger(__name__)
-# The claim is over.
-_OVER = (NoSuchMessage, ClaimEnded)
 _BURIED = "message %s goes to the dead-letter queue: %s"
 
 
-class Claimed(Bound):
-    """A message that was claimed.
+class ClaimedVerbs:
+    """What may be done with a message that was claimed.
 
     In a ``with`` it is acknowledged at the end, and released when the end is an exception; unless
     one of its methods has settled before what is to become of it. :class:`Retry` releases it with a
     delay and :class:`Bury` buries it; these two end with the ``with``.
+
+    They raise NoSuchMessage or ClaimEnded if the claim is over; of a channel NotInFlight or
+    ClaimVoid.
     """
 
     __slots__ = ()
+    if TYPE_CHECKING:
+        _bound_to: Any
+        _settled: bool
+
+        @property
+        def claim(self) -> str | None: ...
 
     def ack(self) -> bool:
-        """Acknowledge it: the work is done. Whether it was there. Raises ClaimEnded."""
+        """Acknowledge it: the work is done. Whether it was there, or had not been done yet.
+
+        Of a channel this is possible though the claim has ended.
+        """
         self._settle()
-        return bool(self._bound_to.ack(self.id, claim=self.claim))
+        return bool(self._bound_to.ack(self, claim=self.claim))
 
     def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline.
-
-        Raises NoSuchMessage, ClaimEnded.
-        """
-        deadline: float = self._bound_to.renew(self.id, visibility, claim=self.claim)
+        """Hold it for ``visibility`` seconds from now; the new deadline."""
+        deadline: float = self._bound_to.renew(self, visibility=visibility, claim=self.claim)
         return deadline
 
     def release(self, delay: Delay = 0.0) -> None:
-        """Make it ready again, at once or after ``delay``. Raises NoSuchMessage, ClaimEnded."""
+        """Make it ready again, at once or after ``delay``."""
         self._settle()
-        self._bound_to.release(self.id, delay, claim=self.claim)
+        self._bound_to.release(self, delay=delay, claim=self.claim)
 
     def bury(self, reason: str | None = None) -> None:
-        """Move it to the dead-letter queue. Raises NoSuchMessage, ClaimEnded, InvalidValue.
+        """Move it to the dead-letter queue; InvalidValue if there is none.
 
         reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
         """
-        self._bound_to.bury(self.id, reason, claim=self.claim)
+        self._bound_to.bury(self, reason=reason, claim=self.claim)
         self._settle()
 
-    def __enter__(self) -> Claimed:
+    def _settle(self) -> None:
+        """Note that it was settled, so that the end of a ``with`` does nothing."""
+        object.__setattr__(self, "_settled", True)  # a Message is frozen; this is none of its value
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
@@ -62,13 +74,13 @@ class Claimed(Bound):
         if error is None:
             self.ack()
         elif isinstance(error, Retry):
-            with suppress(*_OVER):  # another consumer tries again
+            with suppress(*CLAIM_OVER):  # another consumer tries again
                 self.release(error.delay)
             return True
         elif isinstance(error, Bury):
-            log.info(_BURIED, self.id, error)
+            log.info(_BURIED, name_of(self), error)
             try:
-                with suppress(*_OVER):
+                with suppress(*CLAIM_OVER):
                     self.bury(reason_of(error))
             except InvalidValue:  # without a dead-letter queue it must not be lost
                 self.release()
@@ -78,3 +90,9 @@ class Claimed(Bound):
             with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
                 self.release()
         return False
+
+
+class Claimed(Bound, ClaimedVerbs):
+    """A message of a queue that was claimed."""
+
+    __slots__ = ()

@@ -5,29 +5,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..arguments import JSON_TYPE, Body, Delay, json_of, new_message
 from ..claimed import acked, single
 from ..layout.messages.message import Message, NewMessage
 from ..verbs.remove_if import Acked
-from .claimed_message import Claimed
+from .claimed_message import Claimed, ClaimedVerbs
+
+M_co = TypeVar("M_co", bound=ClaimedVerbs, covariant=True)
 
 
-class Claims(Protocol):
-    """What one claims from."""
-
-    @property
-    def name(self) -> str: ...
+class Claims(Protocol[M_co]):
+    """What one claims from: a queue, several, or a channel of a log."""
 
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[Claimed]: ...
+    ) -> Sequence[M_co]: ...
 
 
-class QueueProtocol(Claims, Protocol):
+class QueueProtocol(Claims[Claimed], Protocol):
     """What the verbs here need of a queue."""
 
+    @property
+    def name(self) -> str: ...
     def _put(self, message: NewMessage) -> str: ...
     def remove(self, *messages: Message | str) -> int: ...
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]: ...
@@ -110,7 +111,7 @@ class QueueVerbs:
 
 
 @contextmanager
-def one_of(queue: Claims, visibility: float | None, wait: float) -> Iterator[Claimed | None]:
+def one_of(queue: Claims[M_co], visibility: float | None, wait: float) -> Iterator[M_co | None]:
     """One message that is claimed for the length of a ``with``, or None."""
     messages = queue.claim(1, visibility, wait)
     if not messages:

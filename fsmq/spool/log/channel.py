@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..arguments import Delay, seconds_of
 from ..durability.locks import patiently
 from ..errors import (
     ClaimVoid,
@@ -27,6 +28,8 @@ from ..layout.settings import (
     check_number,
     check_seconds,
 )
+from ..verbs.remove_if import Acked
+from ._sync.channel_base import ChannelBase
 from ._sync.channel_message import ChannelMessage
 from .consuming import channel_files
 from .consuming.burial import bury, choose_queue
@@ -35,7 +38,7 @@ from .consuming.channels import ChannelStore
 from .consuming.dispatch import Asked
 from .consuming.open_channel import TENDING_S
 from .consuming.progress import Lease
-from .delivered import Delivered, Given, claims_of, generation_of, offset_of
+from .delivered import Given, acked_of, claims_of, generation_of, in_claims, offset_of
 from .log_settings import ChannelSettings
 from .open_log import From, OpenLog
 from .ranges import Range, ranges_of
@@ -74,7 +77,7 @@ class ChannelState(NamedTuple):
     settings: ChannelSettings
 
 
-class Channel:
+class Channel(ChannelBase):
     """One channel of a log: a durable reader with a state of its own. Safe in threads.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
@@ -149,19 +152,11 @@ class Channel:
             store.replace_settings(settings)
             return settings
 
-    def pause(self) -> None:
-        """Hand out nothing from now on. What is in flight can still be done and released."""
-        self.configure(paused=True)
-
-    def resume(self) -> None:
-        """End a pause."""
-        self.configure(paused=False)
-
     def _held(self, *, writes: bool = True) -> AbstractContextManager[None]:
         """Keep others out who create, change or delete it."""
         return self.log._logs.held(self.log.name, writes=writes)
 
-    # -- claim and done --------------------------------------------------------------------------
+    # -- claim and ack ---------------------------------------------------------------------------
 
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
@@ -209,27 +204,33 @@ class Channel:
         except (FsmqError, OSError):
             return None
 
-    def done(self, *messages: Given) -> int:
-        """Finish messages that were handed out, durably; how many had not been done yet.
+    def ack_each(
+        self, messages: Iterable[Given], claims: Sequence[str | None] | None = None
+    ) -> list[Acked]:
+        """Acknowledge messages; for each what became of it.
 
-        Raises NotInFlight for one that was not handed out; ClaimVoid for one that was, before a
-        seek or by a channel that was deleted.
+        claims: for each message the name of its claim; without them its own.
+
+        Each is "removed": it is done, perhaps it was before; or "missing": it was not handed out;
+        or "ended": its claim is void.
         """
-        return self.done_ranges(
-            ranges_of(sorted({offset_of(one) for one in messages})), self._generation(messages)
-        )
+        asked = [
+            (ranges_of([offset_of(one)]), self._generation([one]))
+            for one in in_claims(messages, claims)
+        ]
+        return [acked_of(found) for found in self.ack_ranges_each(asked)]
 
-    def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
-        """Finish half-open ranges of offsets, such as ``[(0, 1000)]``; otherwise as ``done``."""
-        [found] = self.done_each([(list(ranges), generation)])
+    def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
+        """Acknowledge half-open ranges of offsets, such as ``[(0, 9)]``; otherwise as ``ack``."""
+        [found] = self.ack_ranges_each([(list(ranges), generation)])
         if isinstance(found, Exception):
             raise found
         return found
 
-    def done_each(
+    def ack_ranges_each(
         self, asked: Sequence[tuple[list[Range], int | None]]
     ) -> list[int | ClaimVoid | NotInFlight]:
-        """Finish what many ask for at the same moment, each ranges and a generation, with one sync.
+        """Acknowledge what many ask for at one moment, each ranges and a generation, with one sync.
 
         What each is answered: how many had not been done yet, or an error.
         """
@@ -239,47 +240,53 @@ class Channel:
         self.log.spool.context.metrics.count(("log_done", self.log.name), number)
         return found
 
-    def done_through(self, last: Given) -> int:
-        """Finish all messages that were handed out up to this one; otherwise as ``done``."""
+    def ack_through(self, last: Given) -> int:
+        """Acknowledge all messages that were handed out up to this one; otherwise as ``ack``."""
         with self._doing("finish messages of"):
             number = self._store.done_through(offset_of(last), self._generation([last]))
         self.log.spool.context.metrics.count(("log_done", self.log.name), number)
         return number
 
-    def renew(self, *messages: Given, visibility: float | None = None) -> float:
+    def renew(
+        self, *messages: Given, visibility: float | None = None, claim: str | None = None
+    ) -> float:
         """Hold messages for ``visibility`` seconds from now; the new deadline in Unix seconds.
 
-        Raises NotInFlight, ClaimVoid.
+        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
         """
+        given = in_claims(messages, claim)
         with self._doing("renew claims of"):
             store = self._store
             seconds = store.settings().visibility_timeout if visibility is None else visibility
             check_seconds("visibility", seconds, MAX_VISIBILITY_S)
-            return store.renew(claims_of(messages), seconds, self._generation(messages))
+            return store.renew(claims_of(given), seconds, self._generation(given))
 
-    def release(self, *messages: Given, delay: float = 0.0) -> None:
-        """Let messages be handed out again, after ``delay`` seconds; durably.
+    def release(self, *messages: Given, delay: Delay = 0.0, claim: str | None = None) -> None:
+        """Let messages be handed out again, after ``delay``; durably.
 
-        Raises NotInFlight, ClaimVoid.
+        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
         """
-        check_seconds("delay", delay, MAX_DELAY_S)
+        given = in_claims(messages, claim)
+        seconds = check_seconds("delay", seconds_of(delay), MAX_DELAY_S)
         with self._doing("release messages of"):
-            self._store.release(claims_of(messages), delay, self._generation(messages))
+            self._store.release(claims_of(given), seconds, self._generation(given))
 
-    def bury(self, *messages: Given, reason: str | None = None) -> None:
+    def bury(self, *messages: Given, reason: str | None = None, claim: str | None = None) -> None:
         """Move messages to the dead-letter queue: durable there before they are done here.
 
         In the order of their offsets: if one cannot be stored, those before it are moved.
 
         reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        claim: as of `ack`.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
         """
+        given = in_claims(messages, claim)
         if self.settings().dead_letter_queue is None:
             raise InvalidValue("dead_letter_queue", "is not set: nothing can be buried")
         reason = check_reason(reason)
         with self._doing("bury messages of"):
-            self._store.bury(claims_of(messages), self._generation(messages), reason, self._bury)
+            self._store.bury(claims_of(given), self._generation(given), reason, self._bury)
 
     def end_poison(self) -> None:
         """Bury or skip messages whose deliveries are used up, though nobody claims."""
@@ -294,7 +301,7 @@ class Channel:
     def seek(self, to: From) -> int:
         """Send the channel to an offset or a moment, durably; the new position.
 
-        What is in flight is void: a later done of it raises ClaimVoid.
+        What is in flight is void: a later ack of it raises ClaimVoid.
         """
         with self._doing("seek in"):
             channel = self._store  # before the look: of this log the offset is
@@ -307,10 +314,6 @@ class Channel:
         """Where the channel is, and how far behind."""
         with self._doing("look at"):
             return self._state(self._store)
-
-    def lag(self) -> int:
-        """How many messages are unfinished."""
-        return self.state().lag
 
     def _state(self, store: ChannelStore) -> ChannelState:
         of = store.store
@@ -358,7 +361,7 @@ class Channel:
 
     def worker(
         self,
-        handler: Callable[[Delivered, Any], object],
+        handler: Callable[[ChannelMessage, Any], object],
         *,
         concurrency: int = 4,
         visibility: float = 60.0,

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..errors import ClaimVoid
+from ..errors import ClaimVoid, InvalidValue, NotInFlight
 from ..layout.settings import check_number
+from ..verbs.remove_if import Acked
 from .segment.record import LogMessage
+
+_CLAIM = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
 
 
 class Delivered(LogMessage):
     """A message that a channel has handed out, whatever may be done with it.
 
     deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
-    channel: settles it; None where something else does. generation: one more with each seek of it,
-    and another where a channel is made anew. With its deliveries it names the claim; 0, of either:
-    whatever it is now.
+    generation: one more with each seek of the channel, and another where it is made anew. With its
+    deliveries it names the claim; 0, of either: whatever it is now.
     """
 
-    __slots__ = ("_channel", "_settled", "deadline", "deliveries", "generation")
-    _channel: Any
+    __slots__ = ("_bound_to", "_settled", "deadline", "deliveries", "generation")
+    _bound_to: Any
     __eq__, __hash__ = object.__eq__, object.__hash__  # another claim of it is another thing
 
     def __init__(
         self,
-        channel: object,
+        channel: Any,
         message: LogMessage,
         deliveries: int,
         deadline: float,
@@ -33,21 +36,77 @@ class Delivered(LogMessage):
     ) -> None:
         super().__init__(message.offset, message.time_us, message.header, message.body)
         self._parsed = message._parsed
-        self._channel = channel
+        self._bound_to = channel
         self._settled = False
         self.deliveries = deliveries
         self.deadline = deadline
         self.generation = generation
 
+    @property
+    def queue(self) -> str:
+        """What it was claimed from: LOG/CHANNEL."""
+        return f"{self._bound_to.log.name}/{self._bound_to.name}"
 
-Given = int | Delivered
-"""A message that was handed out, or its offset."""
+    @property
+    def claim(self) -> str:
+        """The name of the claim: its generation and its deliveries."""
+        return f"{self.generation}-{self.deliveries}"
+
+
+Given = int | str | Delivered
+"""A message that was handed out, or its offset, which may be a text."""
 
 
 def offset_of(given: Given) -> int:
+    """Raises InvalidValue."""
     if isinstance(given, Delivered):
         return given.offset
+    if isinstance(given, str):
+        if not given.isascii() or not given.isdecimal():
+            raise InvalidValue("offset", f"{given[:50]!r} is not an offset")
+        given = int(given[:20])
     return check_number("offset", given, 0, 10**18)
+
+
+def in_claims(messages: Iterable[Given], claims: str | Sequence[str | None] | None) -> list[Given]:
+    """The messages, each in the claim of this name, if one is given. Raises InvalidValue.
+
+    claims: one for each; or that of a single message.
+    """
+    given = list(messages)
+    if claims is None:
+        return given
+    names = [claims] if isinstance(claims, str) else claims
+    if len(names) != len(given):
+        raise InvalidValue("claim", "belongs to one message; ack_each takes one for each")
+    return [
+        one if name is None else named(offset_of(one), *_parts(name))
+        for one, name in zip(given, names, strict=True)
+    ]
+
+
+def named(offset: int, generation: int, deliveries: int) -> Delivered:
+    """A message by its offset and its claim; 0, of either: whatever it is now."""
+    return Delivered(None, LogMessage(offset, 0, b"", b""), deliveries, 0.0, generation)
+
+
+def _parts(claim: str) -> tuple[int, int]:
+    if not _CLAIM.fullmatch(claim):
+        raise InvalidValue("claim", f"{claim[:50]!r} is no claim; expected a name like 5-1")
+    generation, _, deliveries = claim.partition("-")
+    return int(generation), int(deliveries)
+
+
+def claim_of(given: Given) -> str | None:
+    """The name of the claim, where it is one that was handed out."""
+    return given.claim if isinstance(given, Delivered) else None
+
+
+def acked_of(found: object) -> Acked:
+    """What became of a message, by what was answered or raised for it alone."""
+    if isinstance(found, ClaimVoid):
+        return "ended"
+    return "missing" if isinstance(found, NotInFlight) else "removed"
 
 
 def generation_of(log: str, channel: str, messages: Iterable[Given]) -> int | None:

@@ -13,13 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
-from ..claimed import Bury, Retry
+from ..claimed import Bury, Retry, name_of
 from ..errors import ClaimEnded, FsmqError, InvalidValue, Unavailable
 from ..layout.messages.dead_letter import reason_of
-from .handlers import Claim, Dirty, Failed, Handler, WorkerOptions, name_of
+from .handlers import Claim, Dirty, Failed, Handler, WorkerOptions
 from .patience import backoff
+from .removals import Removals
 from .source import Source
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class AsyncWorker:
 
     def __init__(self, source: Source, handler: Handler, options: WorkerOptions) -> None:
         self._source = source
+        self._removals: Removals[Dirty] = Removals(source.ack_each, attrgetter("queue"))
         self._handler = handler
         self._options = options
         self._stopping = asyncio.Event()
@@ -87,6 +90,7 @@ class AsyncWorker:
                 try:
                     await self._drain(patience)
                 finally:
+                    await self._removals.close()
                     await self._source.close()
 
     def stop(self) -> None:
@@ -218,7 +222,8 @@ class AsyncWorker:
     async def _settle(self, message: Dirty, claim: Claim, error: BaseException | None) -> None:
         """Do what the handler's end means for its message."""
         if error is None:
-            await self._source.remove(message)
+            if await self._removals.remove(message) == "ended":
+                raise ClaimEnded(message.queue, name_of(message))
         elif claim.lost:
             pass  # another consumer may have it: it is not ours to release
         elif isinstance(error, Bury):

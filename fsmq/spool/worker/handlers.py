@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from ..claimed import name_of
 from ..layout.messages.message import Message
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from ..log.delivered import Delivered
@@ -104,11 +105,6 @@ class Handler(NamedTuple):
 
     call: Callable[[Any, Claim], Awaitable[object]]
     stoppable: bool
-
-
-def name_of(message: Dirty) -> str:
-    """What a message is called by its source: its id, or its offset."""
-    return message.id if isinstance(message, Message) else str(message.offset)
 
 
 def on_loop(handler: Callable[[Any, Claim], Awaitable[object]]) -> Handler:

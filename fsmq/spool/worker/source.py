@@ -1,27 +1,18 @@
-"""What a worker needs of a queue, and a queue of the library as that."""
+"""What a worker needs of a queue, and a queue or a channel of the library as that."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from .. import prepare
-from ..errors import ClaimEnded, FsmqError, Unavailable
-from ..layout.messages.message import Message
+from ..errors import FsmqError, Unavailable
+from ..verbs.remove_if import Acked
 from .handlers import Dirty
 from .patience import backoff
-from .removals import Removals
-
-if TYPE_CHECKING:
-    from .._sync.queue_verbs import Claims
-    from ..queue import Queue
-    from ..spool import Spool
 
 T = TypeVar("T")
 # How long a claim waits in its thread: a worker ends so late at most where nothing comes.
@@ -54,35 +45,70 @@ class Source(Protocol):
     async def bury(self, message: Any, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue, which is told the reason."""
 
-    async def remove(self, message: Any) -> object:
-        """Remove a message. Tries until it is answered: work that is done is not done again.
+    async def ack_each(self, messages: list[Any]) -> Sequence[Acked]:
+        """Acknowledge messages that were claimed from one queue; for each what became of it.
 
-        Raises ClaimEnded where another consumer may have it.
+        Tries until it is answered: work that is done is not done again.
         """
 
     async def close(self) -> None:
         """Give back what the source itself has opened."""
 
 
-class ThreadedSource(ABC):
-    """What sources of the library share: threads, since verbs wait for the disk."""
+# By how many, the visibility and the wait.
+ClaimCall: TypeAlias = "Callable[[int, float, float], Sequence[Any]]"
 
-    def __init__(self, concurrency: int) -> None:
+
+class LocalSource:
+    """A queue or a channel of a spool, or several. Verbs wait for the disk: each is in a thread.
+
+    name: of what it claims from. claim: does that; the messages know what they were claimed from.
+    give_back: releases messages that no handler has seen.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        claim: ClaimCall,
+        give_back: Callable[[Sequence[Any]], object],
+        concurrency: int,
+    ) -> None:
+        self.name = name
+        self._claim = claim
+        self._give_back = give_back
         self._threads = ThreadPoolExecutor(min(concurrency, _THREADS) + 1, "fsmq-verbs")
-        self._removals: Removals[Any] = Removals(self._remove, queue_of)
 
-    async def remove(self, message: Any) -> object:
-        """See :meth:`Source.remove`."""
-        return await self._removals.remove(message)
+    async def claim(self, count: int, visibility: float) -> Sequence[Any]:
+        """See :meth:`Source.claim`."""
+        claimed = self._threads.submit(self._claim, count, visibility, _WAIT_S)
+        try:
+            return await asyncio.wrap_future(claimed)
+        except asyncio.CancelledError:
+            claimed.add_done_callback(self._release_claimed)  # the thread goes on
+            raise
+
+    async def renew(self, message: Any, visibility: float, patience: float) -> object:
+        """See :meth:`Source.renew`."""
+        return await self._persist(patience, message.renew, visibility)
+
+    async def release(self, message: Any, delay: float, patience: float) -> object:
+        """See :meth:`Source.release`."""
+        return await self._persist(patience, message.release, delay)
+
+    async def bury(self, message: Any, reason: str | None, patience: float) -> object:
+        """See :meth:`Source.bury`."""
+        return await self._persist(patience, message.bury, reason)
+
+    async def ack_each(self, messages: list[Any]) -> Sequence[Acked]:
+        """See :meth:`Source.ack_each`."""
+        acked: Sequence[Acked] = await self._persist(
+            _FOR_EVER_S, messages[0]._bound_to.ack_each, messages
+        )
+        return acked
 
     async def close(self) -> None:
         """Wait for the threads."""
-        await self._removals.close()
         await asyncio.to_thread(self._threads.shutdown)
-
-    @abstractmethod
-    async def _remove(self, messages: list[Any]) -> Sequence[object] | None:
-        """Remove what was worked on; what became of each; None: all are removed."""
 
     async def _persist(self, patience: float, verb: Callable[..., T], *of: Any) -> T:
         end = time.monotonic() + patience
@@ -97,67 +123,8 @@ class ThreadedSource(ABC):
             await asyncio.sleep(pause)
             tries += 1
 
-
-def queue_of(message: Dirty) -> str | None:
-    """The queue in which a message is removed, renewed and released."""
-    return message.queue if isinstance(message, Message) else None
-
-
-class QueueSource(ThreadedSource):
-    """A queue of a spool, or what else messages are claimed from that name their queues.
-
-    queue: from which it claims.
-    """
-
-    def __init__(self, spool: Spool, queue: Claims, concurrency: int) -> None:
-        super().__init__(concurrency)
-        self.name = queue.name
-        self._spool = spool
-        self._queue = queue
-
-    async def claim(self, count: int, visibility: float) -> list[Message]:
-        """See :meth:`Source.claim`."""
-        claimed = self._threads.submit(self._claim, count, visibility)
-        try:
-            return await asyncio.wrap_future(claimed)
-        except asyncio.CancelledError:
-            claimed.add_done_callback(self._release_claimed)  # the thread goes on
-            raise
-
-    async def renew(self, message: Message, visibility: float, patience: float) -> object:
-        """See :meth:`Source.renew`."""
-        verb = partial(self._of(message).renew, message, visibility, claim=message.claim)
-        return await self._persist(patience, verb)
-
-    async def release(self, message: Message, delay: float, patience: float) -> object:
-        """See :meth:`Source.release`."""
-        verb = partial(self._of(message).release, message, delay, claim=message.claim)
-        return await self._persist(patience, verb)
-
-    async def bury(self, message: Message, reason: str | None, patience: float) -> object:
-        """See :meth:`Source.bury`."""
-        verb = partial(self._of(message).bury, message, reason, claim=message.claim)
-        return await self._persist(patience, verb)
-
-    async def remove(self, message: Message) -> object:
-        """See :meth:`Source.remove`."""
-        if await super().remove(message) == "ended":
-            raise ClaimEnded(message.queue, message.id)
-        return None
-
-    async def _remove(self, messages: list[Message]) -> Sequence[object]:
-        return await self._persist(_FOR_EVER_S, self._of(messages[0]).ack_each, messages)
-
-    def _of(self, message: Message) -> Queue:
-        return self._spool.queue(message.queue)
-
-    def _claim(self, count: int, visibility: float) -> list[Message]:
-        return list(self._queue.claim(count, visibility, _WAIT_S))
-
-    def _release_claimed(self, claimed: Future[list[Message]]) -> None:
+    def _release_claimed(self, claimed: Future[Sequence[Any]]) -> None:
         if claimed.cancelled() or claimed.exception() is not None:
             return
-        spool = self._spool
-        for message in claimed.result():
-            with suppress(FsmqError):  # it comes back when its claim ends
-                spool.complete(prepare.release_unseen(spool.context, message))
+        with suppress(FsmqError):  # they come back when their claims end
+            self._give_back(claimed.result())

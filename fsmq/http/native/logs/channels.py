@@ -317,7 +317,7 @@ class Channels(Handlers):
             last = through
 
             def verb(channel: Channel) -> int:
-                return channel.done_through(given_message(channel, last, generation))
+                return channel.ack_through(given_message(channel, last, generation))
 
             number = await logs.change(of, verb, MAX_CLAIMS)
         return json_answer(200, {"done": number})

@@ -20,7 +20,7 @@ from ...errors import (
 )
 from ...layout.messages.message import NewMessage
 from ...layout.uuids import derived_uuid7
-from .._sync.channel_message import Delivering
+from ..delivered import Given
 from ..segment.record import LogMessage
 
 # So many messages are claimed at a time at most, and put together: all or none of these.
@@ -29,10 +29,13 @@ _AT_A_TIME, _PART = 1000, 250
 _REFUSED_S = 1.0
 
 
-class Source(Delivering, Protocol):
+class Source(Protocol):
     """A channel, as far as this needs one."""
 
     def claim(self, count: int, visibility: float | None, wait: float) -> Sequence[Any]: ...
+    def ack(self, *messages: Given) -> int: ...
+    def renew(self, *messages: Given) -> float: ...
+    def release(self, *messages: Given, delay: float = 0.0) -> None: ...
 
 
 class Target(Protocol):
@@ -53,7 +56,7 @@ class Feed:
     """Brings the messages of a channel to a queue, at least once. log, uuid: whose messages.
 
     A second copy of a message is stored only if it was removed from the queue before a crash
-    between the put and the done was made good. Messages that the queue could not take, since it is
+    between the put and the ack was made good. Messages that the queue could not take, since it is
     full or its disk refuses, are kept for the next step: to hand them out again would count as one
     delivery more. Close it.
     """
@@ -117,7 +120,7 @@ class Feed:
         except FsmqError:
             self._one_by_one(part)
         else:
-            self._channel.done(*part)
+            self._channel.ack(*part)
 
     def _one_by_one(self, messages: list[Any]) -> None:
         stored: list[Any] = []
@@ -140,7 +143,7 @@ class Feed:
                 stored.append(one)
         finally:
             if stored:
-                self._channel.done(*stored)
+                self._channel.ack(*stored)
             if refused:
                 self._channel.release(*refused, delay=_REFUSED_S)
             self._kept = self._kept[len(stored) + len(refused) :]

@@ -1,0 +1,66 @@
+"""Verbs of channels that are made of their other verbs, for coroutines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from ..._async.queue_verbs import one_of
+from ..delivered import Given, generation_of, in_claims, offset_of
+from ..ranges import Range, ranges_of
+from .channel_message import AsyncChannelMessage
+
+
+class AsyncChannelProtocol(Protocol):
+    """What the verbs here need of a channel, for coroutines."""
+
+    log: Any
+    name: str
+
+    async def configure(self, **changes: Any) -> Any: ...
+    async def state(self) -> Any: ...
+    async def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[AsyncChannelMessage]: ...
+    async def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int: ...
+
+
+class AsyncChannelBase:
+    """Verbs of the library's channels and of the client's, made of their other verbs.
+
+    To who claims and acknowledges, a channel is a queue: its messages are called by their offsets.
+    """
+
+    def claim_one(
+        self: AsyncChannelProtocol, visibility: float | None = None, wait: float = 0.0
+    ) -> AbstractAsyncContextManager[AsyncChannelMessage | None]:
+        """Claim one message for the length of a ``with``; it gives None if there is none.
+
+        The message is acknowledged at the end, and released when the end is an exception.
+        """
+        return one_of(self, visibility, wait)
+
+    async def ack(self: AsyncChannelProtocol, *messages: Given, claim: str | None = None) -> int:
+        """Acknowledge messages that were handed out, durably; how many had not been done yet.
+
+        claim: the ``claim`` of a single message.
+
+        Raises NotInFlight for one that was not handed out; ClaimVoid for one that was, before a
+        seek or by a channel that was deleted.
+        """
+        given = in_claims(messages, claim)
+        ranges = ranges_of(sorted({offset_of(one) for one in given}))
+        return await self.ack_ranges(ranges, generation_of(self.log.name, self.name, given))
+
+    async def pause(self: AsyncChannelProtocol) -> None:
+        """Hand out nothing from now on. What is in flight can still be settled."""
+        await self.configure(paused=True)
+
+    async def resume(self: AsyncChannelProtocol) -> None:
+        """End a pause."""
+        await self.configure(paused=False)
+
+    async def lag(self: AsyncChannelProtocol) -> int:
+        """How many messages are unfinished."""
+        return int((await self.state()).lag)

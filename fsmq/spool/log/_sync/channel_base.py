@@ -1,0 +1,67 @@
+# Made from ../_async/channel_base.py by `make sync`: change that one.
+"""Verbs of channels that are made of their other verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from ..._sync.queue_verbs import one_of
+from ..delivered import Given, generation_of, in_claims, offset_of
+from ..ranges import Range, ranges_of
+from .channel_message import ChannelMessage
+
+
+class ChannelProtocol(Protocol):
+    """What the verbs here need of a channel."""
+
+    log: Any
+    name: str
+
+    def configure(self, **changes: Any) -> Any: ...
+    def state(self) -> Any: ...
+    def claim(
+        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
+    ) -> list[ChannelMessage]: ...
+    def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int: ...
+
+
+class ChannelBase:
+    """Verbs of the library's channels and of the client's, made of their other verbs.
+
+    To who claims and acknowledges, a channel is a queue: its messages are called by their offsets.
+    """
+
+    def claim_one(
+        self: ChannelProtocol, visibility: float | None = None, wait: float = 0.0
+    ) -> AbstractContextManager[ChannelMessage | None]:
+        """Claim one message for the length of a ``with``; it gives None if there is none.
+
+        The message is acknowledged at the end, and released when the end is an exception.
+        """
+        return one_of(self, visibility, wait)
+
+    def ack(self: ChannelProtocol, *messages: Given, claim: str | None = None) -> int:
+        """Acknowledge messages that were handed out, durably; how many had not been done yet.
+
+        claim: the ``claim`` of a single message.
+
+        Raises NotInFlight for one that was not handed out; ClaimVoid for one that was, before a
+        seek or by a channel that was deleted.
+        """
+        given = in_claims(messages, claim)
+        ranges = ranges_of(sorted({offset_of(one) for one in given}))
+        return self.ack_ranges(ranges, generation_of(self.log.name, self.name, given))
+
+    def pause(self: ChannelProtocol) -> None:
+        """Hand out nothing from now on. What is in flight can still be settled."""
+        self.configure(paused=True)
+
+    def resume(self: ChannelProtocol) -> None:
+        """End a pause."""
+        self.configure(paused=False)
+
+    def lag(self: ChannelProtocol) -> int:
+        """How many messages are unfinished."""
+        return int(self.state().lag)
