@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from .spool import *  # noqa: F403
     from .spool import Queue as Queue
     from .spool import Topic as Topic
+    from .spool.claimed import Claim as Claim
     from .spool.worker.async_worker import AsyncWorker as AsyncWorker
     from .spool.worker.blocking_worker import Worker as Worker
-    from .spool.worker.handlers import Claim as Claim
 
 # Imported when they are first asked for: who uses the spool alone needs no HTTP library.
 _LATER = {
@@ -40,7 +40,7 @@ _LATER = {
     "AsyncClient": "client._async.client",
     "AsyncQueue": "client._async.queue",
     "AsyncWorker": "spool.worker.async_worker",
-    "Claim": "spool.worker.handlers",
+    "Claim": "spool.claimed",
     "Client": "client._sync.client",
     "ClientQueue": "client._sync.queue",
     "ConnectionFailed": "client.errors",

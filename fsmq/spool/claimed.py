@@ -5,10 +5,12 @@ The server has no use for them: it makes a plain :class:`Message` of each claim.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .arguments import Delay, seconds_of
 from .errors import ClaimEnded, FsmqError, InvalidValue
@@ -16,6 +18,9 @@ from .layout.claim_names import check_claim
 from .layout.messages.message import Message
 from .layout.settings import MAX_DELAY_S, check_seconds
 from .verbs.remove_if import Acked
+
+if TYPE_CHECKING:
+    import asyncio
 
 M = TypeVar("M", bound="Bound")
 _new, _set = object.__new__, object.__setattr__
@@ -110,3 +115,43 @@ class Bound(Message):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Message, _values(self)
+
+
+class Claim:
+    """A handler's claim of its message."""
+
+    def __init__(self, visibility: float, stopping: asyncio.Event) -> None:
+        self._until = time.monotonic() + visibility
+        self._lost = threading.Event()
+        self._stopping = stopping
+
+    @property
+    def lost(self) -> bool:
+        """Whether the message is not ours any more: it was deleted, or its claim has ended.
+
+        Then another consumer may work on it. A handler that takes long should look here before it
+        does something that cannot be undone.
+        """
+        return self._lost.is_set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the worker wants to end: leave the rest for later if you can (raise Retry)."""
+        return self._stopping.is_set()
+
+    def wait_lost(self, seconds: float) -> bool:
+        """Sleep until the message is lost, at most ``seconds``; whether it is. For threads."""
+        return self._lost.wait(seconds)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the claim ends, if it is not renewed before."""
+        return max(0.0, self._until - time.monotonic())
+
+    def renewed(self, at: float, visibility: float) -> None:
+        """Note a renewal that was asked for at a moment of the monotonic clock."""
+        self._until = at + visibility
+
+    def lose(self) -> None:
+        """Tell the handler."""
+        self._lost.set()

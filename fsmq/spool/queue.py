@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import prepare
 from ._sync.claimed_message import Claimed
+from ._sync.consumed import Consumed
 from ._sync.queue_verbs import QueueVerbs
 from .arguments import PART, Body, Delay, as_new_message, seconds_of, untold
-from .claimed import id_of, with_claims
+from .claimed import Claim, id_of, with_claims
 from .context import Prepared
 from .durability.sync import Dirty
 from .errors import FsmqError, NoSuchQueue, as_unavailable
@@ -34,10 +35,9 @@ from .views.wanted import Found, wanted
 if TYPE_CHECKING:
     from .spool import Spool
     from .worker.blocking_worker import Worker
-    from .worker.handlers import Claim
 
 
-class Queue(QueueVerbs):
+class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
     """One queue of a spool, with every verb durable when it returns.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
@@ -304,28 +304,8 @@ class Queue(QueueVerbs):
         """Delete the queue and all its messages. Raises NoSuchQueue."""
         self.spool.delete_queue(self.name)
 
-    def worker(
-        self,
-        handler: Callable[[Message, Claim], object],
-        *,
-        concurrency: int = 4,
-        visibility: float = 60.0,
-        backoff: float = 1.0,
-        backoff_max: float = 300.0,
-        stop_timeout: float = 30.0,
-    ) -> Worker:
-        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
-
-        The handler of an async client is a coroutine function; any other runs in a thread of its
-        own.
-
-        concurrency: messages in work at a time, 1 to 1000.
-        visibility: seconds of a claim, which is renewed while the handler runs.
-        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
-        stop_timeout: seconds that handlers may take when the worker stops.
-        """
+    def _worker(self, handler: Callable[[Claimed, Claim], object], *pace: Any) -> Worker:
         # It imports asyncio, which programs that only put and claim do not need.
         from .worker.blocking_worker import queue_worker
 
-        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
         return queue_worker(self.spool, self, handler, *pace)

@@ -151,8 +151,11 @@ METHODS: Mapping[str, Sequence[Method]] = {
     "configure_channel": [Method("Channel.configure", {}, "changes")],
     "delete_channel": [Method("Channel.delete")],
     "seek": [Method("Channel.seek")],
-    "claim_from_channel": [Method("Channel.claim")],
-    "done": [
+    "claim_from_channel": [
+        Method("Channel.claim"),
+        Method("Channel.claim_one", {"visibility": "", "wait": ""}),
+    ],
+    "ack_in_channel": [
         Method("Channel.ack", more="messages claim"),
         Method("Channel.ack_each", more="messages claims", never="NotInFlight ClaimVoid"),
         Method("Channel.ack_ranges", more="ranges generation"),
@@ -163,7 +166,7 @@ METHODS: Mapping[str, Sequence[Method]] = {
         Method("Channel.release", {"release": "delay"}, "messages claim"),
         Method("Channel.bury", {"reason": ""}, "messages claim"),
     ],
-    "done_one": [Method("Channel.ack", {}, "messages claim")],
+    "ack_one_in_channel": [Method("Channel.ack", {}, "messages claim")],
     "list_schedules": [Method("Spool.schedules")],
     "show_schedule": [Method("Schedule.state")],
     "define_schedule": [
@@ -214,7 +217,7 @@ OVER_HTTP_ONLY = {
         "generation": "the message knows it",
         "deliveries": "the message knows them",
     },
-    "done_one": {"generation": "the message knows it"},
+    "ack_one_in_channel": {"generation": "the message knows it"},
     "put_by_id": {"ensure": "is what the method is for"},
     **{
         f"configure_{what}": {"If-Match": "of those who edit settings by hand"}
@@ -305,13 +308,13 @@ COMMANDS: Mapping[str, Sequence[Command]] = {
     "delete_channel": [Command("channel")],
     "seek": [Command("channel", {"to": "--seek"})],
     "claim_from_channel": [Command("get", others="count")],
-    "done": [Command("ack")],
+    "ack_in_channel": [Command("ack")],
     "change_of_channel": [
         Command("renew", {"visibility": ""}),
         Command("release", {"release": "--delay"}, others="release"),
         Command("bury", {"reason": ""}),
     ],
-    "done_one": [Command("ack", {})],
+    "ack_one_in_channel": [Command("ack", {})],
     "list_schedules": [Command("schedule ls")],
     "show_schedule": [Command("schedule show")],
     "define_schedule": [Command("schedule add")],

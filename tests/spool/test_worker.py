@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fsmq import Claim, Message, NoSuchQueue, Queue, Spool, Unavailable
-from fsmq.spool.worker.source import QueueSource
+from fsmq.spool.worker.source import queue_source
 from tests.harness.suite import eventually_on_loop
 
 
@@ -63,7 +63,7 @@ async def test_a_claim_that_is_given_up_gives_its_messages_back_uncounted(
 
     work.put(b"x")
     monkeypatch.setattr(work, "claim", slow)
-    source = QueueSource(work.spool, work, 1)
+    source = queue_source(work.spool, work, 1)
     claiming = asyncio.create_task(source.claim(1, 60.0))
     await eventually_on_loop(began.is_set)
     claiming.cancel()

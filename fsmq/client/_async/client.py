@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from fsmq.spool._async.claimed_message import AsyncClaimed
 from fsmq.spool._async.selection import AsyncSelection
 from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.names import check_queue
@@ -16,11 +17,13 @@ from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.verbs.several import Choice, Turns
 from fsmq.spool.views.places import Place
 
+from ..exchange import Verb
 from ..options import Options
 from ..session._async.session import AsyncSession
 from ..verbs.inspection_verbs import InspectionVerbs
 from ..verbs.log_verbs import LogVerbs
 from ..verbs.moves import MoveVerbs
+from ..verbs.queue_verbs import Verbs
 from ..verbs.schedule_verbs import ScheduleVerbs
 from ..verbs.topic_verbs import TopicVerbs
 from ..workers.async_workers import worker_of
@@ -97,10 +100,12 @@ class AsyncClient(AsyncSession):
 
     def _selection_worker(self, selection: AsyncSelection[AsyncWorker], *of: Any) -> AsyncWorker:
         """What the ``worker`` of a selection makes."""
-        choice = Choice(selection.name)
-        return worker_of(
-            self, selection.name, lambda verbs, *by: verbs.claim_several(choice, *by), *of
-        )
+
+        def claim(verbs: Verbs, *by: Any) -> Verb[list[AsyncClaimed]]:
+            messages = yield from verbs.claim_several(Choice(selection.name), *by)
+            return [AsyncClaimed.all(self.queue(one.queue), [one])[0] for one in messages]
+
+        return worker_of(self, selection.name, claim, *of)
 
     async def queues(self) -> list[str]:
         """The names of all queues that one may see, sorted."""

@@ -15,7 +15,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from fsmq.spool._async.consumed import AsyncConsumed
 from fsmq.spool.arguments import Delay, seconds_of
+from fsmq.spool.claimed import Claim
 from fsmq.spool.errors import OffsetGone
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.log._async.channel_base import AsyncChannelBase
@@ -36,7 +38,6 @@ from ..workers.async_workers import worker_of
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.async_worker import AsyncWorker
-    from fsmq.spool.worker.handlers import Claim
 
 _FOLLOW_S = 20.0
 
@@ -189,7 +190,7 @@ class AsyncClientLog:
         return (await self.stats()).channels
 
 
-class AsyncClientChannel(AsyncChannelBase):
+class AsyncClientChannel(AsyncChannelBase, AsyncConsumed[AsyncChannelMessage, "AsyncWorker"]):
     """One channel of a log of a server. What a claim whose answer is lost has taken comes back."""
 
     def __init__(self, of: AsyncClientLog, name: str) -> None:
@@ -293,27 +294,9 @@ class AsyncClientChannel(AsyncChannelBase):
         """Where the channel is, and how far behind."""
         return await self._run(self._verbs.state())
 
-    def worker(
-        self,
-        handler: Callable[[AsyncChannelMessage, Claim], Awaitable[object]],
-        *,
-        concurrency: int = 4,
-        visibility: float = 60.0,
-        backoff: float = 1.0,
-        backoff_max: float = 300.0,
-        stop_timeout: float = 30.0,
+    def _worker(
+        self, handler: Callable[[AsyncChannelMessage, Claim], Awaitable[object]], *pace: Any
     ) -> AsyncWorker:
-        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
-
-        The handler of an async client is a coroutine function; any other runs in a thread of its
-        own. How many are in work at a time is also up to the channel's ``order``: strict has one.
-
-        concurrency: messages in work at a time, 1 to 1000.
-        visibility: seconds of a claim, which is renewed while the handler runs.
-        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
-        stop_timeout: seconds that handlers may take when the worker stops.
-        """
-        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
         claim = ClaimsOfWorker(self.log.name, self.name, partial(AsyncChannelMessage, self))
         return worker_of(self.log.client, f"{self.log.name}/{self.name}", claim, handler, *pace)
 

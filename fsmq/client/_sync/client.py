@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsmq.spool._sync.claimed_message import Claimed
 from fsmq.spool._sync.selection import Selection
 from fsmq.spool.layout.messages.message import Message
 from fsmq.spool.layout.names import check_queue
@@ -17,11 +18,13 @@ from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
 from fsmq.spool.verbs.several import Choice, Turns
 from fsmq.spool.views.places import Place
 
+from ..exchange import Verb
 from ..options import Options
 from ..session._sync.session import Session
 from ..verbs.inspection_verbs import InspectionVerbs
 from ..verbs.log_verbs import LogVerbs
 from ..verbs.moves import MoveVerbs
+from ..verbs.queue_verbs import Verbs
 from ..verbs.schedule_verbs import ScheduleVerbs
 from ..verbs.topic_verbs import TopicVerbs
 from ..workers.workers import worker_of
@@ -92,10 +95,12 @@ class Client(Session):
 
     def _selection_worker(self, selection: Selection[Worker], *of: Any) -> Worker:
         """What the ``worker`` of a selection makes."""
-        choice = Choice(selection.name)
-        return worker_of(
-            self, selection.name, lambda verbs, *by: verbs.claim_several(choice, *by), *of
-        )
+
+        def claim(verbs: Verbs, *by: Any) -> Verb[list[Claimed]]:
+            messages = yield from verbs.claim_several(Choice(selection.name), *by)
+            return [Claimed.all(self.queue(one.queue), [one])[0] for one in messages]
+
+        return worker_of(self, selection.name, claim, *of)
 
     def queues(self) -> list[str]:
         """The names of all queues that one may see, sorted."""

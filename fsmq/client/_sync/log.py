@@ -14,7 +14,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fsmq.spool._sync.consumed import Consumed
 from fsmq.spool.arguments import Delay, seconds_of
+from fsmq.spool.claimed import Claim
 from fsmq.spool.errors import OffsetGone
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.log._sync.channel_base import ChannelBase
@@ -35,7 +37,6 @@ from ..workers.workers import worker_of
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.blocking_worker import Worker
-    from fsmq.spool.worker.handlers import Claim
 
 _FOLLOW_S = 20.0
 
@@ -177,7 +178,7 @@ class ClientLog:
         return self.stats().channels
 
 
-class ClientChannel(ChannelBase):
+class ClientChannel(ChannelBase, Consumed[ChannelMessage, "Worker"]):
     """One channel of a log of a server. What a claim whose answer is lost has taken comes back."""
 
     def __init__(self, of: ClientLog, name: str) -> None:
@@ -279,27 +280,7 @@ class ClientChannel(ChannelBase):
         """Where the channel is, and how far behind."""
         return self._run(self._verbs.state())
 
-    def worker(
-        self,
-        handler: Callable[[ChannelMessage, Claim], object],
-        *,
-        concurrency: int = 4,
-        visibility: float = 60.0,
-        backoff: float = 1.0,
-        backoff_max: float = 300.0,
-        stop_timeout: float = 30.0,
-    ) -> Worker:
-        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
-
-        The handler of an async client is a coroutine function; any other runs in a thread of its
-        own. How many are in work at a time is also up to the channel's ``order``: strict has one.
-
-        concurrency: messages in work at a time, 1 to 1000.
-        visibility: seconds of a claim, which is renewed while the handler runs.
-        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
-        stop_timeout: seconds that handlers may take when the worker stops.
-        """
-        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
+    def _worker(self, handler: Callable[[ChannelMessage, Claim], object], *pace: Any) -> Worker:
         claim = ClaimsOfWorker(self.log.name, self.name, partial(ChannelMessage, self))
         return worker_of(self.log.client, f"{self.log.name}/{self.name}", claim, handler, *pace)
 

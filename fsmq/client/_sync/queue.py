@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsmq.spool._sync.claimed_message import Claimed
+from fsmq.spool._sync.consumed import Consumed
 from fsmq.spool._sync.queue_verbs import QueueVerbs
 from fsmq.spool.arguments import Body, Delay, as_new_message, seconds_of, untold
-from fsmq.spool.claimed import id_of, with_claims
+from fsmq.spool.claimed import Claim, id_of, with_claims
 from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.messages.message import Message, NewMessage
 from fsmq.spool.layout.settings import QueueSettings
@@ -19,17 +20,18 @@ from fsmq.spool.verbs.moves.redrive import Redriven
 from fsmq.spool.verbs.remove_if import Acked
 from fsmq.spool.views.wanted import Found
 
+from ..exchange import Verb
 from ..session._sync.session import Session
 from ..verbs.inspection_verbs import InspectionVerbs
 from ..verbs.moves import MoveVerbs
+from ..verbs.queue_verbs import Verbs
 from ..workers.workers import worker_of
 
 if TYPE_CHECKING:
     from fsmq.spool.worker.blocking_worker import Worker
-    from fsmq.spool.worker.handlers import Claim
 
 
-class ClientQueue(QueueVerbs):
+class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
     """One queue of a server; every verb is durable when it returns.
 
     What a verb finds whose answer was lost and that is tried again: docs/client.md.
@@ -244,27 +246,8 @@ class ClientQueue(QueueVerbs):
         """Delete the queue and all its messages. Raises NoSuchQueue."""
         self._run(self._verbs.delete_queue(self.name))
 
-    def worker(
-        self,
-        handler: Callable[[Message, Claim], object],
-        *,
-        concurrency: int = 4,
-        visibility: float = 60.0,
-        backoff: float = 1.0,
-        backoff_max: float = 300.0,
-        stop_timeout: float = 30.0,
-    ) -> Worker:
-        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
+    def _worker(self, handler: Callable[[Claimed, Claim], object], *pace: Any) -> Worker:
+        def claim(verbs: Verbs, *by: Any) -> Verb[list[Claimed]]:
+            return Claimed.all(self, (yield from verbs.claim(self.name, *by)))
 
-        The handler of an async client is a coroutine function; any other runs in a thread of its
-        own.
-
-        concurrency: messages in work at a time, 1 to 1000.
-        visibility: seconds of a claim, which is renewed while the handler runs.
-        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
-        stop_timeout: seconds that handlers may take when the worker stops.
-        """
-        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
-        return worker_of(
-            self.client, self.name, lambda verbs, *by: verbs.claim(self.name, *by), handler, *pace
-        )
+        return worker_of(self.client, self.name, claim, handler, *pace)

@@ -106,7 +106,7 @@ class ChannelVerbs:
         waiting = iter(ranges)
         while part := list(islice(waiting, MAX_COUNT)):
             body = json_of({"ranges": part, "generation": generation})
-            outcome = yield from self._verbs.outcome("POST", f"{self._path}/done", body=body)
+            outcome = yield from self._verbs.outcome("POST", f"{self._path}/ack", body=body)
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
             of_part = sum(end - start for start, end in part)
@@ -115,7 +115,7 @@ class ChannelVerbs:
 
     def ack_through(self, last: Given) -> Verb[int]:
         body = json_of({"through": offset_of(last), "generation": self._generation([last])})
-        answer = yield from self._verbs.done("POST", f"{self._path}/done", body=body)
+        answer = yield from self._verbs.done("POST", f"{self._path}/ack", body=body)
         return int(member(answer, "done"))
 
     def renew(self, messages: Iterable[Given], visibility: float | None) -> Verb[float]:

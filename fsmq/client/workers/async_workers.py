@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fsmq.spool.claimed import Claim
 from fsmq.spool.worker.async_worker import AsyncWorker
-from fsmq.spool.worker.handlers import Claim, WorkerOptions, on_loop
+from fsmq.spool.worker.handlers import WorkerOptions, on_loop
 
 from ..session._async.session import AsyncSession
 from .source import ClaimVerb, RemoteSource

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ..options import MAX_CONNECTIONS, Options
 
 if TYPE_CHECKING:
+    from fsmq.spool.claimed import Claim
     from fsmq.spool.worker.blocking_worker import Worker
-    from fsmq.spool.worker.handlers import Claim
 
     from ..session._async.session import AsyncSession
     from ..session._sync.session import Session

@@ -199,13 +199,16 @@ class OpenLogs:
             self._threads.submit(lambda: _release(self._channel(of), got.messages))
             asyncio.get_running_loop().call_later(_TICK_S, self.changed, of, len(got.messages))
 
-    async def done(self, of: _OfChannel, ranges: list[Range], generation: int | None) -> int:
-        """Finish messages, durably; how many had not been done. Raises NotInFlight, ClaimVoid."""
+    async def ack(self, of: _OfChannel, ranges: list[Range], generation: int | None) -> int:
+        """Acknowledge messages, durably; how many had not been done.
+
+        Raises NotInFlight, ClaimVoid.
+        """
         number = await self._finishing.ask(of, (ranges, generation))
         self.changed(of, number)
         return number
 
-    def begin_done(
+    def begin_ack(
         self,
         of: _OfChannel,
         offset: int,

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from ..arguments import JSON_TYPE, Body, Delay, json_of, new_message
 from ..claimed import acked, single
 from ..layout.messages.message import Message, NewMessage
 from ..verbs.remove_if import Acked
-from .claimed_message import AsyncClaimed, AsyncClaimedVerbs
-
-M_co = TypeVar("M_co", bound=AsyncClaimedVerbs, covariant=True)
 
 
-class AsyncClaims(Protocol[M_co]):
-    """What one claims from, for coroutines: a queue, several, or a channel of a log."""
-
-    async def claim(
-        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> Sequence[M_co]: ...
-
-
-class AsyncQueueProtocol(AsyncClaims[AsyncClaimed], Protocol):
+class AsyncQueueProtocol(Protocol):
     """What the verbs here need of a queue, for coroutines."""
 
     @property
@@ -100,25 +88,3 @@ class AsyncQueueVerbs:
     async def remove(self: AsyncQueueProtocol, *messages: Message | str) -> int:
         """Remove messages, or ids of them, in whatever state they are; how many were there."""
         return sum(await self.remove_each(messages))
-
-    def claim_one(
-        self: AsyncQueueProtocol, visibility: float | None = None, wait: float = 0.0
-    ) -> AbstractAsyncContextManager[AsyncClaimed | None]:
-        """Claim one message for the length of a ``with``; it gives None if there is none.
-
-        The message is acknowledged at the end, and released when the end is an exception.
-        """
-        return one_of(self, visibility, wait)
-
-
-@asynccontextmanager
-async def one_of(
-    queue: AsyncClaims[M_co], visibility: float | None, wait: float
-) -> AsyncIterator[M_co | None]:
-    """One message that is claimed for the length of a ``with``, or None."""
-    messages = await queue.claim(1, visibility, wait)
-    if not messages:
-        yield None
-        return
-    async with messages[0] as message:
-        yield message

@@ -3,28 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from ..arguments import JSON_TYPE, Body, Delay, json_of, new_message
 from ..claimed import acked, single
 from ..layout.messages.message import Message, NewMessage
 from ..verbs.remove_if import Acked
-from .claimed_message import Claimed, ClaimedVerbs
-
-M_co = TypeVar("M_co", bound=ClaimedVerbs, covariant=True)
 
 
-class Claims(Protocol[M_co]):
-    """What one claims from: a queue, several, or a channel of a log."""
-
-    def claim(
-        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> Sequence[M_co]: ...
-
-
-class QueueProtocol(Claims[Claimed], Protocol):
+class QueueProtocol(Protocol):
     """What the verbs here need of a queue."""
 
     @property
@@ -99,23 +87,3 @@ class QueueVerbs:
     def remove(self: QueueProtocol, *messages: Message | str) -> int:
         """Remove messages, or ids of them, in whatever state they are; how many were there."""
         return sum(self.remove_each(messages))
-
-    def claim_one(
-        self: QueueProtocol, visibility: float | None = None, wait: float = 0.0
-    ) -> AbstractContextManager[Claimed | None]:
-        """Claim one message for the length of a ``with``; it gives None if there is none.
-
-        The message is acknowledged at the end, and released when the end is an exception.
-        """
-        return one_of(self, visibility, wait)
-
-
-@contextmanager
-def one_of(queue: Claims[M_co], visibility: float | None, wait: float) -> Iterator[M_co | None]:
-    """One message that is claimed for the length of a ``with``, or None."""
-    messages = queue.claim(1, visibility, wait)
-    if not messages:
-        yield None
-        return
-    with messages[0] as message:
-        yield message

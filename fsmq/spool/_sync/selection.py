@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
+from ..claimed import Claim
 from ..layout.messages.message import Message
 from ..verbs.several import Choice, Turns
 from .claimed_message import Claimed
-from .queue_verbs import one_of
-
-# The workers of the place. They stand on a higher floor.
-W_co = TypeVar("W_co", covariant=True)
+from .consumed import Consumed, W_co
 
 
 class Place(Protocol[W_co]):
@@ -26,7 +23,7 @@ class Place(Protocol[W_co]):
     def _selection_worker(self, selection: Selection[Any], *of: Any) -> W_co: ...
 
 
-class Selection(Generic[W_co]):
+class Selection(Consumed[Claimed, W_co]):
     """Several queues from which one claims together: by order, by weight and by pattern.
 
     Each message says in ``queue`` of which it is, and is acknowledged, renewed and released there.
@@ -55,28 +52,5 @@ class Selection(Generic[W_co]):
         queues = {name: self._place.queue(name) for name in {m.queue for m in messages}}
         return [Claimed.all(queues[m.queue], [m])[0] for m in messages]
 
-    def claim_one(
-        self, visibility: float | None = None, wait: float = 0.0
-    ) -> AbstractContextManager[Claimed | None]:
-        """Claim one message for the length of a ``with``; it gives None if there is none.
-
-        The message is acknowledged at the end, and released when the end is an exception.
-        """
-        return one_of(self, visibility, wait)
-
-    def worker(
-        self,
-        handler: Callable[[Message, Any], object],
-        *,
-        concurrency: int = 4,
-        visibility: float = 60.0,
-        backoff: float = 1.0,
-        backoff_max: float = 300.0,
-        stop_timeout: float = 30.0,
-    ) -> W_co:
-        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
-
-        Its arguments are those of the ``worker`` of a queue.
-        """
-        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
+    def _worker(self, handler: Callable[[Claimed, Claim], object], *pace: Any) -> W_co:
         return self._place._selection_worker(self, handler, *pace)

@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from .._sync.consumed import Consumed
 from ..arguments import Delay, seconds_of
+from ..claimed import Claim
 from ..durability.locks import patiently
 from ..errors import (
     ClaimVoid,
@@ -77,7 +79,7 @@ class ChannelState(NamedTuple):
     settings: ChannelSettings
 
 
-class Channel(ChannelBase):
+class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
     """One channel of a log: a durable reader with a state of its own. Safe in threads.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
@@ -359,29 +361,9 @@ class Channel(ChannelBase):
             settings=settings,
         )
 
-    def worker(
-        self,
-        handler: Callable[[ChannelMessage, Any], object],
-        *,
-        concurrency: int = 4,
-        visibility: float = 60.0,
-        backoff: float = 1.0,
-        backoff_max: float = 300.0,
-        stop_timeout: float = 30.0,
-    ) -> Any:
-        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
-
-        The handler of an async client is a coroutine function; any other runs in a thread of its
-        own. How many are in work at a time is also up to the channel's ``order``: strict has one.
-
-        concurrency: messages in work at a time, 1 to 1000.
-        visibility: seconds of a claim, which is renewed while the handler runs.
-        backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
-        stop_timeout: seconds that handlers may take when the worker stops.
-        """
+    def _worker(self, handler: Callable[[ChannelMessage, Claim], object], *pace: Any) -> Any:
         make = self.log._logs.worker
         assert make is not None, "only the logs of a spool have workers"
-        pace = (concurrency, visibility, backoff, backoff_max, stop_timeout)
         return make(self, handler, *pace)
 
     def _generation(self, messages: Iterable[Given]) -> int | None:

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
-from ..claimed import Bury, Retry, name_of
+from ..claimed import Bury, Claim, Retry, name_of
 from ..errors import ClaimEnded, FsmqError, InvalidValue, Unavailable
 from ..layout.messages.dead_letter import reason_of
-from .handlers import Claim, Dirty, Failed, Handler, WorkerOptions
+from .handlers import Dirty, Failed, Handler, WorkerOptions
 from .patience import backoff
 from .removals import Removals
 from .source import Source

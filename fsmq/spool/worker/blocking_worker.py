@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .. import prepare
-from ..errors import FsmqError
-from ..layout.messages.message import Message
+from ..claimed import Claim
 from .async_worker import AsyncWorker
-from .handlers import Claim, WorkerOptions, in_thread
-from .source import ClaimCall, LocalSource, Source
+from .handlers import WorkerOptions, in_thread
+from .source import Source, channel_source, queue_source
 
 if TYPE_CHECKING:
-    from ..log._sync.channel_message import ChannelMessage
     from ..log.channel import Channel
     from ..spool import Spool
 
@@ -51,40 +47,14 @@ class Worker:
 
 
 def queue_worker(
-    spool: Spool, queue: Any, handler: Callable[[Message, Claim], object], *pace: Any
+    spool: Spool, queue: Any, handler: Callable[[Any, Claim], object], *pace: Any
 ) -> Worker:
     """A worker on a queue of the library, or on several. pace: as of `WorkerOptions`."""
-
-    def give_back(messages: Sequence[Message]) -> None:
-        for message in messages:
-            with suppress(FsmqError):
-                spool.complete(prepare.release_unseen(spool.context, message))
-
-    return _worker(queue.name, queue.claim, give_back, handler, *pace)
-
-
-def channel_worker(
-    channel: Channel, handler: Callable[[ChannelMessage, Claim], object], *pace: Any
-) -> Worker:
-    """The same on a channel."""
-
-    def claim(count: int, visibility: float, wait: float) -> Sequence[ChannelMessage]:
-        # Several of one key in one claim would be worked on side by side.
-        most = count if channel.settings().order == "none" else 1
-        return channel.claim(most, visibility, wait)
-
-    def give_back(messages: Sequence[ChannelMessage]) -> None:
-        channel.release(*messages)
-
-    return _worker(f"{channel.log.name}/{channel.name}", claim, give_back, handler, *pace)
-
-
-def _worker(
-    name: str,
-    claim: ClaimCall,
-    give_back: Callable[[Sequence[Any]], None],
-    handler: Callable[[Any, Claim], object],
-    *pace: Any,
-) -> Worker:
     options = WorkerOptions(*pace)
-    return Worker(LocalSource(name, claim, give_back, options.concurrency), handler, options)
+    return Worker(queue_source(spool, queue, options.concurrency), handler, options)
+
+
+def channel_worker(channel: Channel, handler: Callable[[Any, Claim], object], *pace: Any) -> Worker:
+    """The same on a channel."""
+    options = WorkerOptions(*pace)
+    return Worker(channel_source(channel, options.concurrency), handler, options)

@@ -7,12 +7,11 @@ import contextvars
 import inspect
 import random
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from ..claimed import name_of
+from ..claimed import Claim, name_of
 from ..layout.messages.message import Message
 from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
 from ..log.delivered import Delivered
@@ -58,46 +57,6 @@ class WorkerOptions:
         """
         doubled = self.backoff * 2.0 ** (max(1, deliveries or 1) - 1)
         return min(doubled, self.backoff_max) * random.uniform(0.8, 1.0)
-
-
-class Claim:
-    """A handler's claim of its message."""
-
-    def __init__(self, visibility: float, stopping: asyncio.Event) -> None:
-        self._until = time.monotonic() + visibility
-        self._lost = threading.Event()
-        self._stopping = stopping
-
-    @property
-    def lost(self) -> bool:
-        """Whether the message is not ours any more: it was deleted, or its claim has ended.
-
-        Then another consumer may work on it. A handler that takes long should look here before it
-        does something that cannot be undone.
-        """
-        return self._lost.is_set()
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the worker wants to end: leave the rest for later if you can (raise Retry)."""
-        return self._stopping.is_set()
-
-    def wait_lost(self, seconds: float) -> bool:
-        """Sleep until the message is lost, at most ``seconds``; whether it is. For threads."""
-        return self._lost.wait(seconds)
-
-    @property
-    def seconds_left(self) -> float:
-        """Until the claim ends, if it is not renewed before."""
-        return max(0.0, self._until - time.monotonic())
-
-    def renewed(self, at: float, visibility: float) -> None:
-        """Note a renewal that was asked for at a moment of the monotonic clock."""
-        self._until = at + visibility
-
-    def lose(self) -> None:
-        """Tell the handler."""
-        self._lost.set()
 
 
 class Handler(NamedTuple):

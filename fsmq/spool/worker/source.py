@@ -7,12 +7,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from .. import prepare
 from ..errors import FsmqError, Unavailable
+from ..layout.messages.message import Message
 from ..verbs.remove_if import Acked
 from .handlers import Dirty
 from .patience import backoff
+
+if TYPE_CHECKING:
+    from ..log.channel import Channel
+    from ..spool import Spool
 
 T = TypeVar("T")
 # How long a claim waits in its thread: a worker ends so late at most where nothing comes.
@@ -55,7 +61,7 @@ class Source(Protocol):
         """Give back what the source itself has opened."""
 
 
-# By how many, the visibility and the wait.
+# For how many, the visibility and the wait.
 ClaimCall: TypeAlias = "Callable[[int, float, float], Sequence[Any]]"
 
 
@@ -128,3 +134,26 @@ class LocalSource:
             return
         with suppress(FsmqError):  # they come back when their claims end
             self._give_back(claimed.result())
+
+
+def queue_source(spool: Spool, queue: Any, concurrency: int) -> LocalSource:
+    """A queue, or several."""
+
+    def give_back(messages: Sequence[Message]) -> None:
+        for message in messages:
+            with suppress(FsmqError):
+                spool.complete(prepare.release_unseen(spool.context, message))
+
+    return LocalSource(queue.name, queue.claim, give_back, concurrency)
+
+
+def channel_source(channel: Channel, concurrency: int) -> LocalSource:
+    """A channel of a log."""
+
+    def claim(count: int, visibility: float, wait: float) -> Sequence[Any]:
+        # Several of one key in one claim would be worked on side by side.
+        most = count if channel.settings().order == "none" else 1
+        return channel.claim(most, visibility, wait)
+
+    name = f"{channel.log.name}/{channel.name}"
+    return LocalSource(name, claim, lambda messages: channel.release(*messages), concurrency)

@@ -1,4 +1,4 @@
-"""Channels of logs on the fast path: claims of one message, and their dones.
+"""Channels of logs on the fast path: claims of one message, and their acks.
 
 What finds nothing, or is refused, is left to aiohttp: it waits, and says why.
 """
@@ -68,7 +68,7 @@ class FastChannels:
     def _finish(self, request: Request) -> None:
         offset = offset_of(request.message_id)
         answered = partial(_finished, request)
-        self._logs.begin_done(_channel(request), offset, request.values[GENERATION], answered)
+        self._logs.begin_ack(_channel(request), offset, request.values[GENERATION], answered)
 
 
 def _finished(request: Request, outcome: int | Exception) -> None:

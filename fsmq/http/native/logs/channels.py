@@ -17,6 +17,7 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.layout.settings import checked
+from fsmq.spool.log.delivered import named
 from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
 from fsmq.spool.prepare import MAX_CLAIMS
 
@@ -55,7 +56,7 @@ from ...routing.router import Router
 from ..forms import ATTRIBUTES, MESSAGES, MOMENT, REASON, WAIT
 from ..preconditions import ETAG, IF_MATCH, if_match, with_etag
 from ..queues import ADMIN_OF_DEAD, changes_in, require_dead_letters
-from .log_batch import DONE, finished
+from .log_batch import ACKED, acked
 from .log_forms import (
     BEGIN,
     BURY,
@@ -73,7 +74,6 @@ from .log_forms import (
     TO,
     VISIBILITY,
     encode_claimed,
-    given_message,
     headers_of_claimed,
     offset_of,
     reason_of,
@@ -106,7 +106,7 @@ class Channels(Handlers):
         router.add("DELETE", _PATH, self.delete, self.DELETE, admin)
         router.add("POST", f"{_PATH}/seek", self.seek, self.SEEK, admin)
         router.add("GET", f"{_PATH}/messages", self.claim, self.CLAIM, receive)
-        router.add("POST", f"{_PATH}/done", self.done, self.DONE, receive)
+        router.add("POST", f"{_PATH}/ack", self.ack, self.ACK, receive)
         router.add("PATCH", one, self.change, self.CHANGE, receive)
         router.add("DELETE", one, self.finish, self.FINISH, receive)
 
@@ -290,12 +290,12 @@ class Channels(Handlers):
             return bodies.in_json(messages, encode_claimed, MESSAGES)
         return bodies.raw(messages[0], headers_of_claimed(messages[0]))
 
-    DONE = Operation(
-        id="done",
+    ACK = Operation(
+        id="ack_in_channel",
         tag="Logs",
-        summary="Finish messages that a channel has handed out",
+        summary="Acknowledge messages that a channel has handed out",
         parameters=(LOG, CHANNEL),
-        body=Body("which", {JSON: DONE}, required=True),
+        body=Body("which", {JSON: ACKED}, required=True),
         again=DONE_BEFORE,
         answers={
             200: json_object(
@@ -305,19 +305,19 @@ class Channels(Handlers):
         },
     )
 
-    async def done(self, call: Call) -> StreamResponse:
+    async def ack(self, call: Call) -> StreamResponse:
         of = call.channel
         call.read()
         body = await call.json_body(MAX_SETTINGS_BYTES, self._service.read_timeout)
-        ranges, through, generation = finished(body)
+        ranges, through, generation = acked(body)
         logs = self._service.logs
         if through is None:
-            number = await logs.done(of, ranges, generation)
+            number = await logs.ack(of, ranges, generation)
         else:
             last = through
 
             def verb(channel: Channel) -> int:
-                return channel.ack_through(given_message(channel, last, generation))
+                return channel.ack_through(named(last, generation or 0, 0))
 
             number = await logs.change(of, verb, MAX_CLAIMS)
         return json_answer(200, {"done": number})
@@ -352,7 +352,7 @@ class Channels(Handlers):
             raise InvalidValue("reason", "goes with bury=true")
 
         def verb(channel: Channel) -> float | None:
-            message = given_message(channel, offset, given[GENERATION], given[DELIVERIES])
+            message = named(offset, given[GENERATION] or 0, given[DELIVERIES] or 0)
             if bury:
                 channel.bury(message, reason=reason)
             elif delay is not None or visibility == 0:
@@ -366,9 +366,9 @@ class Channels(Handlers):
         return Response(status=204, headers=headers)
 
     FINISH = Operation(
-        id="done_one",
+        id="ack_one_in_channel",
         tag="Logs",
-        summary="Finish a message that a channel has handed out",
+        summary="Acknowledge a message that a channel has handed out",
         parameters=(LOG, CHANNEL, OFFSET, GENERATION),
         again=DONE_BEFORE,
         answers={
@@ -381,7 +381,7 @@ class Channels(Handlers):
         of = call.channel
         generation = call.read()[GENERATION]
         offset = offset_of(call.names["offset"])
-        await self._service.logs.done(of, [(offset, offset + 1)], generation)
+        await self._service.logs.ack(of, [(offset, offset + 1)], generation)
         return Response(status=202)
 
 

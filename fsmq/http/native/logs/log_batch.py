@@ -1,4 +1,4 @@
-"""What is in the bodies of requests about logs: messages to be published, offsets that are done."""
+"""What is in the bodies of requests about logs: messages to be published, offsets of an ack."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _done(**what: Any) -> dict[str, Any]:
     )
 
 
-DONE = {
+ACKED = {
     "oneOf": [
         _done(offsets=array(_OFFSET, minItems=1, maxItems=MAX_BATCH)),
         _done(
@@ -95,8 +95,8 @@ def _new_message(described: Any) -> LogEntry:
     )
 
 
-def finished(body: bytes) -> Finished:
-    """What a ``POST …/done`` finishes. Raises UnreadableBody, InvalidValue."""
+def acked(body: bytes) -> Finished:
+    """What a ``POST …/ack`` acknowledges. Raises UnreadableBody, InvalidValue."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -9,10 +9,9 @@ from typing import Any
 
 from aiohttp import hdrs
 
-from fsmq.spool import Channel, ChannelMessage, LogMessage
+from fsmq.spool import ChannelMessage, LogMessage
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.delivered import Given
 from fsmq.spool.log.log_settings import (
     CHANNEL_SETTINGS,
     LOG_SETTINGS,
@@ -214,14 +213,6 @@ def headers_of_claimed(message: ChannelMessage) -> dict[str, str]:
         "X-Message-Deadline": moment(message.deadline),
         "X-Message-Generation": str(message.generation),
     }
-
-
-def given_message(
-    channel: Channel, offset: int, generation: int | None, deliveries: int | None = None
-) -> Given:
-    """A message that a request names, as the verbs take it."""
-    message = LogMessage(offset, 0, b"", b"")
-    return ChannelMessage(channel, message, deliveries or 0, 0.0, generation or 0)
 
 
 def reason_of(state: ChannelState) -> str:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from ..._async.queue_verbs import one_of
 from ..delivered import Given, generation_of, in_claims, offset_of
 from ..ranges import Range, ranges_of
-from .channel_message import AsyncChannelMessage
 
 
 class AsyncChannelProtocol(Protocol):
@@ -20,9 +17,6 @@ class AsyncChannelProtocol(Protocol):
 
     async def configure(self, **changes: Any) -> Any: ...
     async def state(self) -> Any: ...
-    async def claim(
-        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[AsyncChannelMessage]: ...
     async def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int: ...
 
 
@@ -31,15 +25,6 @@ class AsyncChannelBase:
 
     To who claims and acknowledges, a channel is a queue: its messages are called by their offsets.
     """
-
-    def claim_one(
-        self: AsyncChannelProtocol, visibility: float | None = None, wait: float = 0.0
-    ) -> AbstractAsyncContextManager[AsyncChannelMessage | None]:
-        """Claim one message for the length of a ``with``; it gives None if there is none.
-
-        The message is acknowledged at the end, and released when the end is an exception.
-        """
-        return one_of(self, visibility, wait)
 
     async def ack(self: AsyncChannelProtocol, *messages: Given, claim: str | None = None) -> int:
         """Acknowledge messages that were handed out, durably; how many had not been done yet.

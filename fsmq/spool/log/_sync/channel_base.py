@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from ..._sync.queue_verbs import one_of
 from ..delivered import Given, generation_of, in_claims, offset_of
 from ..ranges import Range, ranges_of
-from .channel_message import ChannelMessage
 
 
 class ChannelProtocol(Protocol):
@@ -21,9 +18,6 @@ class ChannelProtocol(Protocol):
 
     def configure(self, **changes: Any) -> Any: ...
     def state(self) -> Any: ...
-    def claim(
-        self, count: int = 1, visibility: float | None = None, wait: float = 0.0
-    ) -> list[ChannelMessage]: ...
     def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int: ...
 
 
@@ -32,15 +26,6 @@ class ChannelBase:
 
     To who claims and acknowledges, a channel is a queue: its messages are called by their offsets.
     """
-
-    def claim_one(
-        self: ChannelProtocol, visibility: float | None = None, wait: float = 0.0
-    ) -> AbstractContextManager[ChannelMessage | None]:
-        """Claim one message for the length of a ``with``; it gives None if there is none.
-
-        The message is acknowledged at the end, and released when the end is an exception.
-        """
-        return one_of(self, visibility, wait)
 
     def ack(self: ChannelProtocol, *messages: Given, claim: str | None = None) -> int:
         """Acknowledge messages that were handed out, durably; how many had not been done yet.
