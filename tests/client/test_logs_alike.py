@@ -387,6 +387,34 @@ async def test_a_worker_of_a_channel(place: Any, log: Any, order: str) -> None:
     assert (await done(place.queue(dead).counts())).total == 1
 
 
+async def test_a_worker_tells_that_its_claim_is_void(place: Any, log: Any) -> None:
+    """The channel went back while it worked: the message comes again, and once it was lost."""
+    channel = await done(log.channel("c", create=True))
+    await done(log.publish(b"x"))
+    seen: list[int] = []
+
+    async def on_loop(message: Any, claim: Any) -> None:
+        seen.append(message.deliveries)
+        if len(seen) == 1:
+            await channel.seek("first")
+        else:
+            worker.stop()
+
+    def in_thread(message: Any, claim: Any) -> None:
+        seen.append(message.deliveries)
+        if len(seen) == 1:
+            channel.seek("first")
+        else:
+            worker.stop()
+
+    is_async = isinstance(place, AsyncClient)
+    worker = channel.worker(on_loop if is_async else in_thread, concurrency=1)
+    in_threads = partial(asyncio.to_thread, worker.run, signals=False)
+    await asyncio.wait_for(worker.run(signals=False) if is_async else in_threads(), WAIT_S)
+    assert (seen, worker.lost) == ([1, 1], 1)
+    assert await done(channel.lag()) == 0
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_what_is_tried_again_is_stored_once(suite: Suite, queue: str, is_async: bool) -> None:
     """Each answer is lost once: nothing is there twice, and nobody is told of an error."""

@@ -32,7 +32,6 @@ RULES: list[tuple[str, str]] = [
     (r"\basync (?=def |with |for )", ""),
     (r"\b__a(?=(enter|exit)__)", "__"),
     (r"\basync(?=contextmanager\b)", ""),
-    (r"\bAbstractAsync(?=ContextManager\b)", "Abstract"),
     # Our own.
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b_async\b", "_sync"),
