@@ -262,6 +262,9 @@ async def test_to_name_creates_nothing(place: Any, fresh: str) -> None:
     for name in ("_bad", "", "a/b"):
         with pytest.raises(InvalidValue, match="queue"):
             place.queue(name)
+        for verb in (place.create_queue, place.delete_queue, place.begin_redrive):
+            with pytest.raises(InvalidValue, match=r"queue|dead"):
+                await done(verb(name))
         with pytest.raises(InvalidValue, match="topic"):
             place.topic(name)
 

@@ -73,9 +73,12 @@ class Asking:
     def _change(
         self, queue: str, message_id: str, parameters: Mapping[str, Any], claim: str | None
     ) -> Request:
-        path = path_of_message(queue, message_id)
-        if "/" in queue:
+        """queue: or LOG/CHANNEL, whose names the front has checked, with an offset for the id."""
+        log, slash, channel = queue.partition("/")
+        if slash:
+            path = f"/_logs/{log}/channels/{channel}/messages/{message_id}"
             return self._request("PATCH", path, {**parameters, **of_channel(claim)})
+        path = path_of_message(queue, message_id)
         return self._request("PATCH", path, parameters, headers=about(claim))
 
     def _ask(self, request: Request) -> Verb[Outcome]:
@@ -109,10 +112,6 @@ def of_channel(claim: str | None) -> Mapping[str, str | None]:
 
 
 def path_of_queue(name: str) -> str:
-    """name: of a queue; or of a channel, as LOG/CHANNEL."""
-    log, slash, channel = name.partition("/")
-    if slash:
-        return f"/_logs/{check_queue(log, 'log')}/channels/{check_queue(channel, 'channel')}"
     return "/" + check_queue(name)
 
 

@@ -54,7 +54,7 @@ _FULL_PAGE_BYTES = 64 * 1024 * 1024
 class Verbs(Asking):
     """Generators that a transport drives; see :mod:`fsmq.client.exchange`.
 
-    What ends or renews a claim takes LOG/CHANNEL for a queue, and a text of an offset for an id.
+    `renew`, `release` and `bury` take LOG/CHANNEL for a queue, and a text of an offset for an id.
     """
 
     # -- queues ----------------------------------------------------------------------------------
