@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from fsmq import AsyncClient, Client, NoSuchQueue
+from fsmq.spool.layout.steps import FEW
 from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.helpers import ARRIVAL_S, Answer, Wire, ask, configure, counts, post
 from tests.http.keyfile import add_key, bearer
@@ -208,6 +209,21 @@ async def test_pauses_limits_and_groups(client: aiohttp.ClientSession, queue: st
     await asyncio.sleep(0)
     await configure(client, names[0], paused=None)
     assert await waiting == ["paused"] * 4
+
+
+async def test_a_queue_that_has_to_be_counted_behind_others_refuses_nobody(
+    client: aiohttp.ClientSession, queue: str
+) -> None:
+    """Behind so many of others it is met in a thread that may list no folder."""
+    plain, fifo = f"{queue}.plain", f"{queue}.fifo"
+    await ask(client, "PUT", f"/{plain}")
+    await ask(client, "PUT", f"/{fifo}?fifo=true")
+    await posted(client, plain, FEW + 1)
+    await post(client, fifo, b"behind", group="one")
+    await eventually_on_loop(lambda: _has(client, fifo, 1))
+    answer = await claim(client, plain, fifo, count=2 * FEW)
+    assert answer.status == 200, answer.json
+    assert [m["queue"] for m in answer.json["messages"]] == [plain] * (FEW + 1) + [fifo]
 
 
 # -- queues that are not there --------------------------------------------------------------------

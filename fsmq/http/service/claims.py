@@ -224,6 +224,9 @@ class Claims:
     ) -> None:
         try:
             prepared = await run(finish, steps)  # type: ignore[misc]
+        except Unlisted as error:  # behind queues that it has claimed from
+            room.close()
+            await self._count_and_claim(asked, room, error.queue)
         except Exception as error:
             room.close()
             self._refuse_each(asked, error)
