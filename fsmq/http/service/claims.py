@@ -359,7 +359,7 @@ class Claims:
         except FsmqError as error:
             self._refuse([asked], error)
         else:
-            party.on_hang_up(waiter.end)
+            party.on_hang_up(waiter.leave)
         return True
 
     def _end_pause(self, asked: Asked, woken_by: str | None) -> None:

@@ -16,6 +16,7 @@ from fsmq.spool.views import browse
 from ..guard.sight import seen_message
 from ..routing.call import Call
 from ..running.runner import Runner
+from ..running.turns import LoopTurns
 from .deliveries import Delivery
 from .waiters import Waiters
 
@@ -30,7 +31,7 @@ class Receiver:
         max_waiters: int,
         poll_interval: float,
     ) -> None:
-        self.waiters = Waiters(max_waiters, runner.turns)
+        self.waiters = Waiters(max_waiters, LoopTurns())
         self._spool = spool
         self._runner = runner
         self._poll_interval = poll_interval
