@@ -11,6 +11,7 @@ from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
 from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.index.recent_puts import RecentPuts
+from fsmq.spool.layout.of_queues import OfQueues
 from fsmq.spool.views import browse
 
 from ..guard.sight import seen_message
@@ -38,6 +39,8 @@ class Receiver:
         self._recent_puts = RecentPuts(spool.tree)
         self.is_stopping = False
         self.changes = 0  # how often a queue came or went, or has opened
+        self.arrivals = 0  # how many there were
+        self.arrived: OfQueues[int] = OfQueues(spool.tree)  # the last of each queue
         self._names: frozenset[str] = frozenset()  # of all queues, as last listed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -198,10 +201,13 @@ class Receiver:
             self.waiters.wake_for_new((queue,))
         elif (limiter := self._spool.context.limiter).shut and limiter.is_shut(queue):
             return  # nobody may claim it: they wait until the queue opens
-        elif seconds and self.waiters.has(queue):
-            loop.call_later(seconds, self.waiters.wake, queue, count)
         else:
-            self.waiters.wake(queue, count)
+            self.arrivals += 1
+            self.arrived[queue] = self.arrivals
+            if seconds and self.waiters.has(queue):
+                loop.call_later(seconds, self.waiters.wake, queue, count)
+            else:
+                self.waiters.wake(queue, count)
 
     def note_names(self, names: Iterable[str]) -> bool:
         """Wake those that wait for queues that come, by the names of all; whether some are new.
