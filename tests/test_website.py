@@ -18,7 +18,7 @@ SITE = HOME / "build" / "site"
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "website"], cwd=HOME, capture_output=True, text=True, timeout=100
+        [sys.executable, "-m", "website"], cwd=HOME, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
