@@ -40,7 +40,7 @@ class Receiver:
         self.is_stopping = False
         self.changes = 0  # how often a queue came or went, or has opened
         self.arrivals = 0  # how many there were
-        self.arrived: OfQueues[int] = OfQueues(spool.tree)  # the last of each queue
+        self._arrived_at: OfQueues[int] = OfQueues(spool.tree)  # the last of each queue
         self._names: frozenset[str] = frozenset()  # of all queues, as last listed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -129,6 +129,11 @@ class Receiver:
             if puts.last(queue) is not None and not (limiter.shut and limiter.is_shut(queue))
         }
 
+    def has_come(self, queues: Iterable[str], since: int) -> bool:
+        """Whether there is something in one of these queues that was announced since."""
+        ready, at = self._spool.context.ready, self._arrived_at
+        return any(at.get(queue, 0) > since and ready.count(queue) for queue in queues)
+
     def rescan(self) -> None:
         """List all queues in use again, beside the loop."""
         self._runner.listings.submit(self._spool.context.ready.rescan)
@@ -203,7 +208,7 @@ class Receiver:
             return  # nobody may claim it: they wait until the queue opens
         else:
             self.arrivals += 1
-            self.arrived[queue] = self.arrivals
+            self._arrived_at[queue] = self.arrivals
             if seconds and self.waiters.has(queue):
                 loop.call_later(seconds, self.waiters.wake, queue, count)
             else:

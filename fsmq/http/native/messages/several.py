@@ -134,7 +134,6 @@ class Several:
         self._found: Found = ()
         self._seen: dict[str, int] = {}
         self._changes = 0
-        self._since = 0  # how many arrivals there had been when the last try began
 
     async def find(self) -> Sequence[str]:
         receiver = self._service.receiver
@@ -156,19 +155,13 @@ class Several:
     def has_more(self) -> bool:
         if self._choice.has_patterns and self._changes != self._service.receiver.changes:
             return True
-        arrived = self._service.receiver.arrived
         counts = self._context.ready.counts(flat(self._found))
-        return any(
-            # What was kept back may have been let go, which changes no number.
-            number > self._seen.get(queue, 0) or arrived.get(queue, 0) > self._since
-            for queue, number in counts.items()
-        )
+        return any(number > self._seen.get(queue, 0) for queue, number in counts.items())
 
     def begin(
         self, count: int, visibility: float | None, room: Room
     ) -> Steps[Prepared[list[Message]]]:
         """Claim once."""
-        self._since = self._service.receiver.arrivals
         return claim_several_in(
             self._context, self._turns, self._found, count, visibility, room, self._seen
         )
