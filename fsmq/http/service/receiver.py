@@ -222,7 +222,8 @@ class Receiver:
         there = frozenset(names)
         come, self._names = there - self._names, there
         self.changes += bool(come)
-        self.waiters.wake_for_new(come)
+        if come:
+            self.waiters.wake_for_new(come)
         return bool(come)
 
     def note_fill(self, queue: str, fill: float, times: int = 1) -> None:
