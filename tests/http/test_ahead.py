@@ -29,7 +29,7 @@ both = pytest.mark.parametrize("headers", [FAST_PATH, AIOHTTP], ids=["fast path"
 @pytest.fixture
 def inside(root: Path) -> Iterator[Inside]:
     """A server with little room for what is sent ahead."""
-    limits = Limits(header_timeout=1.0, write_timeout=1.0)
+    limits = Limits(write_timeout=1.0)
     with Inside(root, limits=limits, send_buffer=64 * KIB) as server:
         server.queue("q")
         server.load("q")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
 from fsmq.http.guard.limits import Limits
-from tests.harness.suite import eventually
+from fsmq.spool import Message, prepare
+from fsmq.spool.context import Prepared
+from fsmq.spool.layout.steps import Steps
+from fsmq.spool.prepare import claim_in
+from tests.harness.suite import PATIENCE_S, eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.keyfile import add_key, bearer
@@ -160,3 +166,30 @@ def test_a_claim_waits_for_nothing_that_is_stored_later(
             assert storing.ask("POST", "/q/messages", {}, b"x").status == 201
         assert asking.answer().status in (200, 204)
         assert time.monotonic() - started < 2
+
+
+def test_an_arrival_while_a_thread_claims_is_noticed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes nobody: the request that claims nothing does not wait yet."""
+    claimed, may_end = threading.Event(), threading.Event()
+
+    def slow(*of: Any) -> Steps[Prepared[list[Message]]]:
+        prepared = yield from claim_in(*of)
+        if not may_end.is_set():
+            yield  # the rest is done in a thread, as behind many that have expired
+            claimed.set()
+            assert may_end.wait(PATIENCE_S)
+        return prepared
+
+    with Inside(root) as server, Wire(server.url) as wire:
+        server.queue("q")
+        server.load("q")
+        monkeypatch.setattr(prepare, "claim_in", slow)
+        wire.request("GET", "/q/messages?wait=20")
+        assert claimed.wait(PATIENCE_S)
+        server.queue("q", ready=[b"came"])
+        may_end.set()
+        started = time.monotonic()
+        assert wire.answer().body == b"came"
+        assert time.monotonic() - started < 10  # and not at the end of its wait

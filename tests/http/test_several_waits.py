@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,7 @@ from fsmq.http.native.messages import several as native
 from fsmq.spool import Message
 from fsmq.spool.context import Prepared
 from fsmq.spool.layout.steps import Steps
+from fsmq.spool.spool import Spool
 from fsmq.spool.verbs.several import claim_several_in
 from tests.harness.suite import PATIENCE_S, eventually
 from tests.http.helpers import Answer, Wire
@@ -226,6 +228,42 @@ def test_an_arrival_while_a_thread_claims_is_noticed(
     may_end.set()
     assert wire.answer().body == b"b"
     assert not wire.is_readable()
+
+
+def test_a_group_that_opens_while_a_thread_claims_is_noticed(
+    server: Inside, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are no more messages than before, but one of them is kept back no longer."""
+    claimed, may_end = threading.Event(), threading.Event()
+
+    def slow(*of: Any) -> Steps[Prepared[list[Message]]]:
+        prepared = yield from claim_several_in(*of)
+        if not may_end.is_set():
+            yield  # the rest is done in a thread
+            claimed.set()
+            assert may_end.wait(PATIENCE_S)
+        return prepared
+
+    with Spool(server.root, sync="none") as other:
+        other.create_queue("f", fifo=True)
+        fifo = other.queue("f")
+        for body in (b"first", b"second"):
+            fifo.put(body, group="one")
+        other.deliver()
+        server.seen("f", 2)
+        [first] = fifo.claim(visibility=600)
+        assert ask(server, "/_claim?queues=a,f").status == 204  # it has been listed
+        monkeypatch.setattr(native, "claim_several_in", slow)
+        wire = stack.enter_context(Wire(server.url))
+        wire.request("GET", "/_claim?queues=a,f&wait=20")
+        assert claimed.wait(PATIENCE_S)
+        before = server.service.receiver.arrivals
+        assert first.ack()
+        eventually(lambda: server.service.receiver.arrivals > before)
+    may_end.set()
+    started = time.monotonic()
+    assert wire.answer().body == b"second"
+    assert time.monotonic() - started < 10  # and not at the end of its wait
 
 
 def test_many_who_wait_for_many_queues(server: Inside, stack: ExitStack) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from functools import partial
+
 import pytest
 
 from fsmq.http.running.turns import LoopTurns
 from fsmq.http.service.waiters import Waiters
 from fsmq.spool.errors import Unavailable
+from fsmq.spool.index.ready import EVERYONE
 
 LONG_S = 60.0
 
@@ -95,3 +100,45 @@ async def test_lines_forget_those_who_have_left() -> None:
         of.enter("both", "quiet", "busy")
         of.waiters.wake("busy", 1)
     assert len(of.waiters._queues["quiet"]._heap) < 100
+
+
+@pytest.mark.parametrize("how", ["all are woken", "all hang up"])
+async def test_many_leave_their_lines_in_turns(how: str) -> None:
+    """None of them holds the loop up for long, and others have their turn in between."""
+    of = Waiting(1000)
+    queues = [f"q{number}" for number in range(1000)]
+    waiters = [
+        of.waiters.enter(queues, LONG_S, lambda _: None, place=of.waiters.last_place())
+        for _ in range(300)
+    ]
+    if how == "all are woken":
+        of.waiters.wake("q0", EVERYONE)
+    else:
+        for waiter in waiters:
+            waiter.leave()
+    turns = 0
+    while len(of.waiters):
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 5
+
+
+async def test_who_leaves_before_its_turn_leaves_the_arrival_to_the_next() -> None:
+    of = Waiting(1000)
+    waiters = [
+        of.waiters.enter(
+            ("a",), LONG_S, partial(_note, of, str(name)), place=of.waiters.last_place()
+        )
+        for name in range(30)
+    ]
+    of.waiters.turns.do(lambda: time.sleep(0.02))  # the turn is over
+    of.waiters.wake("a", 20)
+    assert len(of.woken) < 20
+    waiters[18].end()
+    while len(of.waiters) > 9:
+        await asyncio.sleep(0)
+    assert {name for name, woken_by in of.woken if woken_by} == {*map(str, range(21))} - {"18"}
+
+
+def _note(of: Waiting, name: str, woken_by: str | None) -> None:
+    of.woken.append((name, woken_by))

@@ -14,6 +14,7 @@ import pytest
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool
 from fsmq.spool.verbs import several
 from fsmq.spool.verbs.several import Choice
+from fsmq.spool.views import reading
 from tests.spool.helpers import Clock
 
 
@@ -165,6 +166,34 @@ def test_what_a_queue_did_not_claim_it_does_not_get_later(spool: Spool) -> None:
     assert 10 <= got["a"] <= 11, got
 
 
+@pytest.mark.parametrize("count", [10, 20])
+def test_the_others_share_by_weight_what_a_queue_keeps_back(spool: Spool, count: int) -> None:
+    spool.create_queue("f", fifo=True)
+    fill(spool, a=300, b=300)
+    spool.queue("f").put_many([NewMessage(b"%d" % n, group="one") for n in range(50)])
+    assert spool.queue("f").claim(visibility=600)
+    selection = spool.select("f:100,a:3,b:1")
+    got: Counter[str] = Counter()
+    while got.total() < 160:
+        got.update(message.queue for message in selection.claim(count))
+        assert abs(got["a"] - got.total() * 3 / 4) <= 2, got
+
+
+def test_all_share_by_their_weights_also_where_an_answer_holds_fewer(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer is then of one queue, and the others go on from where they were."""
+    monkeypatch.setattr(reading, "MAX_ANSWER_BYTES", 10_000)
+    for name in ("a", "b"):
+        spool.queue(name, create=True).put_many([b"x" * 1000] * 300)
+    spool.deliver()
+    selection = spool.select("a:3,b:1")
+    got: Counter[str] = Counter()
+    while got.total() < 160:
+        got.update(message.queue for message in selection.claim(100))
+        assert abs(got["a"] - got.total() * 3 / 4) <= 15, got  # an answer, and a half
+
+
 # -- patterns -------------------------------------------------------------------------------------
 
 
@@ -249,7 +278,7 @@ def test_a_message_that_cannot_be_read_hides_no_other_queue(spool: Spool) -> Non
 def test_an_answer_has_the_bytes_of_one_from_one_queue(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(several, "MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(reading, "MAX_ANSWER_BYTES", 10_000)
     for name in ("a", "b", "c"):
         spool.queue(name, create=True).put_many([b"x" * 2000] * 2)
     spool.deliver()

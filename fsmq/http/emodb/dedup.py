@@ -14,8 +14,7 @@ from fsmq.spool.verbs.dedup import read_side, write_side
 from fsmq.spool.views.reading import Room
 
 from ..routing.call import Call
-from ..service.claims import GLANCE_S
-from ..service.wanted import Wanted
+from ..service.wanted import GLANCE_S, Wanted
 from .plain import LOOK_AGAIN_S, PlainQueues
 
 # While an equal message is being stored, its send takes milliseconds; then it is told to wait.

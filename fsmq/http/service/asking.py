@@ -56,6 +56,10 @@ def report(answered: Answered[T], outcome: T | Exception) -> None:
         log.exception("an answer failed")
 
 
+def ignore(_: object) -> None:
+    """Do nothing with an outcome that nobody waits for."""
+
+
 async def answer_of(
     begin: Callable[[Answered[T]], None], unwanted: Callable[[T], None] | None = None
 ) -> T:

@@ -23,17 +23,15 @@ from fsmq.spool.views.reading import Room
 from ..connection.pieces import FORM_BYTES
 from ..guard.admission import Admission
 from ..running.runner import Runner
-from .asking import Answered, Party, Tasks, report
+from .asking import Answered, Party, Tasks, ignore, report
 from .deliveries import LOOK_S, Delivery, is_any_due
-from .wanted import Asked, ClaimRoom, Several, Wanted, form_of, portions, size_of
+from .wanted import Asked, ClaimRoom, Several, Wanted, form_of, goes_on, portions, size_of
 
 if TYPE_CHECKING:
     from .receiver import Receiver
 
 # How often claims from a queue have got which part of what they asked for.
 _Fills: TypeAlias = dict[tuple[str, float], int]
-# Long enough that a claim which is released at once cannot end before.
-GLANCE_S = 5.0
 
 
 class Claims:
@@ -175,6 +173,7 @@ class Claims:
         forms = FORM_BYTES * sum([one.wanted.in_json for one in asked])
         room = ClaimRoom(self._admission, account, forms)
         count = sum([one.wanted.most for one in asked])
+        since = self._receiver.arrivals
         try:
             self._admission.check(account)
             steps = self.steps(wanted, count, room)
@@ -183,11 +182,13 @@ class Claims:
             self._give_out(asked, room, end.value)
         except Unlisted as error:
             room.close()
+            goes_on(asked, since)
             self._tasks.spawn(self._count_and_claim(asked, room, error.queue))
         except Exception as error:
             room.close()
             self._refuse_each(asked, error)
         else:
+            goes_on(asked, since)
             self._tasks.spawn(self._go_on(asked, room, self._runner.threads.run_once, steps))
 
     def steps(self, wanted: Wanted, count: int, room: Room) -> Steps[Prepared[list[Message]]]:
@@ -224,6 +225,9 @@ class Claims:
     ) -> None:
         try:
             prepared = await run(finish, steps)  # type: ignore[misc]
+        except Unlisted as error:  # behind queues that it has claimed from
+            room.close()
+            await self._count_and_claim(asked, room, error.queue)
         except Exception as error:
             room.close()
             self._refuse_each(asked, error)
@@ -311,7 +315,7 @@ class Claims:
                 prepared = prepare.release_unseen(self._spool.context, message)
             except FsmqError:
                 continue  # its timer brings it back
-            self._runner.then(prepared, _ignore, _ignore)
+            self._runner.then(prepared, ignore, ignore)
 
     def _refuse_each(self, asked: Sequence[Asked], error: Exception) -> None:
         """Let each find out alone whose fault it is; a disk that refuses is not asked twice."""
@@ -335,7 +339,10 @@ class Claims:
         left = asked.until - time.monotonic()
         if left <= 0 or self._is_over(asked):
             return False
-        if several is not None and several.has_more():
+        since, asked.since = asked.since, None
+        if (several is not None and several.has_more()) or (
+            since is not None and receiver.has_come(wanted.queues, since)
+        ):
             self._claim_again(asked)
             return True
         again = asked.waits is not None
@@ -356,7 +363,7 @@ class Claims:
         except FsmqError as error:
             self._refuse([asked], error)
         else:
-            party.on_hang_up(waiter.end)
+            party.on_hang_up(waiter.leave)
         return True
 
     def _end_pause(self, asked: Asked, woken_by: str | None) -> None:
@@ -391,7 +398,3 @@ class Claims:
             asked.waits = None
             if in_vain and asked.woken_by:
                 self._receiver.waiters.wake(asked.woken_by, 1)
-
-
-def _ignore(_: object) -> None:
-    pass

@@ -26,9 +26,9 @@ from ..routing.call import Call
 from ..running.runner import Runner
 from .asking import Answered, Party, Tasks, answer_of, report
 from .changes import Change
-from .claims import GLANCE_S, Claims
+from .claims import Claims
 from .receiver import Receiver
-from .wanted import Wanted, size_of
+from .wanted import GLANCE_S, Wanted, size_of
 
 T = TypeVar("T")
 R = TypeVar("R")

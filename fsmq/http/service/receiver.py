@@ -11,11 +11,13 @@ from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
 from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.index.recent_puts import RecentPuts
+from fsmq.spool.layout.of_queues import OfQueues
 from fsmq.spool.views import browse
 
 from ..guard.sight import seen_message
 from ..routing.call import Call
 from ..running.runner import Runner
+from ..running.turns import LoopTurns
 from .deliveries import Delivery
 from .waiters import Waiters
 
@@ -30,13 +32,15 @@ class Receiver:
         max_waiters: int,
         poll_interval: float,
     ) -> None:
-        self.waiters = Waiters(max_waiters, runner.turns)
+        self.waiters = Waiters(max_waiters, LoopTurns())
         self._spool = spool
         self._runner = runner
         self._poll_interval = poll_interval
         self._recent_puts = RecentPuts(spool.tree)
         self.is_stopping = False
         self.changes = 0  # how often a queue came or went, or has opened
+        self.arrivals = 0  # how many there were
+        self._arrived_at: OfQueues[int] = OfQueues(spool.tree)  # the last of each queue
         self._names: frozenset[str] = frozenset()  # of all queues, as last listed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -125,6 +129,11 @@ class Receiver:
             if puts.last(queue) is not None and not (limiter.shut and limiter.is_shut(queue))
         }
 
+    def has_come(self, queues: Iterable[str], since: int) -> bool:
+        """Whether there is something in one of these queues that was announced since."""
+        ready, at = self._spool.context.ready, self._arrived_at
+        return any(at.get(queue, 0) > since and ready.count(queue) for queue in queues)
+
     def rescan(self) -> None:
         """List all queues in use again, beside the loop."""
         self._runner.listings.submit(self._spool.context.ready.rescan)
@@ -197,10 +206,13 @@ class Receiver:
             self.waiters.wake_for_new((queue,))
         elif (limiter := self._spool.context.limiter).shut and limiter.is_shut(queue):
             return  # nobody may claim it: they wait until the queue opens
-        elif seconds and self.waiters.has(queue):
-            loop.call_later(seconds, self.waiters.wake, queue, count)
         else:
-            self.waiters.wake(queue, count)
+            self.arrivals += 1
+            self._arrived_at[queue] = self.arrivals
+            if seconds and self.waiters.has(queue):
+                loop.call_later(seconds, self.waiters.wake, queue, count)
+            else:
+                self.waiters.wake(queue, count)
 
     def note_names(self, names: Iterable[str]) -> bool:
         """Wake those that wait for queues that come, by the names of all; whether some are new.
@@ -210,7 +222,8 @@ class Receiver:
         there = frozenset(names)
         come, self._names = there - self._names, there
         self.changes += bool(come)
-        self.waiters.wake_for_new(come)
+        if come:
+            self.waiters.wake_for_new(come)
         return bool(come)
 
     def note_fill(self, queue: str, fill: float, times: int = 1) -> None:

@@ -22,6 +22,8 @@ Fits: TypeAlias = Callable[[str], bool]
 _KEPT = 16
 # Of more queues that come at once nobody asks for each whether it is waited for.
 _MANY = 50
+# Of those whom one arrival wakes so many leave their lines at once.
+_AT_ONCE = 16
 
 
 class Waiter:
@@ -60,6 +62,10 @@ class Waiter:
             self._waiters.remove(self)
             done(woken_by)
 
+    def leave(self) -> None:
+        """`end` it because of the time, or of a hang-up: many may do so at one moment."""
+        self._waiters.turns.do(self.end)
+
 
 class _Line:
     """Those who wait for one queue: a heap, in which the ones that have left stay for a while."""
@@ -93,12 +99,12 @@ class Waiters:
     """Requests that wait, by queue. Thousands cost nothing while nothing arrives.
 
     turns: in which those leave their lines that end at one moment; they may be many, and stand in
-    many lines.
+    many lines. Nothing else is done in them: it would wait for all these.
     """
 
     def __init__(self, limit: int, turns: LoopTurns) -> None:
         self._limit = limit
-        self._turns = turns
+        self.turns = turns
         self._count = 0
         self._places = count()
         self._queues: dict[str, _Line] = {}
@@ -154,7 +160,7 @@ class Waiters:
             self._for_new[waiter] = None
         self._count += 1
         loop = asyncio.get_running_loop()
-        waiter.timer = loop.call_later(seconds, self._turns.do, waiter.end)
+        waiter.timer = loop.call_later(seconds, waiter.leave)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
@@ -197,8 +203,17 @@ class Waiters:
     def wake(self, queue: str, number: int) -> None:
         """Wake the first ``number`` requests that wait for a queue."""
         line = self._queues.get(queue)
-        for waiter in line.first(number) if line else ():
+        for at, waiter in enumerate(line.first(number) if line else ()):
+            if at < _AT_ONCE:
+                waiter.end(queue)
+            else:
+                self.turns.do(partial(self._wake_one, waiter, queue))
+
+    def _wake_one(self, waiter: Waiter, queue: str) -> None:
+        if waiter.is_waiting:
             waiter.end(queue)
+        else:
+            self.wake(queue, 1)  # it has left meanwhile, and another one is next
 
     def wake_for_new(self, queues: Collection[str]) -> None:
         """Wake those that wait for queues that come, if some of these are such, and new to them."""
@@ -207,7 +222,7 @@ class Waiters:
                 len(queues) > _MANY
                 or any(queue not in waiter.queues and waiter.fits(queue) for queue in queues)
             ):
-                self._turns.do(partial(waiter.end, ""))
+                self.turns.do(partial(waiter.end, ""))
 
     def wake_all(self) -> None:
         """Wake everyone: the server stops."""

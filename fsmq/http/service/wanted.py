@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -17,6 +17,8 @@ from ..guard.admission import Admission
 from .asking import Answered, Party
 from .deliveries import Delivery
 
+# Long enough that a claim which is released at once cannot end before.
+GLANCE_S = 5.0
 # Claims once each time that it is called.
 Begin: TypeAlias = Callable[[Room], Steps[Prepared[list[Message]]]]
 
@@ -59,7 +61,8 @@ class Asked:
     until: how long it waits, in monotonic seconds. waits: it counts among those of its key that do.
     place: in the lines of its queues. woken_by: the queue in which there was an arrival, which may
     be for it. deliveries: what it expects, by queue, where it has come up short. through: what the
-    journal says that it came through.
+    journal says that it came through. since: how many arrivals there had been when its last claim
+    began, if that went on in a thread.
     """
 
     __slots__ = (
@@ -67,6 +70,7 @@ class Asked:
         "deliveries",
         "party",
         "place",
+        "since",
         "through",
         "until",
         "waits",
@@ -86,6 +90,7 @@ class Asked:
         self.place = 0
         self.woken_by: str | None = None
         self.deliveries: Mapping[str, Delivery] | None = None
+        self.since: int | None = None
 
 
 class ClaimRoom:
@@ -116,6 +121,12 @@ class ClaimRoom:
     def close(self) -> None:
         """Hold nothing any more."""
         self.free(self._held)
+
+
+def goes_on(asked: Iterable[Asked], since: int) -> None:
+    """Note that a claim goes on in a thread: what arrives meanwhile wakes none of these."""
+    for one in asked:
+        one.since = since
 
 
 def portions(asked: list[Asked]) -> Iterator[list[Asked]]:

@@ -21,7 +21,7 @@ from ..layout.names import check_queue, is_queue
 from ..layout.patterns import compiled, is_pattern
 from ..layout.settings import MAX_VISIBILITY_S, check_number, check_seconds
 from ..layout.steps import FEW, Steps, giving_way
-from ..views.reading import MAX_ANSWER_BYTES, Room
+from ..views.reading import Rest, Room
 from .receive import MAX_CLAIMS, Claims, claims_in
 
 MAX_PARTS = 100
@@ -149,9 +149,9 @@ class Turns:
     """Whose turn it is: among the parts of one choice, and among the queues of a part.
 
     Each part has a time of its own, which goes on by 1/weight with each message, and the part whose
-    time is the least is next. One that was empty goes on from the time of now: what it has not
-    claimed it does not get later. Safe in threads: a step that two make at once is made up for by
-    the next ones.
+    time is the least is next. One that could give no more goes on from the time of now: what it has
+    not given it does not give later. Safe in threads: a step that two make at once is made up for
+    by the next ones.
 
     counted: queues whose claims have to be counted by a listing each time: see `Unlisted`.
     """
@@ -161,50 +161,23 @@ class Turns:
         self._steps = [_STEP // part.weight if choice.is_weighted else 0 for part in choice.parts]
         self._times = [0] * len(choice.parts)
         self._now = 0
+        self._waiting: set[int] = set()  # parts that had more than the last claim took
         self._served: dict[str, int] = {}  # which message was the last of each queue
         self._count = 0
         self.counted: set[str] = set()
 
-    def begin(self, found: Found, ready: Mapping[str, int]) -> None:
-        """Begin a claim of what is ready."""
-        for at, queues in enumerate(found):
-            if self._times[at] < self._now and any(queue in ready for queue in queues):
-                self._times[at] = self._now
-        if len(self._served) > 2 * MAX_QUEUES:  # queues come and go
-            there = {queue for queues in found for queue in queues}
-            self._served = {q: last for q, last in self._served.items() if q in there}
-
-    def shares(self, found: Found, ready: Mapping[str, int], number: int) -> dict[str, int]:
-        """How many of ``number`` messages come from which queue, in the order of the claims.
-
-        ready: how many a queue has; those without are left out.
-        """
+    def begin(self, found: Found, ready: Mapping[str, int]) -> Plan:
+        """Begin a claim of what is ready. ready: how many messages a queue has, if any."""
         lines: dict[int, list[tuple[int, str]]] = {}
         for at, queues in enumerate(found):
             if line := [(self._served.get(q, 0), q) for q in queues if q in ready]:
-                heapify(line)
                 lines[at] = line
-        parts = [(self._times[at], at) for at in lines]
-        heapify(parts)
-        shares: dict[str, int] = {}
-        count = self._count
-        for _ in range(number):
-            if not parts:
-                break
-            time, at = parts[0]
-            line = lines[at]
-            queue = line[0][1]
-            shares[queue] = shares.get(queue, 0) + 1
-            count += 1
-            if shares[queue] < ready[queue]:
-                heapreplace(line, (count, queue))
-            else:
-                heappop(line)
-            if line:
-                heapreplace(parts, (time + self._steps[at], at))
-            else:
-                heappop(parts)
-        return shares
+                if at not in self._waiting:
+                    self._times[at] = max(self._times[at], self._now)
+        if len(self._served) > 2 * MAX_QUEUES:  # queues come and go
+            there = {queue for queues in found for queue in queues}
+            self._served = {q: last for q, last in self._served.items() if q in there}
+        return Plan(lines, self._times, self._steps, self._count, ready)
 
     def claimed(self, part: int, queue: str, number: int) -> None:
         """So many messages were claimed from a queue of a part."""
@@ -212,10 +185,64 @@ class Turns:
         self._served[queue] = self._count
         self._times[part] += number * self._steps[part]
 
-    def end(self, parts: Iterable[int]) -> None:
-        """End a claim that has got messages of these parts."""
-        lasts = [self._times[at] - self._steps[at] for at in parts]
-        self._now = max([self._now, *lasts])
+    def end(self, plan: Plan) -> None:
+        """End a claim: those that it has left something keep their times."""
+        self._waiting = plan.parts
+        if times := [self._times[at] for at in self._waiting]:
+            self._now = max(self._now, min(times))
+        else:
+            self._now = max(self._now, *self._times)
+
+
+class Plan:
+    """In which order one claim takes messages: a part of it at a time, as far as it has to go."""
+
+    def __init__(
+        self,
+        lines: dict[int, list[tuple[int, str]]],
+        times: Sequence[int],
+        steps: Sequence[int],
+        count: int,
+        ready: Mapping[str, int],
+    ) -> None:
+        self._lines = lines
+        self._steps = steps
+        self._count = count
+        self._left = dict(ready)
+        self._order = [(times[at], at) for at in lines]
+        heapify(self._order)
+        for line in lines.values():
+            heapify(line)
+
+    @property
+    def parts(self) -> set[int]:
+        """Those that have more to give, as far as is known."""
+        return {at for at, line in self._lines.items() if any(self._left[q] > 0 for _, q in line)}
+
+    def next(self, number: int) -> dict[str, int]:
+        """How many of the next ``number`` messages come from which queue, in this order."""
+        shares: dict[str, int] = {}
+        while self._order and number:
+            time, at = self._order[0]
+            line = self._lines[at]
+            if not line:
+                heappop(self._order)
+                continue
+            queue = line[0][1]
+            if self._left[queue] <= 0:
+                heappop(line)
+                continue
+            self._left[queue] -= 1
+            shares[queue] = shares.get(queue, 0) + 1
+            self._count += 1
+            number -= 1
+            heapreplace(line, (self._count, queue))
+            heapreplace(self._order, (time + self._steps[at], at))
+        return shares
+
+    def give_back(self, queue: str, number: int, *, is_short: bool) -> None:
+        """So many of the share of a queue were not taken. is_short: it has no more."""
+        self._left[queue] = 0 if is_short else self._left[queue] + number
 
 
 def claim_several_in(
@@ -264,7 +291,7 @@ class _Claim:
         self._found = found
         self._visibility = visibility
         self._seen = seen
-        self._room = _Rest(room)
+        self._room = Rest(room)
         self._part_of = {queue: at for at, queues in enumerate(found) for queue in queues}
         self._claims: list[Claims] = []
         self._tries = 0
@@ -273,27 +300,17 @@ class _Claim:
 
     def take_all(self, count: int) -> Steps[None]:
         """Claim. Raises what a claim from one queue raises, if none gives a message."""
-        turns, found = self._turns, self._found
-        ready = self._ready()
-        turns.begin(found, ready)
-        parts: set[int] = set()
-        left = planned = count
-        while ready and left and not self._is_full:
-            for queue, share in turns.shares(found, ready, planned).items():
-                wanted = min(share, left)
-                got = yield from self._take(queue, wanted)
+        plan = self._turns.begin(self._found, self._ready())
+        left = count
+        while left and not self._is_full and (shares := plan.next(left)):
+            for queue, share in shares.items():
+                got = 0 if self._is_full else (yield from self._take(queue, share))
                 if got:
-                    parts.add(self._part_of[queue])
-                    turns.claimed(self._part_of[queue], queue, got)
-                ready[queue] -= got
-                if got < wanted or ready[queue] <= 0:
-                    del ready[queue]
+                    self._turns.claimed(self._part_of[queue], queue, got)
+                if got < share:
+                    plan.give_back(queue, share - got, is_short=not self._is_full)
                 left -= got
-                if not left or self._is_full:
-                    break
-            # Of those that are left most may be kept back: not to plan anew for each of them.
-            planned = min(2 * planned, MAX_CLAIMS)
-        turns.end(parts)
+        self._turns.end(plan)
         if self._error is not None and not self._claims:
             raise self._error
 
@@ -368,28 +385,6 @@ class _Claim:
         """Make the messages ready again, as if they had not been claimed."""
         for claims in self._claims:
             claims.release()
-
-
-class _Rest:
-    """The memory that is left for the messages of one answer, from whichever queues they come."""
-
-    def __init__(self, room: Room | None) -> None:
-        self._room = room
-        self._taken = 0
-
-    def take(self, size: int, *, is_first: bool) -> None:
-        """Take bytes for a message; is_first: of its queue. Raises NoRoom."""
-        if self._taken and self._taken + size > MAX_ANSWER_BYTES:
-            raise NoRoom("the messages of an answer have no more bytes")
-        if self._room is not None:
-            self._room.take(size, is_first=is_first and not self._taken)
-        self._taken += size
-
-    def free(self, size: int) -> None:
-        """Return bytes that were taken."""
-        if self._room is not None:
-            self._room.free(size)
-        self._taken -= size
 
 
 def flat(found: Found) -> Iterator[str]:

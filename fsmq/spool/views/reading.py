@@ -9,6 +9,7 @@ import os
 from typing import NamedTuple, Protocol
 
 from ..context import Context
+from ..errors import NoRoom
 from ..layout.files import read_all
 from ..layout.messages.compression import decompress_in
 from ..layout.messages.message import MAX_HEADER_BYTES, NO_HEADER, NO_LINES, OwnLines, header
@@ -79,6 +80,28 @@ class Budget:
 
 
 UNLIMITED = Budget(None)
+
+
+class Rest:
+    """The memory that is left for the messages of one answer, from whichever queues they come."""
+
+    def __init__(self, room: Room | None) -> None:
+        self._room = room
+        self._taken = 0
+
+    def take(self, size: int, *, is_first: bool) -> None:
+        """Take bytes for a message; is_first: of its queue. Raises NoRoom."""
+        if self._taken and self._taken + size > MAX_ANSWER_BYTES:
+            raise NoRoom("the messages of an answer have no more bytes")
+        if self._room is not None:
+            self._room.take(size, is_first=is_first and not self._taken)
+        self._taken += size
+
+    def free(self, size: int) -> None:
+        """Return bytes that were taken."""
+        if self._room is not None:
+            self._room.free(size)
+        self._taken -= size
 
 
 class Content(NamedTuple):
