@@ -19,7 +19,7 @@ from typing import Any
 from ..claimed import Bury, Claim, Retry, name_of
 from ..errors import ClaimEnded, FsmqError, InvalidValue, Unavailable
 from ..layout.messages.dead_letter import reason_of
-from .handlers import Dirty, Failed, Handler, WorkerOptions
+from .handlers import Claimed, Failed, Handler, WorkerOptions
 from .patience import backoff
 from .removals import Removals
 from .source import Source
@@ -51,7 +51,7 @@ class AsyncWorker:
 
     def __init__(self, source: Source, handler: Handler, options: WorkerOptions) -> None:
         self._source = source
-        self._removals: Removals[Dirty] = Removals(source.ack_each, attrgetter("queue"))
+        self._removals: Removals[Claimed] = Removals(source.ack_each, attrgetter("queue"))
         self._handler = handler
         self._options = options
         self._stopping = asyncio.Event()
@@ -132,7 +132,7 @@ class AsyncWorker:
             for message in messages or ():
                 self._begin(message)
 
-    def _begin(self, message: Dirty) -> None:
+    def _begin(self, message: Claimed) -> None:
         work = self._release_unhandled if self._stopping.is_set() else self._work
         task = asyncio.create_task(work(message))
         self._working.add(task)
@@ -164,7 +164,7 @@ class AsyncWorker:
 
     # -- one message -----------------------------------------------------------------------------
 
-    async def _work(self, message: Dirty) -> None:
+    async def _work(self, message: Claimed) -> None:
         claim = Claim(self._options.visibility, self._stopping)
         handler = asyncio.ensure_future(self._handler.call(message, claim))
         ended = asyncio.Event()
@@ -195,7 +195,7 @@ class AsyncWorker:
             log.warning("message %s comes back when its claim ends: %s", name_of(message), failure)
 
     async def _renew(
-        self, message: Dirty, claim: Claim, handler: asyncio.Future[Any], ended: asyncio.Event
+        self, message: Claimed, claim: Claim, handler: asyncio.Future[Any], ended: asyncio.Event
     ) -> None:
         options = self._options
         while not await _happens(ended, options.visibility / 3):
@@ -213,13 +213,13 @@ class AsyncWorker:
                 return
             claim.renewed(asked_at, options.visibility)
 
-    def _lose(self, message: Dirty, claim: Claim, reason: str) -> None:
+    def _lose(self, message: Claimed, claim: Claim, reason: str) -> None:
         if not claim.lost:
             claim.lose()
             self._lost += 1
             log.warning("message %s is lost: %s", name_of(message), reason)
 
-    async def _settle(self, message: Dirty, claim: Claim, error: BaseException | None) -> None:
+    async def _settle(self, message: Claimed, claim: Claim, error: BaseException | None) -> None:
         """Do what the handler's end means for its message."""
         if error is None:
             if await self._removals.remove(message) == "ended":
@@ -243,7 +243,7 @@ class AsyncWorker:
             )
             await self._release(message, claim, delay)
 
-    async def _bury(self, message: Dirty, claim: Claim, error: Bury) -> None:
+    async def _bury(self, message: Claimed, claim: Claim, error: Bury) -> None:
         log.info("message %s goes to the dead-letter queue: %s", name_of(message), error)
         try:
             await self._source.bury(message, reason_of(error), claim.seconds_left)
@@ -254,11 +254,11 @@ class AsyncWorker:
             )
             await self._release(message, claim, delay)
 
-    async def _release(self, message: Dirty, claim: Claim, delay: float) -> None:
+    async def _release(self, message: Claimed, claim: Claim, delay: float) -> None:
         # Not for longer than the claim lasts: after that another consumer may have claimed it.
         await self._source.release(message, delay, claim.seconds_left)
 
-    async def _release_unhandled(self, message: Dirty) -> None:
+    async def _release_unhandled(self, message: Claimed) -> None:
         claim = Claim(self._options.visibility, self._stopping)
         try:
             await self._release(message, claim, 0.0)

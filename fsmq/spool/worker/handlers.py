@@ -18,7 +18,7 @@ from ..log.delivered import Delivered
 
 MAX_CONCURRENCY = 1000
 # What is worked on: a message of a queue, or one that a channel has handed out.
-Dirty: TypeAlias = Message | Delivered
+Claimed: TypeAlias = Message | Delivered
 _SHORTEST_VISIBILITY_S = 0.1
 
 
@@ -82,7 +82,7 @@ def in_thread(handler: Callable[[Any, Claim], object]) -> Handler:
         raise TypeError("the handler is an async function: use fsmq.AsyncClient for it")
     _check_arguments(handler)
 
-    async def call(message: Dirty, claim: Claim) -> None:
+    async def call(message: Claimed, claim: Claim) -> None:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[BaseException | None] = loop.create_future()
 

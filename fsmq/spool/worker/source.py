@@ -13,7 +13,7 @@ from .. import prepare
 from ..errors import FsmqError, Unavailable
 from ..layout.messages.message import Message
 from ..verbs.remove_if import Acked
-from .handlers import Dirty
+from .handlers import Claimed
 from .patience import backoff
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Source(Protocol):
 
     name: str
 
-    async def claim(self, count: int, visibility: float) -> Sequence[Dirty]:
+    async def claim(self, count: int, visibility: float) -> Sequence[Claimed]:
         """Claim up to ``count`` messages; waits for a first one, for a while.
 
         One that is cancelled takes no message with it. Tries once.
