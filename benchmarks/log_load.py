@@ -98,7 +98,7 @@ def consume(given: argparse.Namespace) -> float:
             for channel in channels:
                 got = 0
                 while messages := channel.claim(_BATCH):
-                    got += channel.ack_through(messages[-1])
+                    got += channel.done_through(messages[-1])
                 assert got == given.number // _BATCH * _BATCH
 
         return _timed(run)

@@ -198,7 +198,7 @@ FOR_PROGRAMS = {
         "change",
         "claim_each",
         "again_in",
-        "ack_ranges_each",
+        "done_ranges_each",
         "changed_at",
         "end_poison",
         "delete_if_unused",

@@ -157,9 +157,9 @@ async def test_a_channel_from_its_making_to_its_end(log: Any) -> None:
     await done(channel.release(2))
     [again] = await done(channel.claim(1, wait=WAIT_S))
     assert (again.offset, again.deliveries) == (2, 2)
-    assert await done(channel.ack_ranges([(2, 3)])) == 1
+    assert await done(channel.done_ranges([(2, 3)])) == 1
     await done(channel.claim())
-    assert await done(channel.ack_through(3)) == 1
+    assert await done(channel.done_through(3)) == 1
     await done(channel.seek(3))
     with pytest.raises(ClaimVoid):
         await done(channel.ack(again))
@@ -198,7 +198,7 @@ async def test_a_claim_of_a_channel_that_was_deleted_is_none_of_the_next_one(log
             old.release,
             old.bury,
             lambda: channel.ack(old, new_1),  # noqa: B023
-            lambda: channel.ack_through(old_1),  # noqa: B023
+            lambda: channel.done_through(old_1),  # noqa: B023
         ):
             with pytest.raises(ClaimVoid):
                 await done(verb())

@@ -155,18 +155,19 @@ METHODS: Mapping[str, Sequence[Method]] = {
         Method("Channel.claim"),
         Method("Channel.claim_one", {"visibility": "", "wait": ""}),
     ],
-    "ack_in_channel": [
+    "done": [
         Method("Channel.ack", more="messages claim"),
+        Method("Channel.done", more="messages", never="NotInFlight ClaimVoid"),
         Method("Channel.ack_each", more="messages claims", never="NotInFlight ClaimVoid"),
-        Method("Channel.ack_ranges", more="ranges generation"),
-        Method("Channel.ack_through", more="last"),
+        Method("Channel.done_ranges", more="ranges generation"),
+        Method("Channel.done_through", more="last"),
     ],
     "change_of_channel": [
         Method("Channel.renew", {"visibility": ""}, "messages claim"),
         Method("Channel.release", {"release": "delay"}, "messages claim"),
         Method("Channel.bury", {"reason": ""}, "messages claim"),
     ],
-    "ack_one_in_channel": [Method("Channel.ack", {}, "messages claim")],
+    "done_one": [Method("Channel.ack", {}, "messages claim")],
     "list_schedules": [Method("Spool.schedules")],
     "show_schedule": [Method("Schedule.state")],
     "define_schedule": [
@@ -217,7 +218,7 @@ OVER_HTTP_ONLY = {
         "generation": "the message knows it",
         "deliveries": "the message knows them",
     },
-    "ack_one_in_channel": {"generation": "the message knows it"},
+    "done_one": {"generation": "the message knows it"},
     "put_by_id": {"ensure": "is what the method is for"},
     **{
         f"configure_{what}": {"If-Match": "of those who edit settings by hand"}
@@ -308,13 +309,13 @@ COMMANDS: Mapping[str, Sequence[Command]] = {
     "delete_channel": [Command("channel")],
     "seek": [Command("channel", {"to": "--seek"})],
     "claim_from_channel": [Command("get", others="count")],
-    "ack_in_channel": [Command("ack")],
+    "done": [Command("ack")],
     "change_of_channel": [
         Command("renew", {"visibility": ""}),
         Command("release", {"release": "--delay"}, others="release"),
         Command("bury", {"reason": ""}),
     ],
-    "ack_one_in_channel": [Command("ack", {})],
+    "done_one": [Command("ack", {})],
     "list_schedules": [Command("schedule ls")],
     "show_schedule": [Command("schedule show")],
     "define_schedule": [Command("schedule add")],

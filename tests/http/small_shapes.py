@@ -248,7 +248,7 @@ SHAPES: tuple[tuple[str, str, str, Mapping[str, str], Callable[[], bytes]], ...]
         lambda: _json({"queue": "q", "cron": "* * * * *", "timezone": "A/" * 200_000, "body": "x"}),
     ),
     ("ids to move", "POST", "/q/move?to=q2", {}, lambda: _json({"ids": ["a"] * 400_000})),
-    ("offsets", "POST", "/_logs/l/channels/c/ack", {}, lambda: _json({"offsets": [*range(8000)]})),
+    ("offsets", "POST", "/_logs/l/channels/c/done", {}, lambda: _json({"offsets": [*range(8000)]})),
 )
 # Batches of as many messages as one request may have: where they go, and what makes the next one.
 BATCHES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (

@@ -236,7 +236,7 @@ def test_every_id(pair: Pair, ids: Any) -> None:
         "DELETE /{}/ack/1",
         "PUT /{}/batch",
         "POST /_logs/{}/batch",
-        "POST /_logs/{}/channels/c/ack",
+        "POST /_logs/{}/channels/c/done",
         "POST /not-there/batch",
         "POST /queue/batch",
         "POST /123456789012/batch",

@@ -187,12 +187,12 @@ async def test_a_channel_hands_out_what_others_do_not_have(log: Log) -> None:
         assert (await log.ask("DELETE", f"{channel}/messages/0")).status == 202, again
     generation = (await log.ask("GET", channel)).json["generation"]
     these = {"offsets": [0, 1], "generation": generation}
-    done = await log.ask("POST", f"{channel}/ack", json=these)
+    done = await log.ask("POST", f"{channel}/done", json=these)
     assert done.json == {"done": 1}
-    assert (await log.ask("POST", f"{channel}/ack", json={"ranges": [[1, 3]]})).json == {"done": 1}
+    assert (await log.ask("POST", f"{channel}/done", json={"ranges": [[1, 3]]})).json == {"done": 1}
     state = (await log.ask("GET", channel)).json
     assert (state["position"], state["lag"], state["in_flight"]) == (3, 1, 1)
-    assert (await log.ask("POST", f"{channel}/ack", json={"through": 9})).json == {"done": 1}
+    assert (await log.ask("POST", f"{channel}/done", json={"through": 9})).json == {"done": 1}
     refused = await log.ask("DELETE", f"{channel}/messages/7")
     assert (refused.status, kind(refused), refused.json["offset"]) == (404, "not-in-flight", 7)
 
@@ -228,7 +228,7 @@ async def test_key_and_strict_order_hold_over_http(log: Log) -> None:
     assert await log.claim(strict, 2) == [0, 1]
     assert await log.claim(strict, 2) == []
     waiting = asyncio.ensure_future(log.claim(strict, 3, f"&wait={WAIT_S}"))
-    await log.ask("POST", f"{strict}/ack", json={"through": 1})
+    await log.ask("POST", f"{strict}/done", json={"through": 1})
     assert await waiting == [2]
 
 
@@ -354,11 +354,11 @@ def test_another_host_may_be_the_one_that_writes(tmp_path: Path) -> None:
         ("DELETE", "/_logs/{log}/channels/none/messages/x", b"", 400, "invalid-value"),
         ("DELETE", "/_logs/{log}/channels/none/messages/", b"", 404, "no-such-path"),
         ("POST", "/_logs/{log}/channels/none/seek?to=0", b"", 404, "no-such-channel"),
-        ("POST", "/_logs/{log}/channels/none/ack", b'{"through": 1}', 404, "no-such-channel"),
-        ("POST", "/_logs/{log}/channels/none/ack", b'{"offsets": []}', 400, "invalid-value"),
-        ("POST", "/_logs/{log}/channels/none/ack", b'{"ranges": [[2, 1]]}', 400, "invalid-value"),
-        ("POST", "/_logs/{log}/channels/none/ack", b'{"x": 1}', 400, "invalid-value"),
-        ("POST", "/_logs/{log}/channels/none/ack", b"[", 400, "unreadable-body"),
+        ("POST", "/_logs/{log}/channels/none/done", b'{"through": 1}', 404, "no-such-channel"),
+        ("POST", "/_logs/{log}/channels/none/done", b'{"offsets": []}', 400, "invalid-value"),
+        ("POST", "/_logs/{log}/channels/none/done", b'{"ranges": [[2, 1]]}', 400, "invalid-value"),
+        ("POST", "/_logs/{log}/channels/none/done", b'{"x": 1}', 400, "invalid-value"),
+        ("POST", "/_logs/{log}/channels/none/done", b"[", 400, "unreadable-body"),
         ("GET", "/_logs/", b"", 404, "no-such-path"),
         ("DELETE", "/_logs", b"", 405, "method-not-allowed"),
     ],
@@ -472,7 +472,7 @@ async def test_rights_are_on_a_log_or_on_one_of_its_channels(tmp_path: Path) -> 
         ("GET", "/_logs/users/channels/mailer/messages"): {"mailer"},
         ("DELETE", "/_logs/users/channels/mailer/messages/0"): {"mailer"},
         ("PATCH", "/_logs/users/channels/mailer/messages/0"): {"mailer"},
-        ("POST", "/_logs/users/channels/mailer/ack"): {"mailer"},
+        ("POST", "/_logs/users/channels/mailer/done"): {"mailer"},
         ("POST", "/_logs/users/channels/mailer/seek"): {"admin"},
         ("DELETE", "/_logs/users/channels/mailer"): {"admin"},
         ("DELETE", "/_logs/users"): {"admin"},

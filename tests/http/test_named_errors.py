@@ -40,8 +40,8 @@ LATE = [
     "create_topic",
     "delete_schedule",
     "define_schedule",
-    "ack_one_in_channel",
-    "ack_in_channel",
+    "done_one",
+    "done",
     "seek",
     "delete_channel",
     "delete_log",
@@ -74,7 +74,7 @@ GOOD = {
     "configure_log": ("", b"{}"),
     "configure_channel": ("", b"{}"),
     "seek": ("to=1", b""),
-    "ack_in_channel": ("", b'{"offsets": [0]}'),
+    "done": ("", b'{"offsets": [0]}'),
 }
 _REF = {"ref": "01900000-0000-7000-8000-000000000000"}
 # What stands for the names in paths; all of it is there, but for the move. MISSING: one is not.
@@ -174,7 +174,7 @@ class Asked:
         if "Idempotency-Key" in one.takes:
             head = "Idempotency-Key: m\r\nContent-Length: 2\r\n"
             await self.ask(one, rest=(head, b"xy", b""))
-        for body in (VOID, NOT_IN_FLIGHT) if one.id == "ack_in_channel" else ():
+        for body in (VOID, NOT_IN_FLIGHT) if one.id == "done" else ():
             await self.ask(one, rest=(f"Content-Length: {len(body)}\r\n", body, b""))
 
     async def ask(

@@ -85,7 +85,7 @@ BODIES: dict[str, list[Any]] = {
     "PUT /_logs/{log}/channels/{channel}": [None, {"dead_letter_queue": "bbb-q"}],
     "PATCH /_logs/{log}/channels/{channel}": [{"dead_letter_queue": "bbb-q", "max_deliveries": 2}],
     "POST /_logs/{log}/batch": [[{"body": "x"}]],
-    "POST /_logs/{log}/channels/{channel}/ack": [{"offsets": [0]}],
+    "POST /_logs/{log}/channels/{channel}/done": [{"offsets": [0]}],
     "POST /queue/1/{queue}/send": ["x"],
     "POST /queue/1/{queue}/sendbatch": [["x"]],
     "POST /queue/1/_sendbatch": [{"bbb-q": ["x"]}, {"aaa-q": [], "bbb-q": ["x"]}],

@@ -240,8 +240,8 @@ def test_done_through_is_about_what_was_handed_out(log: Log) -> None:
     ch = channel(log, order="none")
     ch.claim(3)
     later = ch.claim(3)
-    assert ch.ack_through(4) == 5
-    assert ch.ack_through(9) == 1
+    assert ch.done_through(4) == 5
+    assert ch.done_through(9) == 1
     assert ch.ack(later[-1]) == 0
     assert ch.state().position == 6
 
@@ -299,7 +299,7 @@ def test_a_seek_makes_claims_void(log: Log) -> None:
     [
         lambda channel, old, new: old.ack(),
         lambda channel, old, new: channel.ack(new, old),
-        lambda channel, old, new: channel.ack_through(old),
+        lambda channel, old, new: channel.done_through(old),
         lambda channel, old, new: old.renew(500),
         lambda channel, old, new: old.release(),
         lambda channel, old, new: channel.release(new, old),

@@ -238,7 +238,7 @@ class LogMachine(RuleBasedStateMachine):
             self._finish(reader, some)
         elif what == "through":
             finished = [offset for offset in reader.held if offset <= some[0]]
-            assert channel.ack_through(some[0]) == len(finished)
+            assert channel.done_through(some[0]) == len(finished)
             self._finish(reader, finished)
         elif what == "bury":
             channel.bury(*some)

@@ -244,13 +244,13 @@ class AsyncClientChannel(AsyncChannelBase, AsyncConsumed[AsyncChannelMessage, "A
         """
         return await self._run(self._verbs.ack_each(in_claims(messages, claims)))
 
-    async def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
+    async def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
         """Acknowledge half-open ranges of offsets, such as ``[(0, 9)]``; otherwise as ``ack``."""
-        return await self._run(self._verbs.ack_ranges(ranges, generation))
+        return await self._run(self._verbs.done_ranges(ranges, generation))
 
-    async def ack_through(self, last: Given) -> int:
+    async def done_through(self, last: Given) -> int:
         """Acknowledge all messages that were handed out up to this one; otherwise as ``ack``."""
-        return await self._run(self._verbs.ack_through(last))
+        return await self._run(self._verbs.done_through(last))
 
     async def renew(
         self, *messages: Given, visibility: float | None = None, claim: str | None = None

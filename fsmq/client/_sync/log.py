@@ -232,13 +232,13 @@ class ClientChannel(ChannelBase, Consumed[ChannelMessage, "Worker"]):
         """
         return self._run(self._verbs.ack_each(in_claims(messages, claims)))
 
-    def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
+    def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
         """Acknowledge half-open ranges of offsets, such as ``[(0, 9)]``; otherwise as ``ack``."""
-        return self._run(self._verbs.ack_ranges(ranges, generation))
+        return self._run(self._verbs.done_ranges(ranges, generation))
 
-    def ack_through(self, last: Given) -> int:
+    def done_through(self, last: Given) -> int:
         """Acknowledge all messages that were handed out up to this one; otherwise as ``ack``."""
-        return self._run(self._verbs.ack_through(last))
+        return self._run(self._verbs.done_through(last))
 
     def renew(
         self, *messages: Given, visibility: float | None = None, claim: str | None = None

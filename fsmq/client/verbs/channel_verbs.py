@@ -85,7 +85,7 @@ class ChannelVerbs:
     def ack(self, messages: Iterable[Given]) -> Verb[int]:
         given = list(messages)
         ranges = ranges_of(sorted({offset_of(one) for one in given}))
-        return (yield from self.ack_ranges(ranges, self._generation(given)))
+        return (yield from self.done_ranges(ranges, self._generation(given)))
 
     def ack_each(self, messages: Iterable[Given]) -> Verb[list[Acked]]:
         given = list(messages)
@@ -100,22 +100,22 @@ class ChannelVerbs:
             return outcomes
         return ["removed"] * len(given)
 
-    def ack_ranges(self, ranges: Iterable[Range], generation: int | None) -> Verb[int]:
+    def done_ranges(self, ranges: Iterable[Range], generation: int | None) -> Verb[int]:
         """Those that a second try after a lost answer finds done count as done by the first."""
         number = 0
         waiting = iter(ranges)
         while part := list(islice(waiting, MAX_COUNT)):
             body = json_of({"ranges": part, "generation": generation})
-            outcome = yield from self._verbs.outcome("POST", f"{self._path}/ack", body=body)
+            outcome = yield from self._verbs.outcome("POST", f"{self._path}/done", body=body)
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
             of_part = sum(end - start for start, end in part)
             number += of_part if outcome.again else int(member(outcome.answer, "done"))
         return number
 
-    def ack_through(self, last: Given) -> Verb[int]:
+    def done_through(self, last: Given) -> Verb[int]:
         body = json_of({"through": offset_of(last), "generation": self._generation([last])})
-        answer = yield from self._verbs.done("POST", f"{self._path}/ack", body=body)
+        answer = yield from self._verbs.done("POST", f"{self._path}/done", body=body)
         return int(member(answer, "done"))
 
     def renew(self, messages: Iterable[Given], visibility: float | None) -> Verb[float]:

@@ -225,7 +225,7 @@ class OpenLogs:
         self._finishing.begin(of, ([(offset, offset + 1)], generation), done)
 
     async def _finish(self, of: _OfChannel, asked: list[_Finish]) -> Sequence[int | FsmqError]:
-        return await self.run(self._channel(of).ack_ranges_each, asked)
+        return await self.run(self._channel(of).done_ranges_each, asked)
 
     async def change(self, of: _OfChannel, verb: Callable[[Channel], T], number: int = 1) -> T:
         """Use a verb of a channel after which so many messages may be ready."""

@@ -220,16 +220,16 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
             (ranges_of([offset_of(one)]), self._generation([one]))
             for one in in_claims(messages, claims)
         ]
-        return [acked_of(found) for found in self.ack_ranges_each(asked)]
+        return [acked_of(found) for found in self.done_ranges_each(asked)]
 
-    def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
+    def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int:
         """Acknowledge half-open ranges of offsets, such as ``[(0, 9)]``; otherwise as ``ack``."""
-        [found] = self.ack_ranges_each([(list(ranges), generation)])
+        [found] = self.done_ranges_each([(list(ranges), generation)])
         if isinstance(found, Exception):
             raise found
         return found
 
-    def ack_ranges_each(
+    def done_ranges_each(
         self, asked: Sequence[tuple[list[Range], int | None]]
     ) -> list[int | ClaimVoid | NotInFlight]:
         """Acknowledge what many ask for at one moment, each ranges and a generation, with one sync.
@@ -242,7 +242,7 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
         self.log.spool.context.metrics.count(("log_done", self.log.name), number)
         return found
 
-    def ack_through(self, last: Given) -> int:
+    def done_through(self, last: Given) -> int:
         """Acknowledge all messages that were handed out up to this one; otherwise as ``ack``."""
         with self._doing("finish messages of"):
             number = self._store.done_through(offset_of(last), self._generation([last]))

@@ -106,7 +106,7 @@ class Channels(Handlers):
         router.add("DELETE", _PATH, self.delete, self.DELETE, admin)
         router.add("POST", f"{_PATH}/seek", self.seek, self.SEEK, admin)
         router.add("GET", f"{_PATH}/messages", self.claim, self.CLAIM, receive)
-        router.add("POST", f"{_PATH}/ack", self.ack, self.ACK, receive)
+        router.add("POST", f"{_PATH}/done", self.ack, self.ACK, receive)
         router.add("PATCH", one, self.change, self.CHANGE, receive)
         router.add("DELETE", one, self.finish, self.FINISH, receive)
 
@@ -291,7 +291,7 @@ class Channels(Handlers):
         return bodies.raw(messages[0], headers_of_claimed(messages[0]))
 
     ACK = Operation(
-        id="ack_in_channel",
+        id="done",
         tag="Logs",
         summary="Acknowledge messages that a channel has handed out",
         parameters=(LOG, CHANNEL),
@@ -317,7 +317,7 @@ class Channels(Handlers):
             last = through
 
             def verb(channel: Channel) -> int:
-                return channel.ack_through(named(last, generation or 0, 0))
+                return channel.done_through(named(last, generation or 0, 0))
 
             number = await logs.change(of, verb, MAX_CLAIMS)
         return json_answer(200, {"done": number})
@@ -366,7 +366,7 @@ class Channels(Handlers):
         return Response(status=204, headers=headers)
 
     FINISH = Operation(
-        id="ack_one_in_channel",
+        id="done_one",
         tag="Logs",
         summary="Acknowledge a message that a channel has handed out",
         parameters=(LOG, CHANNEL, OFFSET, GENERATION),

@@ -96,7 +96,7 @@ def _new_message(described: Any) -> LogEntry:
 
 
 def acked(body: bytes) -> Finished:
-    """What a ``POST …/ack`` acknowledges. Raises UnreadableBody, InvalidValue."""
+    """What a ``POST …/done`` acknowledges. Raises UnreadableBody, InvalidValue."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:

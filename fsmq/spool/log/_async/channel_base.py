@@ -17,7 +17,8 @@ class AsyncChannelProtocol(Protocol):
 
     async def configure(self, **changes: Any) -> Any: ...
     async def state(self) -> Any: ...
-    async def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int: ...
+    async def ack(self, *messages: Given, claim: str | None = None) -> int: ...
+    async def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int: ...
 
 
 class AsyncChannelBase:
@@ -36,7 +37,11 @@ class AsyncChannelBase:
         """
         given = in_claims(messages, claim)
         ranges = ranges_of(sorted({offset_of(one) for one in given}))
-        return await self.ack_ranges(ranges, generation_of(self.log.name, self.name, given))
+        return await self.done_ranges(ranges, generation_of(self.log.name, self.name, given))
+
+    async def done(self: AsyncChannelProtocol, *messages: Given) -> int:
+        """`ack`, by the word that a log has for it: what is acknowledged is done."""
+        return await self.ack(*messages)
 
     async def pause(self: AsyncChannelProtocol) -> None:
         """Hand out nothing from now on. What is in flight can still be settled."""

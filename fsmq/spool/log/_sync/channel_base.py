@@ -18,7 +18,8 @@ class ChannelProtocol(Protocol):
 
     def configure(self, **changes: Any) -> Any: ...
     def state(self) -> Any: ...
-    def ack_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int: ...
+    def ack(self, *messages: Given, claim: str | None = None) -> int: ...
+    def done_ranges(self, ranges: Iterable[Range], generation: int | None = None) -> int: ...
 
 
 class ChannelBase:
@@ -37,7 +38,11 @@ class ChannelBase:
         """
         given = in_claims(messages, claim)
         ranges = ranges_of(sorted({offset_of(one) for one in given}))
-        return self.ack_ranges(ranges, generation_of(self.log.name, self.name, given))
+        return self.done_ranges(ranges, generation_of(self.log.name, self.name, given))
+
+    def done(self: ChannelProtocol, *messages: Given) -> int:
+        """`ack`, by the word that a log has for it: what is acknowledged is done."""
+        return self.ack(*messages)
 
     def pause(self: ChannelProtocol) -> None:
         """Hand out nothing from now on. What is in flight can still be settled."""
