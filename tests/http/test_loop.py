@@ -375,19 +375,3 @@ def test_one_count_holds_up_nothing_else(quiet: Suite) -> None:
             listed = fault.hits
         # One is enough for all of them; a machine that stands still for a second makes it one more.
         assert listed < len(posts) / 2
-
-
-def test_many_that_wait_for_many_queues_hold_up_nobody(tmp_path: Path) -> None:
-    """They come, and their time is over, at one moment."""
-    for suite, watch in watch_over(tmp_path):
-        for number in range(1000):
-            os.mkdir(f"{suite.root}/queues/q{number}")
-
-        def ask(suite: Suite = suite) -> None:
-            with ExitStack() as stack:
-                wires = [stack.enter_context(Wire(suite.url, timeout=60)) for _ in range(200)]
-                for wire in wires:
-                    wire.request("GET", "/_claim?queues=*&wait=3")
-                assert {wire.answer().status for wire in wires} == {204}
-
-        assert longest(watch, ask) <= HELD_S

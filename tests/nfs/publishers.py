@@ -53,10 +53,10 @@ class Publishers:
             threading.Thread(target=self._work, args=(thread, offsets[thread]))
             for thread in range(threads)
         ]
-        create = Tree.create_with
+        create = Tree.create
 
-        def count(tree: Tree, path: str, flags: int) -> int:
-            fd = create(tree, path, flags)
+        def count(tree: Tree, path: str, flags: int = os.O_EXCL) -> int:
+            fd = create(tree, path) if flags == os.O_EXCL else create(tree, path, flags)
             name = path.removeprefix("./")
             if flags & os.O_EXCL:
                 self._turns += name.startswith(".turn.")
@@ -64,14 +64,14 @@ class Publishers:
             return fd
 
         # Only one thread at a time publishes for all, so that the counters need no lock.
-        Tree.create_with = count  # type: ignore[method-assign]
+        Tree.create = count  # type: ignore[method-assign]
         try:
             for each in working:
                 each.start()
             for each in working:
                 each.join()
         finally:
-            Tree.create_with = create  # type: ignore[method-assign]
+            Tree.create = create  # type: ignore[method-assign]
         for error in self._errors:
             raise error
         return Published(self._name, offsets, self._counted, self._turns, self._segments)

@@ -281,14 +281,14 @@ def test_a_full_disk_keeps_no_queue_from_being_deleted(
     root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.create_queue("jobs", fifo=True)
-    create = spool.tree.create_with
+    create = spool.tree.create
 
-    def full(path: str, flags: int) -> int:
+    def full(path: str, flags: int = os.O_CREAT) -> int:
         if flags & os.O_CREAT:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         return create(path, flags)
 
-    monkeypatch.setattr(spool.tree, "create_with", full)
+    monkeypatch.setattr(spool.tree, "create", full)
     spool.delete_queue("jobs")
     assert spool.queues() == []
     assert list((root / "config").iterdir()) == []

@@ -315,7 +315,7 @@ class LogMachine(RuleBasedStateMachine):
             reader.old = [m for m in reader.old if self._is_open(m)]
 
     def _is_open(self, message: ChannelMessage) -> bool:
-        channel = message._channel
+        channel = message._bound_to
         assert isinstance(channel, Channel)
         return channel.log.spool in self.spools
 
