@@ -103,7 +103,9 @@ def _disk_with_programs(folder: Path, command: Sequence[str]) -> Path:
 
 def _install(folder: Path) -> None:
     """Put the packages that fsmq needs into a folder, for the machine's Python."""
-    needed = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = {*project["dependencies"], *extras["server"], *extras["client"]}
     subprocess.run(
         [
             sys.executable,
@@ -115,7 +117,7 @@ def _install(folder: Path) -> None:
             f"--target={folder}",
             f"--python-version={PYTHON}",
             "--only-binary=:all:",
-            *needed,
+            *sorted(needed),
         ],
         check=True,
     )
