@@ -52,7 +52,7 @@ class Parameter:
     otherwise: str = ""
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """All of it in words."""
         values = f" ({self.values})" if self.values else ""
         default = f"; default: {self.otherwise}" if self.otherwise else ""

@@ -647,3 +647,15 @@ def test_damage_in_the_log_is_lost_to_a_channel(log: Log) -> None:
     ch.ack(*messages)
     state = reopened(ch).state()
     assert (state.position, state.lost, state.first_lost) == (3, 1, 0)
+
+
+def test_what_is_acknowledged_may_be_called_done(log: Log) -> None:
+    channel = log.channel("words")
+    channel.create("first", order="none")
+    log.publish_many(["a", "b", "c", "d"])
+    first, *others = channel.claim(4)
+    assert first.done()
+    assert not first.done()
+    assert channel.done(others[0], others[1].offset) == 2
+    assert channel.done_through(others[2]) == 1
+    assert channel.state().lag == 0

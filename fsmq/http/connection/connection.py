@@ -87,9 +87,9 @@ class Connection(OnWire):
     @property
     def _is_begun(self) -> bool:
         """Whether a part of a request has come that aiohttp has not answered."""
-        if self._messages or self._head_bytes or self.ahead.behind:
-            return True
-        return self._payload is not EMPTY_PAYLOAD and not self._payload.is_eof()
+        return bool(
+            self._messages or self._head_bytes or self.ahead.behind or not self._payload.is_eof()
+        )
 
     def give_way(self) -> None:
         """End at once, for another to have the place."""

@@ -71,8 +71,7 @@ class OnWire(web.RequestHandler):
     def write(self, data: bytes) -> None:
         """Send bytes to a client that has not hung up."""
         if self._wire is not None:
-            self._writes = size = len(data)
-            self._taking.written += size
+            self.will_write(len(data))
             self._wire.write(data)
 
     @property

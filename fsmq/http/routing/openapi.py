@@ -99,7 +99,7 @@ class _Writer:
             "name": parameter.name,
             "in": parameter.place,
             "required": parameter.required or parameter.place == "path",
-            "description": parameter.told,
+            "description": parameter.in_words,
             "schema": self._schema(parameter.schema),
         }
 

@@ -296,8 +296,7 @@ class Claims:
                 return
             if wanted.wait and self._wait(asked):
                 return
-        if asked.waits is not None:
-            self._wait_no_more(asked, in_vain=in_vain and bool(messages))
+        self._wait_no_more(asked, in_vain=in_vain and bool(messages))
         for queue in of:
             fill = queue, len(messages) / wanted.most
             fills[fill] = fills.get(fill, 0) + 1

@@ -95,7 +95,7 @@ class _Joint(Generic[R]):
     def _run(self) -> None:
         turn, self._turn = self._turn, {}
         for jobs in turn.values():
-            for some in _portions(jobs) if len(jobs) > 1 else (jobs,):
+            for some in _portions(jobs):
                 self._runner.turns.do(partial(self._do, some))
 
     def _do(self, jobs: list[_Job]) -> None:

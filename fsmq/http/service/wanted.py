@@ -108,7 +108,7 @@ class ClaimRoom:
     def take(self, size: int, *, is_first: bool) -> None:
         """Hold bytes of a message. Raises NoRoom."""
         sure = is_first and size <= LARGE_BYTES
-        form = min(form_of(size), self._forms) if self._forms else 0
+        form = min(form_of(size), self._forms)
         self._admission.hold(self._account, size + form, sure=sure)
         self._forms -= form
         self._held += size + form

@@ -100,8 +100,6 @@ def check_id(queue: str, message_id: str) -> str:
         raise InvalidValue(
             "id", f"{message_id[:200]!r} cannot be an id: no '/', ':' or NUL, no dot at the start"
         )
-    if message_id.isascii() and len(queue) + len(message_id) < MAX_FILE_NAME_BYTES:
-        return message_id
     try:
         fitting = fits(queue, message_id)
     except UnicodeEncodeError:  # a lone surrogate: no file can have such a name

@@ -39,7 +39,7 @@ class SettingsStore:
         If the file does not parse, the last valid version stays in force, so that a typo cannot
         drop a queue's limits or its dead-letter queue. Raises OSError.
         """
-        found = self._tree.look(self._tree.folder(CONFIG, f"{queue}.json"))
+        found = self._tree.look(self.path(queue))
         if found is None:
             self._known.pop(queue, None)
             return DEFAULTS

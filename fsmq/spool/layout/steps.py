@@ -20,7 +20,7 @@ Steps: TypeAlias = Generator[None, None, T]
 LARGE_BYTES = 256 * 1024
 # The work for this many messages takes about as long as others may have to wait.
 FEW = 32
-# So many are done at a time where they came together.
+# What comes together is done for so many at a time; nobody who waits notices that.
 MOST_AT_ONCE = 2 * FEW
 # What one call of C may do with so many things, others wait for.
 _PORTION = 10_000
@@ -40,7 +40,8 @@ def giving_way(things: Iterable[T]) -> Iterator[T]:
 
     Each call gives the interpreter away, and has it back before a thread that waits for it has
     woken up. Nor does that thread ask for it, as it would if nobody gave it away for some
-    milliseconds. So it would wait for as long as the loop goes on.
+    milliseconds. So it would wait for as long as the loop goes on. Few things are given as they
+    are: an event loop, too, comes here with them, and must not sleep.
     """
     if isinstance(things, (list, tuple)) and len(things) <= MOST_AT_ONCE:
         return iter(things)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import UnusableSpool
 from .files import write_all
-from .names import is_queue
+from .names import entry, is_queue
 from .renameat2 import EXCHANGE, NOREPLACE, renameat2
 from .steps import portions
 from .transitions import FILE_MODE, FOLDERS, QUEUES, State, Transition
@@ -98,8 +98,7 @@ class Tree:
         """The path of a message, relative to the root."""
         if state is State.READY:
             return f"{self._at[QUEUES]}/{queue}/{message_id}"
-        # As `entry` says it; `.value` costs twice this.
-        return f"{self._at[state._value_]}/{queue}:{message_id}"
+        return f"{self._at[state._value_]}/{entry(queue, message_id)}"  # `.value` costs twice this
 
     def stat(self, path: str) -> os.stat_result | None:
         """lstat; None if nothing is there."""
@@ -131,8 +130,7 @@ class Tree:
         return (found := self.look(path)) is not None and stat.S_ISDIR(found.st_mode)
 
     def has_queue(self, queue: str) -> bool:
-        found = self.look(f"{self._at[QUEUES]}/{queue}")
-        return found is not None and stat.S_ISDIR(found.st_mode)
+        return self.is_folder(f"{self._at[QUEUES]}/{queue}")
 
     def make_folder(self, within: str, name: str) -> bool:
         """Create a folder within one of the layout; False if it was there, OSError if something

@@ -81,7 +81,8 @@ def draft(
     own = None if is_indexed else message.id
     priority = check_number("priority", message.priority, 0, MAX_PRIORITY)
     ttl = None if message.ttl is None else check_seconds("ttl", message.ttl, MAX_TTL_S)
-    delay = settings.default_delay if message.delay is None else _delay(message.delay)
+    delay = settings.default_delay if message.delay is None else message.delay
+    check_seconds("delay", delay, MAX_DELAY_S)
     limit = context.max_message_bytes
     if settings.max_message_bytes is not None:
         limit = min(limit, settings.max_message_bytes)
@@ -113,12 +114,8 @@ def draft(
         header = given_lines(given, message_id) + (header or b"\n")
         if len(header) > MAX_HEADER_BYTES:
             raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes with the id")
-    seal = seal_of(body, seal_of(header) if header else 0)
+    seal = seal_of(body, seal_of(header))
     return Draft(message_id, header, body, delay_ms, message.id is not None, seal, group, key)
-
-
-def _delay(seconds: float) -> float:
-    return check_seconds("delay", seconds, MAX_DELAY_S)
 
 
 def _late_line(own: str, now_ms: int) -> dict[str, str]:

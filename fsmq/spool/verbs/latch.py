@@ -84,11 +84,10 @@ class Latched(OwnedFile):
 
     def unlatch(self) -> int:
         """End the latch; the descriptor, which the caller has to close."""
-        if self.locked:
-            try:
-                fcntl.flock(self.fd, fcntl.LOCK_UN)
-            except OSError:
-                pass  # closing it ends the lock as well
+        try:
+            self._unlock()
+        except OSError:
+            pass  # there was no lock
         return self._release()
 
     def _unlock(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 from ..context import Context, Prepared
 from ..durability.send_lines import Line, Recovery, read_line
@@ -115,7 +116,7 @@ class Claims:
         size = 0
         wanted = self._is_wanted
         found = claims_of(context, queue, settings, ids, visibility, wanted, whole_groups)
-        try:
+        with closing(ids), closing(found):
             for claim in found:
                 if claim is None:
                     yield
@@ -132,11 +133,6 @@ class Claims:
                 size += max(claim.size, len(content.body))
                 if len(self.messages) == count or size >= MAX_ANSWER_BYTES:
                     break
-        finally:
-            try:
-                found.close()
-            finally:
-                ids.close()
 
     def _keep_record(self, message_id: str) -> None:
         """Let the record of its deduplication id hold, durably, when the message may go.

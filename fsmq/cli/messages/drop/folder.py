@@ -134,9 +134,9 @@ class DropFolder:
 
     def files(self) -> Iterator[str]:
         """The paths of what may be taken, within the folder. Raises OSError."""
-        prepared = [""]
-        while prepared:
-            where = prepared.pop()
+        pending = [""]
+        while pending:
+            where = pending.pop()
             with self._entered(where) as fd:
                 if fd is None:
                     continue
@@ -145,7 +145,7 @@ class DropFolder:
                         path = f"{where}/{entry.name}" if where else entry.name
                         if entry.is_dir(follow_symlinks=False):
                             if self.recursive and not entry.name.startswith("."):
-                                prepared.append(path)
+                                pending.append(path)
                         elif entry.is_file(follow_symlinks=False) and self._is_wanted(path):
                             yield path
 

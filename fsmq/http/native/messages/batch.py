@@ -108,7 +108,7 @@ NEW_MESSAGE = record(
         "body": or_null(text(description="a text, stored as UTF-8")),
         "body_base64": or_null(text(contentEncoding="base64", description="or bytes")),
         **{
-            parameter.name: or_null(dict(parameter.schema, description=parameter.told))
+            parameter.name: or_null(dict(parameter.schema, description=parameter.in_words))
             for parameter in (DELAY, PRIORITY, TTL, OWN_ID, GROUP, DEDUP_ID)
             if isinstance(parameter.schema, dict)
         },

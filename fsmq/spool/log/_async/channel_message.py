@@ -11,6 +11,10 @@ class AsyncChannelMessage(Delivered, AsyncClaimedVerbs):
 
     __slots__ = ()
 
+    async def done(self) -> bool:
+        """`ack`, by the word that a log has for it: what is acknowledged is done."""
+        return await self.ack()
+
     async def renew(self, visibility: float | None = None) -> float:
         """Hold it for ``visibility`` seconds from now; the new deadline, which it has then."""
         self.deadline = await super().renew(visibility)

@@ -12,6 +12,10 @@ class ChannelMessage(Delivered, ClaimedVerbs):
 
     __slots__ = ()
 
+    def done(self) -> bool:
+        """`ack`, by the word that a log has for it: what is acknowledged is done."""
+        return self.ack()
+
     def renew(self, visibility: float | None = None) -> float:
         """Hold it for ``visibility`` seconds from now; the new deadline, which it has then."""
         self.deadline = super().renew(visibility)
