@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fsmq.http.connection import connection
 from fsmq.http.connection.ahead import FREE_BYTES
 from fsmq.http.guard.limits import Limits
 from tests.harness.suite import PATIENCE_S, eventually
@@ -29,7 +30,7 @@ both = pytest.mark.parametrize("headers", [FAST_PATH, AIOHTTP], ids=["fast path"
 @pytest.fixture
 def inside(root: Path) -> Iterator[Inside]:
     """A server with little room for what is sent ahead."""
-    limits = Limits(write_timeout=1.0)
+    limits = Limits(header_timeout=1.0, write_timeout=1.0)
     with Inside(root, limits=limits, send_buffer=64 * KIB) as server:
         server.queue("q")
         server.load("q")
@@ -108,6 +109,22 @@ def test_heads_without_an_end_have_one_together(inside: Inside) -> None:
             long = f"GET /q HTTP/1.1\r\nHost: {large.host}\r\nX-Long: {'a' * 120 * KIB}\r\n"
             large.send(long)
             assert is_problem(large.answer(), 503, "overloaded")
+
+
+def test_a_head_for_which_there_is_no_room_is_refused_also_if_it_takes_turns_to_read(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left for the next turn is not read any more: nobody waits for the head's end."""
+    ahead = inside.server._connections.ahead
+    with ExitStack() as stack:
+        for _ in range(ROOM // LONG):
+            wire = stack.enter_context(Wire(inside.url))
+            wire.send(b"GET /q HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 100 * KIB)
+        eventually(lambda: ahead.size > ROOM - 2 * LONG)
+        monkeypatch.setattr(connection, "_TURN_S", 0.0)
+        with Wire(inside.url) as large:
+            answer = large.ask("GET", "/q", {"X-Long": "a" * 240 * KIB})
+        assert is_problem(answer, 503, "overloaded")
 
 
 def test_heads_of_those_who_wait_are_counted(inside: Inside) -> None:

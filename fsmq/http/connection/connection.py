@@ -253,6 +253,8 @@ class Connection(OnWire):
                 self._plan_to_read_on()
         if at < len(data) and not self._force_close:
             self._keep(data[at:])
+            if self._is_last and self._head_bytes and not self._unanswered:
+                self._answer_last(no_room())  # of this very head there was no room for the rest
 
     def _feed(self, data: bytes) -> None:
         """Let aiohttp read; a body that turns out to be broken ends the request that reads it."""
