@@ -451,6 +451,32 @@ def test_what_was_committed_and_cannot_be_removed_keeps_nobody_out(
         eventually(lambda: visible(spool.tree.root) == [("jobs", last)])
 
 
+def test_a_message_that_a_mover_still_latches_when_it_is_free_again_is_not_lost(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    back, busy = fill(jobs, 2)
+    lost: list[str] = []
+    with Consumer(
+        spool, "spark", visibility=10, on_lost=lambda queue, ids: lost.extend(ids)
+    ) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 2)
+        assert batch is not None
+        clock.advance(20)
+        spool.deliver()
+        fd = os.open(spool.tree.root / "queues" / "jobs" / busy, os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # as a mover that was stopped behind its rename
+            assert ids_of(consumer.renew_batch(batch)) == [back, busy]
+        finally:
+            os.close(fd)
+        kept = consumer.renew_batch(batch)
+        assert [claim.deliveries for claim in kept.claims["jobs"]] == [2, 2]
+        assert lost == []
+        assert jobs.claim() == []
+        assert consumer.commit("s", 1) == 2
+    assert visible(spool.tree.root) == []
+
+
 def test_what_was_claimed_anew_is_not_taken_for_another_ones_when_a_message_after_it_is_busy(
     spool: Spool, jobs: Queue, clock: Clock
 ) -> None:

@@ -191,7 +191,7 @@ class _Renewal(NamedTuple):
                 self.context, self.queue, claim.id, self.deadline_ms, claim.is_file, count=count
             )
         except BlockingIOError:
-            return None  # another process is about to claim it
+            return claim  # who delivers it, or claims it: the next renewal finds out
         return None if again is None else claimed(self.context, again)
 
     def _check_noted(self) -> None:
