@@ -366,7 +366,7 @@ def test_a_batch_that_cannot_be_divided_on_a_full_disk_counts_as_no_delivery(dis
         # Else the thread that renews in time would take and free space meanwhile.
         with Consumer(spool, "spark", visibility=1000, counts_again=False) as consumer:
             os.truncate(ballast, ballast.stat().st_size - 4 * 4096)
-            one = [consumer.renew_batch(batch) for batch in consumer.batches("s", 0)][0]
+            one, *_ = [consumer.renew_batch(batch) for batch in consumer.batches("s", 0)]
         with Consumer(spool, "spark", visibility=1000, counts_again=False) as consumer:
             fill(disk, "more")
             clock.advance(500)
