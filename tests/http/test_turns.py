@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -45,6 +46,23 @@ async def test_what_is_asked_for_later_waits_behind_what_waits() -> None:
     while len(seen) < 3:
         await asyncio.sleep(0)
     assert seen == ["first", "second", "third"]
+
+
+async def test_steps_are_done_one_by_one_and_others_come_in_between() -> None:
+    turns, seen = LoopTurns(), []
+
+    def steps() -> Iterator[None]:
+        for number in range(4):
+            _busy(0.006)
+            seen.append(number)
+            yield
+
+    turns.go_through(steps())
+    turns.do(lambda: seen.append("other"))
+    assert seen == [0]
+    while len(seen) < 5:
+        await asyncio.sleep(0)
+    assert seen == [0, 1, "other", 2, 3]
 
 
 async def test_what_fails_keeps_nobody_from_a_turn(caplog: pytest.LogCaptureFixture) -> None:

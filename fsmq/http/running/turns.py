@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 _TURN_S = 0.005
 
@@ -28,6 +28,20 @@ class LoopTurns:
         if not self._until:
             self._begin()
         work()
+
+    def go_through(self, steps: Iterator[object]) -> None:
+        """Do something in short steps, of which there may be any number.
+
+        What others ask for meanwhile is done between two of them.
+        """
+
+        def go_on() -> None:
+            for _ in steps:
+                if self._waiting or time.monotonic() >= self._until:
+                    self._waiting.append(go_on)
+                    return
+
+        self.do(go_on)
 
     def _begin(self) -> None:
         self._until = time.monotonic() + _TURN_S
