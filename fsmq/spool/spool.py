@@ -39,8 +39,9 @@ from .records import peers
 from .records.journal import Journal, is_kept
 from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
+from .verbs.choice import Choice, flat
 from .verbs.queues import creation, deletion, subscribing
-from .verbs.several import Choice, Turns, claim_several_in, flat
+from .verbs.several import Turns, claim_several_in
 from .views.census import Census
 from .views.counts import Overview, survey
 

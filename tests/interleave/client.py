@@ -28,8 +28,9 @@ from fsmq.spool.context import Prepared
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.layout.steps import finish
 from fsmq.spool.verbs import dedup
+from fsmq.spool.verbs.choice import Choice
 from fsmq.spool.verbs.queues.purge import purge
-from fsmq.spool.verbs.several import Choice, Turns, claim_several_in
+from fsmq.spool.verbs.several import Turns, claim_several_in
 from tests.interleave import model
 from tests.interleave.judge import Log
 from tests.interleave.model import Clearing, Operation, Publishing

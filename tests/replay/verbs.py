@@ -36,8 +36,9 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.staging.commit import commit, is_committed
 from fsmq.spool.staging.part import Job, Part
 from fsmq.spool.verbs import dedup
+from fsmq.spool.verbs.choice import Choice
 from fsmq.spool.verbs.queues import creation, deletion, subscribing
-from fsmq.spool.verbs.several import Choice, Turns, claim_several_in
+from fsmq.spool.verbs.several import Turns, claim_several_in
 from tests.replay.dead import DEAD_VERBS, DeadPromise, DoesDead
 from tests.replay.given import ID_VERBS, DoesIds, GivenPromise
 from tests.replay.recorder import Recorder

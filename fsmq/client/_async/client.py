@@ -14,7 +14,8 @@ from fsmq.spool.layout.names import check_queue
 from fsmq.spool.moves.order import Move
 from fsmq.spool.records.history import Moment
 from fsmq.spool.schedules.schedule_settings import ScheduleState, check_schedule
-from fsmq.spool.verbs.several import Choice, Turns
+from fsmq.spool.verbs.choice import Choice
+from fsmq.spool.verbs.several import Turns
 from fsmq.spool.views.places import Place
 
 from ..exchange import Verb

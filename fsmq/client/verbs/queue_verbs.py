@@ -33,9 +33,9 @@ from fsmq.spool.layout.settings import (
     check_number,
     check_seconds,
 )
+from fsmq.spool.verbs.choice import Choice
 from fsmq.spool.verbs.receive import MAX_CLAIMS
 from fsmq.spool.verbs.remove_if import Acked
-from fsmq.spool.verbs.several import Choice
 from fsmq.spool.worker.patience import backoff
 from fsmq.wire import MAX_WAIT_S, from_json, quote_id, seconds, unquote_id
 

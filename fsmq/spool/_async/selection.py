@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from ..claimed import Claim
 from ..layout.messages.message import Message
-from ..verbs.several import Choice, Turns
+from ..verbs.choice import Choice
+from ..verbs.several import Turns
 from .claimed_message import AsyncClaimed
 from .consumed import AsyncConsumed, W_co
 

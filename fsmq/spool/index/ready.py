@@ -95,11 +95,7 @@ class Ready:
             return not entry.index.has_next()
 
     def load(self, queue: str) -> None:
-        """List a queue if that is due. Takes a second or two for a million messages.
-
-        Raises:
-            NoSuchQueue
-        """
+        """List a queue if that is due, which may take seconds. Raises NoSuchQueue, OSError."""
         if not self.is_due(queue):
             return
         with self._lock:
@@ -266,6 +262,8 @@ class Ready:
                     self._scan(queue, entry)
                 except NoSuchQueue:
                     self._announce(queue, EVERYONE)
+                except OSError:
+                    continue  # the others do not wait for it; a claim from it reports the error
 
     def rescan(self) -> None:
         """List every queue in use again; one that cannot be listed is due for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from fsmq.words import many, span
 from ..context import Context
 from ..layout.settings import SETTINGS, QueueSettings
 from ..layout.settings_store import MEMBERS
+from ..layout.transitions import QUEUES
 from ..records import peers
 from ..records.alive import look
 from ..views.counts import Lag, Overview, measure_lag, survey
@@ -128,9 +130,18 @@ def _standing_still(lag: Lag) -> Iterator[Finding]:
 
 
 def _unreadable(context: Context) -> Iterator[Finding]:
-    store = context.settings
-    for queue in context.tree.queues():
-        file = context.tree.root / store.path(queue)
+    store, tree = context.settings, context.tree
+    for queue in tree.queues():
+        folder = tree.folder(QUEUES, queue)
+        try:
+            os.close(tree.open_folder(folder))
+        except FileNotFoundError:
+            continue  # it was deleted just now
+        except OSError as error:
+            text = f"the folder of {queue} cannot be read: {error.strerror}"
+            advice = f"check the owner and the mode of {tree.root / folder}"
+            yield Finding("unreadable", Health.ERROR, text, advice)
+        file = tree.root / store.path(queue)
         problem = store.problem(queue)
         if problem is not None:
             text = f"the settings of {queue} cannot be parsed: {problem}"

@@ -14,16 +14,8 @@ from fsmq.spool import Message
 from fsmq.spool.checks import MAX_QUEUE_BYTES
 from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.prepare import Prepared, Steps
-from fsmq.spool.verbs.several import (
-    MAX_PARTS,
-    MAX_QUEUES,
-    MAX_WEIGHT,
-    Choice,
-    Found,
-    Turns,
-    claim_several_in,
-    flat,
-)
+from fsmq.spool.verbs.choice import MAX_PARTS, MAX_QUEUES, MAX_WEIGHT, Choice, Found, flat
+from fsmq.spool.verbs.several import Turns, claim_several_in
 from fsmq.spool.views.reading import Room
 
 from ...describe import OTHERS, QUEUE_NAME, Header, Operation, QueryParameter, text

@@ -1,0 +1,148 @@
+"""Which queues a claim from several is from: a text of names, patterns and weights.
+
+See docs/decisions/0027-one-claim-from-several-queues.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from ..context import Context
+from ..errors import InvalidValue, NoSuchQueue, as_unavailable
+from ..layout.names import check_queue, is_queue
+from ..layout.patterns import compiled, is_pattern
+from ..layout.steps import giving_way
+from ..layout.tree import Tree
+
+MAX_PARTS = 100
+MAX_QUEUES = 1000
+MAX_WEIGHT = 1000
+_WEIGHTED = re.compile(r"(.*):([0-9]*)", re.S)
+
+# The queues of each part of a choice, as they are at one time.
+Found: TypeAlias = Sequence[Sequence[str]]
+
+
+class Part(NamedTuple):
+    """One part of a choice: a queue, or those that a pattern stands for."""
+
+    name: str
+    weight: int
+    pattern: re.Pattern[str] | None
+
+
+class Choice:
+    """Which queues a claim is from, and which of them gives how much.
+
+    queues: names and patterns, each perhaps with ``:`` and a weight, such as ``"high:3"``; or all
+        of them in one text, with commas between them.
+
+    Without any weight the first that has messages is served first. Else all share what is claimed
+    in proportion to their weights, which are 1 where none is given.
+
+    Raises:
+        InvalidValue
+    """
+
+    def __init__(self, queues: str | Iterable[str]) -> None:
+        given = queues.split(",") if isinstance(queues, str) else list(queues)
+        if not 1 <= len(given) <= MAX_PARTS:
+            raise InvalidValue("queues", f"has {len(given)} parts; expected 1 to {MAX_PARTS}")
+        self.parts: list[Part] = []
+        self.is_weighted = False
+        for text in given:
+            self.parts.append(self._part(text))
+        self.names = tuple(part.name for part in self.parts if part.pattern is None)
+        self.has_patterns = len(self.names) < len(self.parts)
+        self._own = frozenset(self.names)
+
+    def __str__(self) -> str:
+        """The text from which it can be made again."""
+        return ",".join(map(self._text, self.parts))
+
+    def _text(self, part: Part) -> str:
+        if self.is_weighted:
+            return f"{part.name}:{part.weight}"
+        return f"{part.name}:" if _WEIGHTED.fullmatch(part.name) else part.name
+
+    def _part(self, text: object) -> Part:
+        if not isinstance(text, str):
+            raise InvalidValue("queues", f"{text!r} is no text: a name, a pattern, or NAME:WEIGHT")
+        name, weight = text, 1
+        if (match := _WEIGHTED.fullmatch(text)) is not None:
+            name = match[1]
+            if match[2]:
+                weight = int(match[2][:9])  # a number has not more digits than it may have
+                self.is_weighted = True
+        if not 1 <= weight <= MAX_WEIGHT:
+            raise InvalidValue(
+                "queues", f"{text[-50:]!r}: a weight is a whole number from 1 to {MAX_WEIGHT}"
+            )
+        if any(part.name == name for part in self.parts):
+            raise InvalidValue("queues", f"names {name[:200]!r} twice")
+        if not set(name) & set("*?"):
+            return Part(check_queue(name, "queues"), weight, None)
+        if not is_pattern(name) or "/" in name:
+            raise InvalidValue("queues", f"{name[:200]!r} is no pattern of names of queues")
+        return Part(name, weight, compiled([name]))
+
+    def part_of(self, queue: str) -> int | None:
+        """Which part a queue belongs to: that of its name, else the first pattern that it fits."""
+        for at, part in enumerate(self.parts):
+            if part.pattern is None:
+                if part.name == queue:
+                    return at
+            elif queue not in self._own and part.pattern.fullmatch(queue):
+                return at
+        return None
+
+    def find(
+        self,
+        context: Context,
+        may: Callable[[str], bool] = lambda queue: True,
+        there: Iterable[str] | None = None,
+    ) -> Found:
+        """The queues of each part, as they are now.
+
+        may: whether a pattern may stand for a queue. there: the names of all queues; else they are
+        listed, where there are patterns.
+
+        Raises:
+            NoSuchQueue: there is none of a name. InvalidValue: there are too many. Unavailable.
+        """
+        tree = context.tree
+        found: list[list[str]] = [[] if part.pattern else [part.name] for part in self.parts]
+        with as_unavailable("cannot look for the queues"):
+            for name in self.names:
+                if _has_gone(tree, name):
+                    raise NoSuchQueue(name)
+            if there is None:
+                there = tree.queues() if self.has_patterns else ()
+        for queue in giving_way(there):
+            if queue not in self._own and (at := self.part_of(queue)) is not None and may(queue):
+                found[at].append(queue)
+        number = sum(map(len, found))
+        if number > MAX_QUEUES:
+            raise InvalidValue(
+                "queues", f"stands for {number} queues; at most {MAX_QUEUES} in one claim"
+            )
+        return found
+
+    def fits(self, queue: str) -> bool:
+        """Whether a queue that comes is one of them by a pattern."""
+        return self.has_patterns and is_queue(queue) and self.part_of(queue) is not None
+
+
+def _has_gone(tree: Tree, queue: str) -> bool:
+    try:
+        return not tree.has_queue(queue)
+    except OSError:
+        return False  # a fault of one of several, which is left out when it is listed
+
+
+def flat(found: Found) -> Iterator[str]:
+    """All queues of a choice, in its order."""
+    for queues in found:
+        yield from queues
