@@ -273,3 +273,32 @@ def test_many_who_wait_for_many_queues(server: Inside, stack: ExitStack) -> None
     came(server, *(f"m-{number}" for number in range(40)))
     assert sorted(bodies(wires)) == sorted(b"m-%d" % number for number in range(40))
     assert (waiting(server), server.service.receiver.waiters.queues()) == (0, [])
+
+
+def test_claims_at_one_time_share_a_listing_that_began_when_they_had_come(
+    server: Inside, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_listed, may_end, listings = threading.Event(), threading.Event(), []
+    queues = server.spool.queues
+
+    def slow() -> list[str]:
+        listings.append(queues())
+        is_listed.set()
+        assert may_end.wait(PATIENCE_S)
+        return listings[-1]
+
+    def asks() -> Wire:
+        wire = stack.enter_context(Wire(server.url))
+        wire.request("GET", "/_claim?queues=new-*&visibility=600")
+        return wire
+
+    monkeypatch.setattr(server.spool, "queues", slow)
+    before = asks()
+    assert is_listed.wait(PATIENCE_S)
+    came(server, "new-1")
+    others = [asks() for _ in range(20)]
+    server.until_open(21)
+    may_end.set()
+    assert before.answer().status == 204
+    assert sorted(wire.answer().status for wire in others) == [200, *[204] * 19]
+    assert len(listings) <= 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Hashable
 from functools import partial
 
 import pytest
@@ -14,6 +15,18 @@ from fsmq.spool.errors import Unavailable
 from fsmq.spool.index.ready import EVERYONE
 
 LONG_S = 60.0
+
+
+class Names:
+    """The queues whose names begin with something; how often it was asked."""
+
+    def __init__(self, start: str) -> None:
+        self.alike: Hashable = start
+        self.asked = 0
+
+    def fits(self, queue: str) -> bool:
+        self.asked += 1
+        return queue.startswith(str(self.alike))
 
 
 class Waiting:
@@ -29,7 +42,7 @@ class Waiting:
             LONG_S,
             lambda woken_by: self.woken.append((name, woken_by)),
             place=self.waiters.last_place() if place is None else place,
-            fits=(lambda queue: queue.startswith(only)) if only else None,
+            wish=Names(only) if only else None,
         )
 
 
@@ -71,9 +84,33 @@ async def test_queues_that_come_wake_those_for_whom_they_are() -> None:
     of.enter("has it", "t-1", only="t-")
     of.enter("others", "t-1", only="u-")
     of.waiters.wake_for_new(["t-1"])
+    await asyncio.sleep(0)
     assert of.woken == [("none yet", "")]
-    of.waiters.wake_for_new(["x", "t-2"])
+    of.waiters.wake_for_new(["x"])
+    of.waiters.wake_for_new(["t-2"])
+    await asyncio.sleep(0)
     assert of.woken[1:] == [("has it", "")]
+
+
+async def test_many_queues_that_come_to_many_who_wait_do_not_hold_the_loop_up() -> None:
+    """Those that wait for the same ones are asked once for all, and in between is a turn."""
+    of = Waiting(2000)
+    wishes = [Names(f"t-{number}-") for number in range(1000)]
+    same = [Names("same") for _ in range(1000)]
+    for wish in wishes + same:
+        of.waiters.enter((), LONG_S, lambda woken_by: None, place=0, wish=wish)
+    come = [f"x-{number}" for number in range(1000)]
+    for queue in come:  # as events tell of them
+        of.waiters.wake_for_new((queue,))
+    turns = 0
+    while not all(wish.asked == len(come) for wish in wishes):
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 3
+    assert sum(wish.asked for wish in same) == len(come)
+    of.waiters.wake_for_new(["same-1"])
+    while len(of.waiters) > 1000:
+        await asyncio.sleep(0)
 
 
 async def test_a_stop_wakes_everyone_once() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool
-from fsmq.spool.verbs import choice
 from fsmq.spool.verbs.choice import Choice
 from fsmq.spool.views import reading
 from tests.spool.helpers import Clock
@@ -91,7 +90,7 @@ def test_a_pattern_without_a_queue_is_no_error(spool: Spool) -> None:
 def test_a_pattern_may_not_stand_for_too_many(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "MAX_QUEUES", 3)
+    monkeypatch.setattr("fsmq.spool.verbs.choice.MAX_QUEUES", 3)
     fill(spool, a=1, b=0, c=0)
     assert spool.select("*").claim()
     fill(spool, d=0)

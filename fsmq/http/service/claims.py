@@ -11,7 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
 
 from fsmq.spool import Message, Spool, prepare
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable
@@ -23,15 +22,11 @@ from fsmq.spool.views.reading import Room
 from ..connection.pieces import FORM_BYTES
 from ..guard.admission import Admission
 from ..running.runner import Runner
+from ..running.turns import LoopTurns
 from .asking import Answered, Party, Tasks, ignore, report
 from .deliveries import LOOK_S, Delivery, is_any_due
-from .wanted import Asked, ClaimRoom, Several, Wanted, form_of, goes_on, portions, size_of
-
-if TYPE_CHECKING:
-    from .receiver import Receiver
-
-# How often claims from a queue have got which part of what they asked for.
-_Fills: TypeAlias = dict[tuple[str, float], int]
+from .receiver import Receiver
+from .wanted import Asked, ClaimRoom, Fills, Several, Wanted, form_of, goes_on, portions, size_of
 
 
 class Claims:
@@ -49,6 +44,7 @@ class Claims:
         self._listing: dict[tuple[str, ...], list[Asked]] = {}
         self._expecting: dict[tuple[str, ...], list[Asked]] = {}
         self._woken: list[Asked] = []
+        self._several_turns = LoopTurns()  # each looks at many queues: no other waits behind them
         self._tasks = Tasks()
 
     def begin(self, party: Party, wanted: Wanted, answered: Answered[list[Message]]) -> None:
@@ -72,13 +68,13 @@ class Claims:
     async def _find_and_claim(self, asked: Asked, several: Several) -> None:
         """Claim for one whose queues are to be found first."""
         try:
-            queues = tuple(await several.find())
+            queues = await several.find()
         except Exception as error:
             self._refuse([asked], error)
             return
         asked.wanted = asked.wanted._replace(queues=queues)
         if queues:
-            self._runner.turns.do(partial(self._claim, queues, [asked]))
+            self._several_turns.do(partial(self._claim, queues, [asked]))
         else:
             self._give(asked, [], {})
 
@@ -101,8 +97,7 @@ class Claims:
 
     async def _list(self, queues: tuple[str, ...]) -> None:
         try:
-            for queue in queues:
-                await self._receiver.load(queue)
+            await self._receiver.load_any(queues)
         except Exception as error:
             for one in self._listing.pop(queues):
                 if one.wanted.several is not None and type(error) is NoSuchQueue:
@@ -114,7 +109,7 @@ class Claims:
 
     def _claim_now(self, asked: list[Asked]) -> None:
         if len(asked) == 1:
-            self._runner.turns.do(partial(self._claim_for, asked))
+            self._turns_of(asked[0]).do(partial(self._claim_for, asked))
             return
         groups: dict[object, list[Asked]] = defaultdict(list)
         for one in asked:
@@ -125,7 +120,10 @@ class Claims:
             groups[alike, one.party.account, one.through].append(one)
         for some in groups.values():
             for few in portions(some):
-                self._runner.turns.do(partial(self._claim_for, few))
+                self._turns_of(few[0]).do(partial(self._claim_for, few))
+
+    def _turns_of(self, asked: Asked) -> LoopTurns:
+        return self._runner.turns if asked.wanted.several is None else self._several_turns
 
     # -- what is about to be delivered -------------------------------------------------------------
 
@@ -211,8 +209,9 @@ class Claims:
         try:
             await self._receiver.learn(queue)
         except Exception as error:
-            self._refuse(asked, error)
-            return
+            if asked[0].wanted.several is None:  # else the claim goes on without this queue
+                self._refuse(asked, error)
+                return
         steps = self.steps(asked[0].wanted, sum([one.wanted.most for one in asked]), room)
         await self._go_on(asked, room, self._runner.listings.run_once, steps)
 
@@ -262,7 +261,7 @@ class Claims:
     # -- give --------------------------------------------------------------------------------------
 
     def _give_each(self, asked: list[Asked], claimed: list[Message]) -> None:
-        fills: _Fills = {}
+        fills: Fills = {}
         served = 0
         at = 0
         for one in asked:
@@ -279,7 +278,7 @@ class Claims:
             # That there were no more for them is certain when a claim gets nothing at all.
             self._claim(asked[0].wanted.queues, short)
 
-    def _give(self, asked: Asked, messages: list[Message], fills: _Fills) -> None:
+    def _give(self, asked: Asked, messages: list[Message], fills: Fills) -> None:
         party, wanted = asked.party, asked.wanted
         of = {m.queue for m in messages} if wanted.several else {wanted.queues[0]}
         # What woke it may be for the next in line, where the messages are of another queue.
@@ -291,7 +290,7 @@ class Claims:
             report(asked.answered, [])
             return
         if not messages:
-            if not all(map(self._ready.is_loaded, wanted.queues)):
+            if self._receiver.has_unlisted(wanted.queues):
                 self._claim_again(asked)  # its folder was made, or replaced, just now
                 return
             if wanted.wait and self._wait(asked):
@@ -357,7 +356,7 @@ class Claims:
                 lambda woken_by: self._end_pause(asked, woken_by),
                 place=asked.place,
                 again=again,
-                fits=None if several is None else several.fits,
+                wish=several,
             )
         except FsmqError as error:
             self._refuse([asked], error)

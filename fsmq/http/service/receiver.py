@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import filterfalse
 
 from fsmq.spool import Message, Spool
-from fsmq.spool.errors import FsmqError, NoSuchQueue, as_unavailable
+from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, as_unavailable
 from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.index.ready import EVERYONE
 from fsmq.spool.index.recent_puts import RecentPuts
@@ -19,7 +21,10 @@ from ..routing.call import Call
 from ..running.runner import Runner
 from ..running.turns import LoopTurns
 from .deliveries import Delivery
+from .together import Together
 from .waiters import Waiters
+
+log = logging.getLogger(__name__)
 
 
 class Receiver:
@@ -41,6 +46,8 @@ class Receiver:
         self.changes = 0  # how often a queue came or went, or has opened
         self.arrivals = 0  # how many there were
         self._arrived_at: OfQueues[int] = OfQueues(spool.tree)  # the last of each queue
+        self._faulty: OfQueues[Unavailable] = OfQueues(spool.tree)  # why they were left out last
+        self._naming: Together[None, None, tuple[list[str], int]] = Together(self._list_names)
         self._names: frozenset[str] = frozenset()  # of all queues, as last listed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -162,6 +169,34 @@ class Receiver:
         if self._spool.context.ready.is_due(queue):
             await self._runner.listings.share(self._load_blocking, queue)
 
+    async def load_any(self, queues: Sequence[str]) -> None:
+        """`load` those of some queues that can be listed, for a claim from all of them.
+
+        The others are left out, and logged.
+
+        Raises:
+            NoSuchQueue: one of them has gone. Unavailable: none of them can be listed.
+        """
+        faults: list[Unavailable] = []
+        for queue in queues:
+            try:
+                await self.load(queue)
+            except Unavailable as error:
+                faults.append(error)
+                if len(queues) > 1 and queue not in self._faulty:
+                    log.warning("claims from several queues leave one out: %s", error)
+                    self._faulty[queue] = error
+            else:
+                if self._faulty.pop(queue, None) is not None:
+                    log.info("claims from several queues take from queue %r again", queue)
+        if len(faults) == len(queues):
+            raise faults[0]
+
+    def has_unlisted(self, queues: Iterable[str]) -> bool:
+        """Whether one of them has yet to be listed, and can be as far as is known."""
+        unlisted = filterfalse(self._spool.context.ready.is_loaded, queues)
+        return any(queue not in self._faulty for queue in unlisted)
+
     async def learn(self, queue: str) -> None:
         """Count the claims of a queue, where those are limited. Raises Unavailable."""
         await self._runner.listings.share(self._learn, queue)
@@ -202,6 +237,7 @@ class Receiver:
             loop.call_soon_threadsafe(self._arrived, queue, count, seconds)
         elif count >= EVERYONE:
             self.changes += 1
+            self._faulty.pop(queue, None)
             self.waiters.wake(queue, count)
             self.waiters.wake_for_new((queue,))
         elif (limiter := self._spool.context.limiter).shut and limiter.is_shut(queue):
@@ -214,7 +250,19 @@ class Receiver:
             else:
                 self.waiters.wake(queue, count)
 
-    def note_names(self, names: Iterable[str]) -> bool:
+    async def names(self) -> tuple[list[str], int]:
+        """The names of all queues, and which of the `changes` they are as of.
+
+        All who ask while a listing is under way share the next one. Raises Unavailable.
+        """
+        return await self._naming.ask(None, None)
+
+    async def _list_names(self, _: None, asked: Sequence[None]) -> Sequence[tuple[list[str], int]]:
+        changes = self.changes
+        names = await self._runner.listing(self._spool.queues)
+        return [(names, changes + self._note_names(names))] * len(asked)
+
+    def _note_names(self, names: Iterable[str]) -> bool:
         """Wake those that wait for queues that come, by the names of all; whether some are new.
 
         Events tell of them, too, but not everywhere, and they can be lost.
@@ -249,6 +297,6 @@ class Receiver:
                 if queues:
                     await self._runner.listing(ready.poll, queues)
                 if self.waiters.has_any_for_new:
-                    self.note_names(await self._runner.listing(self._spool.queues))
+                    await self.names()
             except (OSError, FsmqError):
                 continue  # a claim will tell it to its client

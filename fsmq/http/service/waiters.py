@@ -4,45 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from fsmq.spool.errors import Unavailable
+from fsmq.spool.prepare import portions
 
 from ..running.turns import LoopTurns
 
 # Takes what to do when the client hangs up; None takes that back.
 OnHangUp: TypeAlias = Callable[[Callable[[], None] | None], None]
 Done: TypeAlias = Callable[[str | None], None]
-Fits: TypeAlias = Callable[[str], bool]
 
 # So many that have left a line it may keep.
 _KEPT = 16
-# Of more queues that come at once nobody asks for each whether it is waited for.
-_MANY = 50
+# Of queues that come at once so many are asked about at a time; of too many nobody asks for each
+# whether it is waited for.
+_FEW, _TOO_MANY = 50, 2000
 # Of those whom one arrival wakes so many leave their lines at once.
 _AT_ONCE = 16
+
+
+class Wish(Protocol):
+    """Which queues a request waits for that have yet to come."""
+
+    @property
+    def alike(self) -> Hashable:
+        """Equal for all that wait for the same ones."""
+
+    def fits(self, queue: str) -> bool:
+        """Whether a queue that has just come is one of them."""
 
 
 class Waiter:
     """A request that waits in the lines of its queues, with one place in all of them.
 
     done: called once, with the queue in which something may have arrived; it is "" where queues
-    may have come, and None where neither is known.
-    fits: whether it waits for a queue that has just come, too. place: who has a smaller one comes
-    first.
+    may have come, and None where neither is known. wish: the queues for which it waits, too, when
+    they come. place: who has a smaller one comes first.
     """
 
-    __slots__ = ("_done", "_waiters", "fits", "place", "queues", "timer")
+    __slots__ = ("_done", "_waiters", "place", "queues", "timer", "wish")
 
     def __init__(
-        self, waiters: Waiters, queues: Sequence[str], place: int, done: Done, fits: Fits | None
+        self, waiters: Waiters, queues: Sequence[str], place: int, done: Done, wish: Wish | None
     ) -> None:
         self.queues = queues
         self.place = place
-        self.fits = fits
+        self.wish = wish
         self.timer: asyncio.TimerHandle | None = None
         self._waiters = waiters
         self._done: Done | None = done
@@ -108,7 +119,10 @@ class Waiters:
         self._count = 0
         self._places = count()
         self._queues: dict[str, _Line] = {}
-        self._for_new: dict[Waiter, None] = {}  # who wait for queues that come, too
+        # Who wait for queues that come, too, by what they wish for.
+        self._wishes: dict[Hashable, tuple[Wish, dict[Waiter, None]]] = {}
+        self._come: set[str] = set()  # the queues about which these have yet to be asked
+        self._is_asking = False
 
     def __len__(self) -> int:
         return self._count
@@ -120,7 +134,7 @@ class Waiters:
     @property
     def has_any_for_new(self) -> bool:
         """Whether someone waits for queues that come."""
-        return bool(self._for_new)
+        return bool(self._wishes)
 
     def has(self, queue: str) -> bool:
         """Whether someone waits for a queue."""
@@ -138,26 +152,26 @@ class Waiters:
         *,
         place: int,
         again: bool = False,
-        fits: Fits | None = None,
+        wish: Wish | None = None,
     ) -> Waiter:
         """Wait in the lines of queues for ``seconds``; ``done`` tells how that ended.
 
         place: of this request, see :meth:`last_place`; it keeps it when it was woken in vain, and
-        waits ``again``. fits: see `Waiter`.
+        waits ``again``. wish: see `Waiter`.
 
         Raises:
             Unavailable: too many requests wait already.
         """
         if self._count >= self._limit and not again:
             raise Unavailable(f"{self._limit} requests wait for messages already", 5)
-        waiter = Waiter(self, queues, place, done, fits)
+        waiter = Waiter(self, queues, place, done, wish)
         lines = self._queues
         for queue in queues:
             if (line := lines.get(queue)) is None:
                 line = lines[queue] = _Line()
             line.enter(waiter)
-        if fits is not None:
-            self._for_new[waiter] = None
+        if wish is not None:
+            self._wishes.setdefault(wish.alike, (wish, {}))[1][waiter] = None
         self._count += 1
         loop = asyncio.get_running_loop()
         waiter.timer = loop.call_later(seconds, waiter.leave)
@@ -173,8 +187,11 @@ class Waiters:
             line.leave()
             if not line.number:
                 del self._queues[queue]
-        if waiter.fits is not None:
-            del self._for_new[waiter]
+        if waiter.wish is not None:
+            _, waiters = self._wishes[waiter.wish.alike]
+            del waiters[waiter]
+            if not waiters:
+                del self._wishes[waiter.wish.alike]
 
     async def wait(
         self,
@@ -215,18 +232,43 @@ class Waiters:
         else:
             self.wake(queue, 1)  # it has left meanwhile, and another one is next
 
-    def wake_for_new(self, queues: Collection[str]) -> None:
-        """Wake those that wait for queues that come, if some of these are such, and new to them."""
-        for waiter in list(self._for_new):
-            if waiter.fits is not None and (
-                len(queues) > _MANY
-                or any(queue not in waiter.queues and waiter.fits(queue) for queue in queues)
-            ):
-                self.turns.do(partial(waiter.end, ""))
+    def wake_for_new(self, queues: Iterable[str]) -> None:
+        """Wake those that wait for queues that come, if some of these are such, and new to them.
+
+        In turns. Those that wait for the same queues are asked once for all of them, about all that
+        have come meanwhile.
+        """
+        if not self._wishes:
+            return
+        self._come.update(queues)
+        if not self._is_asking:
+            self._is_asking = True
+            asyncio.get_running_loop().call_soon(self.turns.go_through, self._asking())
+
+    def _asking(self) -> Iterator[None]:
+        try:
+            while self._come:
+                come, self._come = list(self._come), set()
+                for wish, waiters in list(self._wishes.values()):
+                    yield from self._asking_about(come, wish, waiters)
+        finally:
+            self._is_asking = False
+
+    def _asking_about(
+        self, come: list[str], wish: Wish, waiters: dict[Waiter, None]
+    ) -> Iterator[None]:
+        fitting = set(come if len(come) > _TOO_MANY else ())
+        for few in portions(() if fitting else come, _FEW):
+            fitting.update(filter(wish.fits, few))
+            yield
+        for waiter in list(waiters) if fitting else ():
+            if not fitting.issubset(waiter.queues):
+                waiter.end("")
+            yield
 
     def wake_all(self) -> None:
         """Wake everyone: the server stops."""
         for queue in self.queues():
             self.wake(queue, self._count)
-        for waiter in list(self._for_new):
+        for waiter in [waiter for _, waiters in self._wishes.values() for waiter in waiters]:
             waiter.end("")  # those of whose queues none is there

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -16,21 +16,21 @@ from ..connection.pieces import FORM_BYTES, JSON_FACTOR
 from ..guard.admission import Admission
 from .asking import Answered, Party
 from .deliveries import Delivery
+from .waiters import Wish
 
 # Long enough that a claim which is released at once cannot end before.
 GLANCE_S = 5.0
+# How often claims from a queue have got which part of what they asked for.
+Fills: TypeAlias = dict[tuple[str, float], int]
 # Claims once each time that it is called.
 Begin: TypeAlias = Callable[[Room], Steps[Prepared[list[Message]]]]
 
 
-class Several(Protocol):
+class Several(Wish, Protocol):
     """Which queues a claim is from, where they are not the same for each try."""
 
-    async def find(self) -> Sequence[str]:
+    async def find(self) -> tuple[str, ...]:
         """The queues as they are now. Raises NoSuchQueue, InvalidValue, Unavailable."""
-
-    def fits(self, queue: str) -> bool:
-        """Whether a queue that has just come is one of them."""
 
     def has_more(self) -> bool:
         """Whether there may be more to claim than the last try has found."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
@@ -26,6 +27,7 @@ from ...routing.call import Call
 from ...routing.headers import wants_events
 from ...routing.router import Router
 from ...service.service import Service
+from ...service.together import Together
 from ...service.wanted import Wanted
 from ..forms import COUNT, VISIBILITY, WAIT, as_posted, in_json
 from . import events
@@ -50,12 +52,21 @@ QUEUES = QueryParameter(
 _CLAIMED = Messages.CLAIM.answers[200]
 
 
+class _Queues(NamedTuple):
+    """The queues of a claim: by its parts, and all. changes: see `Receiver.names`."""
+
+    found: Found
+    all: tuple[str, ...]
+    changes: int
+
+
 class SeveralQueues(Handlers):
     """One claim from several queues; each message is of its own queue afterwards."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
         self._turns: OrderedDict[tuple[str | None, str], Turns] = OrderedDict()
+        self._finding: Together[Hashable, Several, _Queues] = Together(self._find)
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/_claim", self.claim, self.CLAIM, self.NEED)
@@ -85,7 +96,8 @@ class SeveralQueues(Handlers):
         choice = given[QUEUES]
         for queue in choice.names:
             call.sender.require("receive", queue)
-        several = Several(self._service, choice, self._turns_of(call, choice), call)
+        turns = self._turns_of(call, choice)
+        several = Several(self._service, self._finding, choice, turns, call)
         count = given[COUNT]
         as_events = wants_events(call.request.headers.get(hdrs.ACCEPT))
         call.in_json = as_events or count is not None or call.wants_json
@@ -102,6 +114,12 @@ class SeveralQueues(Handlers):
             return in_json(messages, with_queue=True)
         return as_posted(messages[0], with_queue=True)
 
+    async def _find(self, _: Hashable, asked: Sequence[Several]) -> Sequence[_Queues]:
+        """The queues of patterns, for all who ask for the same ones at a time."""
+        names, changes = await self._service.receiver.names()
+        found = await self._service.listing(asked[0].choose, names)
+        return [_Queues(found, tuple(flat(found)), changes)] * len(asked)
+
     def _turns_of(self, call: Call, choice: Choice) -> Turns:
         key = (call.account, str(choice))
         turns = self._turns.pop(key, None) or Turns(choice)
@@ -117,9 +135,18 @@ class Several:
     Those that its sender may not receive from are as if they were not there.
     """
 
-    def __init__(self, service: Service, choice: Choice, turns: Turns, call: Call) -> None:
-        self._service = service
+    def __init__(
+        self,
+        service: Service,
+        finding: Together[Hashable, Several, _Queues],
+        choice: Choice,
+        turns: Turns,
+        call: Call,
+    ) -> None:
+        self._receiver = service.receiver
         self._context = service.spool.context
+        self._finding = finding
+        self.alike = (call.sender.rights, str(choice))
         self._choice = choice
         self._turns = turns
         self._may: Callable[[str], bool] = partial(call.sender.may, "receive")
@@ -127,25 +154,22 @@ class Several:
         self._seen: dict[str, int] = {}
         self._changes = 0
 
-    async def find(self) -> Sequence[str]:
-        receiver = self._service.receiver
-        self._changes = receiver.changes
+    async def find(self) -> tuple[str, ...]:
         if self._choice.has_patterns:
-            names, self._found = await self._service.listing(self._find)
-            self._changes += receiver.note_names(names)
-        else:
-            self._found = self._choice.find(self._context)
-        return list(flat(self._found))
+            self._found, queues, self._changes = await self._finding.ask(self.alike, self)
+            return queues
+        self._found = self._choice.find(self._context)
+        return tuple(flat(self._found))
 
-    def _find(self) -> tuple[list[str], Found]:
-        names = self._service.spool.queues()
-        return names, self._choice.find(self._context, self._may, names)
+    def choose(self, names: Iterable[str]) -> Found:
+        """Which of all queues each part stands for."""
+        return self._choice.find(self._context, self._may, names)
 
     def fits(self, queue: str) -> bool:
         return self._choice.fits(queue) and self._may(queue)
 
     def has_more(self) -> bool:
-        if self._choice.has_patterns and self._changes != self._service.receiver.changes:
+        if self._choice.has_patterns and self._changes != self._receiver.changes:
             return True
         counts = self._context.ready.counts(flat(self._found))
         return any(number > self._seen.get(queue, 0) for queue, number in counts.items())
