@@ -153,7 +153,7 @@ def test_transitions_are_those_of_the_table_in_the_code() -> None:
         "bury": ["BURY"],
         "remove": ["REMOVE_NEW", "REMOVE_READY", "REMOVE_DELAY"],
     }
-    assert told.pop("put") == {("new", "new")}
+    assert told.pop("put") == {("new", "ready")}
     coded = {
         verb: {
             (getattr(transitions, n).source.value, getattr(transitions, n).target.value)

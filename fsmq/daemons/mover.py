@@ -28,6 +28,8 @@ _GATHER_S = 0.002
 _GATHER_MUCH_S = 0.01
 _MUCH = 16  # messages of one step
 _LATELY_S = 1.0
+# Most claims have ended by then; one that is shorter, or a delay, ends so much late.
+_FIRST_LOOK_S = 0.1
 # `mv` looks once more at each of several files that it has moved, within far less than this.
 _REST_S = 0.02
 
@@ -101,6 +103,7 @@ def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool)
         poll_interval=options.poll_interval,
         expiry_interval=options.expiry_interval,
         rest=_REST_S,
+        first_look=_FIRST_LOOK_S,
         on_problem=_log_problem,
         on_fault=_log_fault,
     )
@@ -138,7 +141,9 @@ def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool)
         reports.write_if_due(context.metrics)
         if not delivery.is_behind:
             lately = time.monotonic() - delivery.claimed_at < _LATELY_S
-            loop.pause(_GATHER_MUCH_S if moved >= _MUCH and not lately else _GATHER_S)
+            is_long = not moved or (moved >= _MUCH and not lately)
+            # If it has moved nothing, what woke it was none of its business, or can wait.
+            loop.pause(min(_GATHER_MUCH_S if is_long else _GATHER_S, delivery.timeout()))
         loop.wait(0.0 if moved else delivery.timeout())
     for thread in beside:
         thread.close()

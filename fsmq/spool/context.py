@@ -15,7 +15,6 @@ from .errors import NoSuchQueue, as_unavailable
 from .index.counting import Counts, count
 from .index.ready import Ready
 from .index.ready_index import GRACE_S
-from .index.recent_puts import RecentPuts
 from .layout.messages.compression import MAX_PLAIN_BYTES
 from .layout.messages.message import MAX_HEADER_BYTES, NewMessage
 from .layout.names import check_queue
@@ -42,8 +41,7 @@ class Context:
     """An opened spool.
 
     clock: gives Unix seconds. keeps_inodes: a file has the same inode number as long as it lives,
-    for every process. to_log: publishes to a log, which is on a higher layer; a spool
-    sets it. recent_puts: knows the last put of each queue, where a server asks for that.
+    for every process. to_log: publishes to a log, which is on a higher layer; a spool sets it.
     """
 
     tree: Tree
@@ -56,7 +54,6 @@ class Context:
     max_message_bytes: int = 16 * 1024 * 1024
     metrics: Metrics = field(default_factory=Metrics)
     journal: NoJournal = field(default_factory=NoJournal)
-    recent_puts: RecentPuts | None = None
     limiter: Limiter = field(init=False)
     groups: Groups = field(init=False)
     sequencer: Sequencer = field(init=False)

@@ -166,7 +166,7 @@ def test_top_once_fits_eighty_columns(alone: Command) -> None:
     alone("put", "jobs", "--body=x")
     title, total, head, *rows = alone.out("top", "--once", "-d0.2").splitlines()
     assert title.startswith("fsmq /")
-    assert total == "3 queues: 0 ready, 0 in flight, 0 delayed, 1 new"
+    assert total == "3 queues: 1 ready, 0 in flight, 0 delayed, 0 new"
     assert head.split()[-1] == "OLDEST"
     assert max(map(len, (title, total, head, *rows))) <= 80
     assert [row.split()[0] for row in rows] == ["jobs", "jobs.dead", "q" * 20 + "…"]

@@ -106,7 +106,7 @@ def test_a_command_works_on_the_spool_of_its_worker(
     relative = os.path.relpath(root)
     put = f"cd /; {shlex.join(FSMQ)} put jobs.done --create"
     settled(worker(put, "--count=1", f"--at={relative}", cwd=Path.cwd(), at="/nowhere"))
-    eventually(lambda: fsmq.counts("jobs.done") == {"new": 1})
+    assert fsmq.counts("jobs.done") == {"ready": 1}
 
 
 def test_a_failure_is_tried_again_later_and_then_buried(

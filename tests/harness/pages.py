@@ -234,7 +234,7 @@ class Reader:
 
         done = read() if self._sharing is None else self._sharing.until(read)
         if self._suite is not None:
-            # What the command has put is where the next one looks for it.
+            # What a shell has put is where the next command looks for it.
             eventually(lambda: not [n for n in os.listdir(self._root / "new") if n[0] != "."])
         return done
 

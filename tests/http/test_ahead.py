@@ -70,7 +70,7 @@ def test_bodies_that_are_sent_ahead_come_whole(inside: Inside, headers: dict[str
             wire.send(b"%x\r\n%b\r\n0\r\n\r\n" % (size, b"y" * size))
         assert wire.answer().status == 204
         assert [wire.answer().status for _ in range(8)] == [201] * 8
-    sizes = sorted(path.stat().st_size for path in (inside.root / "new").iterdir())
+    sizes = sorted(path.stat().st_size for path in (inside.root / "queues" / "q").iterdir())
     assert sizes[:4] == [1, 1, 10, 10]
 
 

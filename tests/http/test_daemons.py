@@ -157,9 +157,11 @@ def test_mq_alone_is_responsive(root: Path) -> None:
     with suite_of(root) as suite:
         suite.kill("mover")
         suite.kill("reaper")
-        posted = ask(suite, "POST", "/q/messages", b"patient").id
-        assert ask(suite, "GET", "/q/messages?wait=0.1").status == 204
-        assert ask(suite, "GET", f"/q/messages/{posted}").headers["X-Message-State"] == "new"
+        at_once = ask(suite, "POST", "/q/messages", b"at once").id
+        assert ask(suite, "GET", "/q/messages?visibility=600").id == at_once
+        posted = ask(suite, "POST", "/q/messages?delay=0.1", b"patient").id
+        assert ask(suite, "GET", "/q/messages?wait=0.5").status == 204
+        assert ask(suite, "GET", f"/q/messages/{posted}").headers["X-Message-State"] != "ready"
         removed = ask(suite, "POST", "/q/messages", b"unwanted").id
         assert ask(suite, "DELETE", f"/q/messages/{removed}").status == 202
         suite.restart("mover")

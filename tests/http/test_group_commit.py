@@ -61,7 +61,7 @@ async def test_two_groups_are_synced_at_a_time_and_the_others_share_the_next(roo
         ids = [message_id for task in tasks for message_id in await task]
         assert [len(group.changes) for group in syncer.groups] == [1, 1, 5]
         assert all(work.files == [] for group in syncer.groups for work in group.changes)
-        assert sorted(tree_of(root)["new"]) == sorted(f"jobs:{one}" for one in ids)
+        assert sorted(tree_of(root)["queues/jobs"]) == sorted(ids)
         commits.close()
         syncer.close()
 
@@ -133,7 +133,7 @@ async def test_a_group_that_fails_fails_alone(root: Path) -> None:
         with pytest.raises(Unavailable, match="unheard of"):
             await tasks[0]
         assert await tasks[1] == ["no-1"]
-        assert tree_of(root)["new"] == ["jobs:no-1"]
+        assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": ["no-1"]}
         commits.close()
         syncer.close()
 

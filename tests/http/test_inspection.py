@@ -86,7 +86,7 @@ async def test_the_life_of_a_message_is_told_while_its_segments_are_open(
     steps = await eventually_on_loop(has_ended)
     assert {step["event"]: step["via"] for step in steps} == {
         "accepted": "native",
-        "delivered": "mover",
+        "delivered": "native",
         "claimed": "native",
         "removed": "native",
         "reaped": "reaper",

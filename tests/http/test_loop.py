@@ -298,8 +298,8 @@ def test_no_batch_holds_up_the_loop(tmp_path: Path, target: str, make: Callable[
             body = make()
             assert len(body) <= 2_000_000
             assert exchange(suite, "POST", target, headers, body) == 200
-            for found in os.scandir(suite.root / "new"):  # the next one gets as much room
-                os.unlink(found)
+            for found in (suite.root / "queues").glob("*/*"):  # the next one gets as much room
+                found.unlink()
 
         assert longest(watch, ask) <= HELD_S
 
@@ -369,7 +369,7 @@ def test_one_count_holds_up_nothing_else(quiet: Suite) -> None:
                 assert wire.ask("GET", "/_health/live").status == 200
             assert wire.ask("PUT", "/third").status == 201
             assert wire.ask("POST", "/other/messages", {}, b"x").status == 201
-            assert wire.ask("GET", "/other/messages").status == 204
+            assert wire.ask("GET", "/other/messages").body == b"x"
             assert unanswered(posts)
             assert [post.answer().status for post in posts] == [201] * len(posts)
             listed = fault.hits

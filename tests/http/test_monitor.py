@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.parser import (
 from fsmq.http.service.monitoring.log_survey import OF_CHANNEL, OF_LOG
 from fsmq.spool import Spool
 from fsmq.spool.consumers.consumer import Consumer
+from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.records.metrics import METRICS
 from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.helpers import Wire, ask, fetch, post
@@ -65,8 +66,10 @@ async def test_how_far_consumers_are_behind(
     assert 0 <= age < 120
 
 
-async def test_latencies(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_latencies(client: aiohttp.ClientSession, queue: str, suite: Suite) -> None:
     before = (await page(client)).sum
+    (suite.root / "new" / f".{queue}").touch()
+    (suite.root / "new" / f".{queue}").rename(suite.root / "new" / f"{queue}:{uuid7()}")
     await post(client, queue, b"x")
     await fetch(client, queue)
     await ask(client, "GET", "/no-such-queue/messages")

@@ -178,7 +178,7 @@ def test_a_hangup_reads_the_configuration_and_the_folders_again(root: Path) -> N
             suite[name].signal(signal.SIGHUP)
         with Wire(suite.url) as wire:
             for n in range(20):
-                answer = wire.ask("POST", "/q/messages", {}, b"%d" % n)
+                answer = wire.ask("POST", "/q/messages?delay=0.01", {}, b"%d" % n)
                 assert answer.status == 201
                 answer = wire.ask("GET", "/q/messages?wait=20")
                 assert answer.body == b"%d" % n

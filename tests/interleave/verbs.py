@@ -25,6 +25,7 @@ from tests.interleave.client import (
     Q,
 )
 from tests.interleave.scene import FIRST, Scene
+from tests.spool.helpers import back_to_new
 
 P = "01890a5d-ac96-774b-bcce-b302099a8057"  # an own id that carries a priority
 X, Y = "x", "y"  # own ids: x is the one that everyone acts on
@@ -47,7 +48,14 @@ def nothing(s: Scene) -> None:
 
 
 def new(s: Scene) -> None:
+    """A message that a mover has to deliver, as a shell user puts it."""
     s.other.put(X)
+    back_to_new(s.root, Q, X)
+
+
+def new_and_delayed(s: Scene) -> None:
+    s.other.put(X, delay=LONG_S)
+    back_to_new(s.root, Q, X)
 
 
 def ready(s: Scene) -> None:
@@ -291,7 +299,7 @@ VERBS: dict[str, Verb] = {
     ),
     "publish": Verb(lambda s: s.one.publish(), subscribed, "topic"),
     "deliver": Verb(_deliver, new, delivers=True),
-    "defer": Verb(_deliver, lambda s: s.other.put(X, delay=LONG_S), delivers=True),
+    "defer": Verb(_deliver, new_and_delayed, delivers=True),
     "redeliver": Verb(_deliver, lapsed, delivers=True),
     "bury used up": Verb(_deliver, steps(lapsed, lambda s: s.other.bury_used_up()), delivers=True),
     "let wait": Verb(_deliver, steps(held_and_to_wait, let_pass), delivers=True),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fsmq.spool import NewMessage, Spool
-from tests.spool.helpers import Clock
+from tests.spool.helpers import Clock, back_to_new
 
 GIVEN, TAKEN = "given", "taken"  # queues with an index
 HOLD_S = 600.0
@@ -46,7 +46,11 @@ def fill_given(spool: Spool, hold_s: float = HOLD_S) -> None:
 
 def fill_new(spool: Spool) -> None:
     """What is not delivered before a scenario begins."""
-    spool.indexed(GIVEN).upsert([NewMessage(FIRST_IDS["new"], id="new")])
+    given = spool.indexed(GIVEN)
+    given.upsert([NewMessage(FIRST_IDS["new"], id="new")])
+    found = given.find("new")
+    assert found is not None
+    back_to_new(spool.tree.root, GIVEN, found.id)
 
 
 class DoesIds:

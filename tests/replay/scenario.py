@@ -50,7 +50,7 @@ from tests.replay.verbs import (
     Promised,
     run_job,
 )
-from tests.spool.helpers import Clock
+from tests.spool.helpers import Clock, back_to_new
 
 _OF_ANOTHER = 1000  # the numbers of its messages
 
@@ -101,14 +101,18 @@ def first_tree(wide: bool, given: bool = False, dead: bool = False) -> tuple[Fil
                 spool.create_topic(topic)
             for queue in (JOBS, SIDE):
                 spool.topic("news").subscribe(queue)
-            # From here on nothing is delivered.
+            # What a shell user has put, and nobody has delivered.
             jobs.put(NEW, id="new")
             jobs.put(LATER, id="later", delay=HOLD_S)
+            for name in ("new", "later"):
+                back_to_new(root, JOBS, name)
             if given:
                 fill_new(spool)
             if wide:
                 spool.queue(HERE).put(MOVING["new"], id="new")
+                back_to_new(root, HERE, "new")
                 spool.complete(prepare.dedup_send(spool.context, DUPS, [WAITS]))
+                back_to_new(root, write_side(DUPS))
         return Files.of(root), clock()
 
 

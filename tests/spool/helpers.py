@@ -45,6 +45,14 @@ def visible(root: Path) -> list[tuple[str, str]]:
     return sorted(found)
 
 
+def back_to_new(root: Path, queue: str = "jobs", only: str | None = None) -> None:
+    """Bring what can be claimed, or is hidden, to new/: as a shell user does. only: one id."""
+    for path in [*(root / "queues" / queue).iterdir(), *(root / "delay").glob(f"{queue}:*")]:
+        message_id = path.name.rpartition(":")[2]
+        if only in (None, message_id):
+            path.rename(root / "new" / f"{queue}:{message_id}")
+
+
 def await_a_later_ctime(path: Path) -> None:
     """Return when a change made now gets another ctime than ``path`` has (kernel ticks: 4 ms)."""
     probe = path.with_name(".tick")

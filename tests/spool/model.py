@@ -21,7 +21,7 @@ class Fact:
     """What the model knows of one message, which is another one than the next of its id."""
 
     body: bytes
-    state: State = NEW
+    state: State = READY
     deliveries: int = 0
     deadline: float | None = None  # Unix seconds; None: no stamp was set
     headers: tuple[str | None, dict[str, str]] = (None, {})
@@ -87,6 +87,14 @@ class Models:
     def deadline(self, seconds: float) -> float:
         """The time in so many seconds, to the millisecond."""
         return round(self.clock() + seconds, 3)
+
+    def put(
+        self, body: bytes, delay: float | None, headers: tuple[str | None, dict[str, str]]
+    ) -> Fact:
+        """A message that has just been put."""
+        if not delay:
+            return Fact(body, headers=headers)
+        return Fact(body, DELAY, deadline=self.deadline(delay), headers=headers)
 
     def take(self, name: str, message_id: str, visibility: float) -> Fact:
         """What a claim or a renewal makes of a message."""

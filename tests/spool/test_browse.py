@@ -11,7 +11,7 @@ import pytest
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool, State
 from fsmq.spool.moves import order as moves
 from fsmq.spool.views.browse import peek_all
-from tests.spool.helpers import Clock, tree_of, visible
+from tests.spool.helpers import Clock, back_to_new, tree_of, visible
 
 
 def test_peek_shows_messages_in_order_and_claims_none(spool: Spool, jobs: Queue) -> None:
@@ -58,7 +58,8 @@ def test_peek_looks_into_every_state(spool: Spool, jobs: Queue, clock: Clock) ->
     jobs.put(b"in flight")
     delayed = jobs.put(b"delayed", delay=9)
     [held] = jobs.claim(visibility=5)
-    jobs.put(b"new")
+    jobs.put(b"new", id="new")
+    (spool.tree.root / "queues" / "jobs" / "new").rename(spool.tree.root / "new" / "jobs:new")
     assert [m.body for m in jobs.peek(state="new")] == [b"new"]
     hidden = {m.id: m for m in jobs.peek(state="delay")}
     assert (hidden[held.id].state, hidden[held.id].deadline) == ("in_flight", clock.now + 5)
@@ -87,6 +88,7 @@ def test_limits_that_are_refused(jobs: Queue, limit: int) -> None:
 
 def test_find_looks_into_every_state(spool: Spool, jobs: Queue) -> None:
     message_id = jobs.put(b"x", content_type="text/plain", attributes={"Trace": "1"})
+    back_to_new(spool.tree.root)
     states = []
     for step in (lambda: None, spool.deliver, jobs.claim):
         step()
@@ -118,7 +120,8 @@ def test_find_and_peek_read_nothing_outside_of_their_queue(
 def test_counts_by_state(spool: Spool, jobs: Queue, clock: Clock) -> None:
     jobs.put_many([b"1", b"2", b"3", NewMessage(b"4", delay=9)])
     jobs.claim(2)
-    jobs.put(b"5")
+    jobs.put(b"5", id="5")
+    (spool.tree.root / "queues" / "jobs" / "5").rename(spool.tree.root / "new" / "jobs:5")
     assert jobs.counts() == (1, 1, 2, 1)
     assert jobs.counts().total == 5
 
@@ -145,6 +148,7 @@ def test_move_takes_new_and_ready_messages(spool: Spool, jobs: Queue, root: Path
     ids = jobs.put_many([b"held", b"ready"])
     jobs.claim()
     new = jobs.put(b"new", delay=9)
+    (root / "delay" / f"jobs:{new}").rename(root / "new" / f"jobs:{new}")
     assert jobs.move_to("other") == (2, 0)
     assert visible(root) == [("jobs", ids[0]), ("other", ids[1]), ("other", new)]
     assert [m.body for m in spool.queue("other").claim(5)] == [b"ready"]
@@ -263,6 +267,7 @@ def test_what_moves_to_a_queue_that_is_deleted_meanwhile_comes_back(
 ) -> None:
     spool.create_queue("other")
     jobs.put(b"x", id="x")
+    back_to_new(root)
     before_the_rename(spool, monkeypatch, lambda: delete_without_lock(spool, "other"))
     with pytest.raises(NoSuchQueue, match="other"):
         jobs.move_to("other")
@@ -274,6 +279,7 @@ def test_so_does_what_is_moved_in_the_background(
     spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.put_many([NewMessage(b"x", id=one) for one in "abc"])
+    back_to_new(root)
     order = spool.begin_move("jobs", "other")
     before_the_rename(spool, monkeypatch, lambda: delete_without_lock(spool, "other"))
     assert spool.make_moves() == 1
@@ -324,6 +330,7 @@ def test_what_was_to_move_is_deleted_with_both_queues(
 ) -> None:
     spool.create_queue("other")
     jobs.put(b"x", id="x")
+    back_to_new(root)
 
     def delete_both() -> None:
         delete_without_lock(spool, "other")
@@ -342,6 +349,7 @@ def test_an_id_that_is_taken_meanwhile_keeps_what_was_to_move_from_coming_back(
     """It is not lost: it waits for a queue of that name."""
     spool.create_queue("other")
     jobs.put(b"first", id="x")
+    back_to_new(root)
     has_queue = spool.tree.has_queue
     gone: list[str] = []
 
@@ -349,6 +357,7 @@ def test_an_id_that_is_taken_meanwhile_keeps_what_was_to_move_from_coming_back(
         if queue in gone:
             gone.clear()
             jobs.put(b"second", id="x")
+            back_to_new(root)
         return has_queue(queue)
 
     def delete() -> None:

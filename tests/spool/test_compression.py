@@ -28,8 +28,8 @@ MEGABYTE = 1 << 20
 
 
 def stored(root: Path) -> list[bytes]:
-    """The files in ``new/``, in the order of their names."""
-    return [path.read_bytes() for path in sorted((root / "new").iterdir())]
+    """The files of the queue, in the order of their names."""
+    return [path.read_bytes() for path in sorted((root / "queues" / "jobs").iterdir())]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -12,7 +12,7 @@ from fsmq.spool import Message, Spool, prepare
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.calls import seen
-from tests.spool.helpers import Clock
+from tests.spool.helpers import Clock, back_to_new
 
 BODIES = [b"m%d" % number for number in range(6)]
 
@@ -73,6 +73,7 @@ def test_what_is_delayed_and_not_deferred_yet_moves_with_its_delay(
     assert all(acked(spool, shown))
     spool.configure(write_side("x"), {"default_delay": 600})
     spool.complete(prepare.dedup_send(spool.context, "x", [b"later"]))
+    back_to_new(spool.tree.root, write_side("x"))
     assert spool.counts(write_side("x")).new == 1
     spool.make_move(spool.begin_move("x", "y", dedup=True, in_flight=False, delayed=True).ref)
     assert poll(spool, "y") == []

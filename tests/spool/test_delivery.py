@@ -15,18 +15,20 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable, prepare
+from fsmq.spool.durability.drafts import Draft
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.mover.delivery import Delivery
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.suite import eventually
-from tests.spool.crashing import begin_sends
-from tests.spool.helpers import Clock, tree_of
+from tests.spool.helpers import Clock, back_to_new, tree_of
 
 
 def test_deliver_moves_new_messages_to_their_queues(spool: Spool, jobs: Queue, root: Path) -> None:
     one = jobs.put(b"1")
     two = spool.queue("other", create=True).put(b"2")
+    back_to_new(root, "jobs")
+    back_to_new(root, "other")
     assert spool.deliver() == 2
     assert tree_of(root) == {
         "new": [],
@@ -41,6 +43,8 @@ def test_a_delayed_message_waits_in_delay(
     spool: Spool, jobs: Queue, root: Path, clock: Clock
 ) -> None:
     message_id = jobs.put(b"x", delay=5)
+    assert tree_of(root)["delay"] == [f"jobs:{message_id}"]
+    back_to_new(root)
     spool.deliver()
     assert tree_of(root)["delay"] == [f"jobs:{message_id}"]
     assert jobs.counts().delayed == 1
@@ -52,6 +56,7 @@ def test_a_message_whose_delay_is_over_goes_straight_to_its_queue(
     spool: Spool, jobs: Queue, root: Path, clock: Clock
 ) -> None:
     message_id = jobs.put(b"x", delay=5)
+    back_to_new(root)
     clock.advance(6)
     spool.deliver()
     assert tree_of(root)["queues/jobs"] == [message_id]
@@ -61,6 +66,7 @@ def test_a_message_that_expires_in_new_is_not_delivered(
     spool: Spool, jobs: Queue, clock: Clock
 ) -> None:
     jobs.put(b"x", ttl=1)
+    back_to_new(spool.tree.root)
     clock.advance(60)
     spool.deliver()
     assert jobs.counts().total == 0
@@ -69,12 +75,14 @@ def test_a_message_that_expires_in_new_is_not_delivered(
 def test_two_deliveries_on_one_tree_do_no_harm(root: Path, spool: Spool, jobs: Queue) -> None:
     with Spool(root, sync="none", clock=spool.context.clock) as other:
         ids = jobs.put_many([b"x"] * 300)
+        back_to_new(root)
         assert spool.deliver() + other.deliver() == 300
         assert [m.id for m in other.queue("jobs").claim(1000)] == ids
 
 
 def test_what_was_put_before_a_start_is_delivered_after_it(root: Path, jobs: Queue) -> None:
     ids = jobs.put_many([b"x"] * 20)
+    back_to_new(root)
     with Spool(root, sync="none") as again:
         assert [m.id for m in again.queue("jobs").claim(20)] == ids
 
@@ -177,6 +185,7 @@ def test_nor_by_a_verb_that_delivers_it_itself(
     spool: Spool, jobs: Queue, root: Path, clock: Clock
 ) -> None:
     message_id = jobs.put(b"x")
+    back_to_new(root)
     chance = spool.context.stamps.encode(message_id, int(clock.now * 1000) - 1, 50)
     os.utime(root / "new" / f"jobs:{message_id}", ns=(chance, chance))
     jobs.set_priority(message_id, 5)
@@ -190,6 +199,7 @@ def test_nor_by_the_id_that_a_dedup_queue_gives_it(
     for queue in (read_side("d"), write_side("d")):
         spool.create_queue(queue)
     spool.complete(dedup.send(spool.context, "d", [b"x"]))
+    back_to_new(root, write_side("d"))
     [sent] = (root / "new").iterdir()
     unlucky = uuid7()
     chance = spool.context.stamps.encode(unlucky, int(clock.now * 1000) - 1, 50)
@@ -200,16 +210,22 @@ def test_nor_by_the_id_that_a_dedup_queue_gives_it(
     assert message.deliveries == 1
 
 
-def test_nor_where_a_fifo_queue_shows_it_past_the_mover(
-    spool: Spool, root: Path, clock: Clock
+@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize("fifo", [False, True])
+def test_nor_where_a_put_shows_it_past_the_mover(
+    spool: Spool, clock: Clock, fifo: bool, network: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool.create_queue("line", fifo=True)
-    prepared = begin_sends(spool, "line", NewMessage(b"x", group="g"))
-    [staged] = (root / "new").iterdir()
-    message_id = staged.name.split(":")[1]
-    chance = spool.context.stamps.encode(message_id, int(clock.now * 1000) - 1, 50)
-    os.utime(staged, ns=(chance, chance))
-    spool.complete(prepared)
+    spool.create_queue("line", fifo=fifo)
+    spool.tree.network = network
+    write = Draft.write
+
+    def write_at_an_unlucky_moment(draft: Draft, fd: int) -> None:
+        write(draft, fd)
+        chance = spool.context.stamps.encode(draft.message_id, int(clock.now * 1000) - 1, 50)
+        os.utime(fd, ns=(chance, chance))
+
+    monkeypatch.setattr(Draft, "write", write_at_an_unlucky_moment)
+    spool.queue("line").put(b"x", group="g")
     [message] = spool.queue("line").claim()
     assert message.deliveries == 1
 
@@ -473,12 +489,14 @@ def test_a_renewal_does_not_come_between_a_look_and_its_rename(
 def test_what_a_shell_user_puts_rests_for_a_moment(root: Path, spool: Spool, jobs: Queue) -> None:
     """`mv` looks at each file once more behind its rename."""
     ours = jobs.put(b"x")
+    back_to_new(root)
     delivery = Delivery(spool.context, rest=3600)
     try:
         assert delivery.step() == 1  # and it has listed what was there
         (root / "file").write_text("x")
         (root / "file").rename(root / "new" / "jobs:theirs")
         own = jobs.put(b"x", id="own")
+        (root / "queues" / "jobs" / own).rename(root / "new" / f"jobs:{own}")
         assert delivery.step() == 1
         assert tree_of(root)["queues/jobs"] == [ours, own]
         assert delivery.step() == 0

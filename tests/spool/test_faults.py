@@ -17,7 +17,7 @@ from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.mover.delivery import Delivery
 from tests.harness.suite import eventually
 from tests.spool.crashing import leave
-from tests.spool.helpers import Clock, files_no_longer_than, tree_of
+from tests.spool.helpers import Clock, back_to_new, files_no_longer_than, tree_of
 from tests.spool.test_ready import make_noise
 
 
@@ -46,6 +46,8 @@ def test_an_entry_that_cannot_be_delivered_stops_no_other_queue(
     jobs.claim(visibility=1)
     bad = spool.queue("bad", create=True).put(b"x")
     good = jobs.put(b"new")
+    for queue, message_id in (("bad", bad), ("jobs", good)):
+        (root / "queues" / queue / message_id).rename(root / "new" / f"{queue}:{message_id}")
     clock.advance(1)
     with monkeypatch.context() as patched:
         refuse(spool, patched, "rename", "queues/bad")
@@ -189,6 +191,7 @@ def test_a_mover_that_polls_remembers_each_failure_once(
 ) -> None:
     for _ in range(20):
         spool.complete(prepare.put(spool.context, "jobs", [NewMessage(b"x")]))
+    back_to_new(spool.tree.root)
     delivery = Delivery(spool.context, events=False, poll_interval=0.0)
     with monkeypatch.context() as patched:
         refuse(spool, patched, "rename", "queues/jobs")
@@ -323,6 +326,7 @@ def test_a_slip_in_one_kind_of_work_keeps_no_other(
 ) -> None:
     told: list[str] = []
     jobs.put(b"x")
+    back_to_new(spool.tree.root)
     delivery = Delivery(spool.context, on_fault=lambda name, error: told.append(name))
     monkeypatch.setattr("fsmq.spool.mover.new.recover", lambda *of, **more: None)
     assert delivery.step() == 1

@@ -32,7 +32,7 @@ from fsmq.spool.verbs import claim
 from fsmq.spool.verbs import latch as latch_module
 from fsmq.spool.verbs import renew_at_least as extension_module
 from fsmq.spool.verbs.latch import Latched
-from tests.spool.helpers import Clock, tree_of
+from tests.spool.helpers import Clock, back_to_new, tree_of
 
 
 @pytest.fixture
@@ -299,10 +299,12 @@ def test_a_delay_is_not_passed_over_in_the_place_of_another(
     verb: str,
 ) -> None:
     jobs.put(b"OLD", id="report")
+    back_to_new(spool.tree.root)
 
     def use_again_delayed() -> None:
         assert other.queue("jobs").remove("report")
         other.queue("jobs").put(b"NEW", id="report", delay=3600)
+        back_to_new(spool.tree.root)
 
     with monkeypatch.context() as patched:
         before(patched, spool.tree, "rename", use_again_delayed)

@@ -29,7 +29,7 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper, reap
 from fsmq.spool.verbs.moves.links_of_move import receiving
 from fsmq.spool.verbs.moves.move import move_messages, move_one
-from tests.spool.helpers import Clock
+from tests.spool.helpers import Clock, back_to_new
 
 HOLD_S = 60.0
 
@@ -737,7 +737,7 @@ def test_what_a_stopped_consumer_holds_keeps_no_other_dot_name_back(tmp_path: Pa
                 message = NewMessage(str(number).encode())
                 all_prepared.append(prepare.put(dead.context, "plain", [message]))
         assert move_messages(spool.context, "jobs", "other").moved == 1
-    [moved] = (root / "new").glob("other:*")
+    [moved] = (root / "queues" / "other").iterdir()
     fd = os.open(moved, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -757,6 +757,7 @@ def test_a_message_that_a_move_brings_back_still_has_its_id(
     spool.create_queue("plain")
     jobs = spool.indexed("jobs")
     jobs.upsert([NewMessage(b"first", id="a")])
+    back_to_new(spool.tree.root)
     monkeypatch.setattr("fsmq.spool.durability.ids.PATIENCE_S", 0.1)
     real = spool.tree.move
 

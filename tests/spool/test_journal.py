@@ -89,11 +89,11 @@ def test_a_program_that_follows_others_notes_its_steps_where_they_do(root: Path)
         reports.write(spool.context.metrics)
         with Spool(root, sync="none", journal=None) as following:
             following.queue("jobs").put(b"2")
-        assert [e["event"] for e in events_in(root)] == ["accepted"]
+        assert [e["event"] for e in events_in(root)] == ["accepted", "delivered"]
         reports.leave()
     with Spool(root, sync="none", journal=None) as following:
         following.queue("jobs").put(b"3")
-    assert [e["event"] for e in events_in(root)] == ["accepted"] * 2
+    assert [e["event"] for e in events_in(root)] == ["accepted", "delivered"] * 2
 
 
 def test_timers_and_expiry_are_noted(root: Path) -> None:

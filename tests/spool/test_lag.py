@@ -32,8 +32,11 @@ def test_what_waits_for_a_mover_has_an_age(spool: Spool) -> None:
     ends = claimed.deadline
     spool.context.clock = lambda: ends - 1
     assert (lag := measure_lag(spool.context)).undelivered == lag.late == 0
-    put_ms = facts(spool.queue("jobs").put(b"new")).created_ms
+    new = spool.queue("jobs").put(b"new")
+    put_ms = facts(new).created_ms
     assert put_ms is not None
+    root = spool.tree.root
+    (root / "queues" / "jobs" / new).rename(root / "new" / f"jobs:{new}")
     (spool.tree.root / "new" / "nowhere:a").touch()
     later = put_ms / 1000 + LATER_S
     spool.context.clock = lambda: later
@@ -51,7 +54,9 @@ def test_a_survey_counts_as_a_count_does(spool: Spool) -> None:
         jobs.put(b"own", id="0-comes-first")
         delivering.queue("other", create=True).put(b"x")
         jobs.claim(count=2)
-        jobs.put(b"last")
+        last = jobs.put(b"last")
+    root = spool.tree.root
+    (root / "queues" / "jobs" / last).rename(root / "new" / f"jobs:{last}")
     found = spool.survey()
     assert list(found) == ["jobs", "other"]
     assert found["jobs"].counts == Counts(new=1, ready=2, in_flight=2, delayed=1)

@@ -219,8 +219,7 @@ class SpoolMachine(RuleBasedStateMachine):
                 queue.put(body, **arguments)
             return
         message_id = queue.put(body, **arguments)
-        deadline = self.models.deadline(delay) if delay else None
-        self.model(name).messages[message_id] = Fact(body, deadline=deadline, headers=headers)
+        self.model(name).messages[message_id] = self.models.put(body, delay, headers)
 
     @rule(name=existing)
     def subscribe(self, name: str) -> None:
@@ -266,8 +265,7 @@ class SpoolMachine(RuleBasedStateMachine):
             return
         message_id = self.queue(name).put(body, **arguments)
         assert message_id.startswith(own)
-        deadline = self.models.deadline(delay) if delay else None
-        self.model(name).messages[message_id] = Fact(body, deadline=deadline, headers=headers)
+        self.model(name).messages[message_id] = self.models.put(body, delay, headers)
 
     @rule(name=existing, count=st.integers(1, 3), visibility=st.sampled_from(HOLDS))
     def claim(self, name: str, count: int, visibility: float) -> None:

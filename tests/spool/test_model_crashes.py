@@ -80,7 +80,7 @@ class CrashingMachine(SpoolMachine):
             content = path.read_bytes()
             if names.seal_of(content) == parts[1]:
                 body, *headers = unpack(content, names.facts(entry[1]))
-                yield Left(*entry, Fact(body, headers=(headers[0], headers[1])))
+                yield Left(*entry, Fact(body, NEW, headers=(headers[0], headers[1])))
 
     def left_as(self, name: str, own: str) -> Left | None:
         ids = names.siblings(own)

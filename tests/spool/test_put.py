@@ -47,12 +47,12 @@ values = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40).fi
 
 def test_a_put_message_is_a_file_with_the_body_as_posted(jobs: Queue, root: Path) -> None:
     message_id = jobs.put(b"one\n\x00two")
-    assert tree_of(root)["new"] == [f"jobs:{message_id}"]
-    assert (root / "new" / f"jobs:{message_id}").read_bytes() == b"one\n\x00two"
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": [message_id]}
+    assert (root / "queues" / "jobs" / message_id).read_bytes() == b"one\n\x00two"
 
 
 def test_put_keeps_files_to_their_owner(jobs: Queue, root: Path) -> None:
-    path = root / "new" / f"jobs:{jobs.put(b'secret')}"
+    path = root / "queues" / "jobs" / jobs.put(b"secret")
     assert path.stat().st_mode & 0o777 == 0o600
     assert root.stat().st_mode & 0o777 == 0o700
 
@@ -164,7 +164,7 @@ def test_a_batch_with_one_duplicate_stores_none(jobs: Queue, root: Path) -> None
     jobs.put(b"first", id="one")
     with pytest.raises(DuplicateMessage):
         jobs.put_many([b"good", NewMessage(b"bad", id="one")])
-    assert tree_of(root)["new"] == ["jobs:one"]
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": ["one"]}
 
 
 def test_a_batch_that_names_one_id_twice_is_a_duplicate(jobs: Queue, root: Path) -> None:
@@ -264,7 +264,8 @@ def test_an_own_id_is_taken_by_queue(spool: Spool, jobs: Queue) -> None:
 
 def test_a_put_leaves_nothing_but_its_message(jobs: Queue, root: Path) -> None:
     jobs.put(b"x", id="one")
-    assert tree_of(root)["new"] == ["jobs:one"]
+    jobs.put(b"x", id="two", delay=60)
+    assert tree_of(root) == {"new": [], "delay": ["jobs:two"], "queues/jobs": ["one"]}
 
 
 def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue) -> None:
@@ -279,11 +280,11 @@ def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue)
 def test_a_shell_users_file_is_not_overwritten(spool: Spool, root: Path) -> None:
     spool.create_queue("jobs")
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"ours", id="one")])
-    (root / "new" / "jobs:one").write_bytes(b"theirs")
+    (root / "queues" / "jobs" / "one").write_bytes(b"theirs")
     with pytest.raises(DuplicateMessage):
         spool.complete(prepared)
-    assert (root / "new" / "jobs:one").read_bytes() == b"theirs"
-    assert tree_of(root)["new"] == ["jobs:one"]
+    assert (root / "queues" / "jobs" / "one").read_bytes() == b"theirs"
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": ["one"]}
 
 
 def test_a_staged_message_is_not_visible_before_it_is_durable(
@@ -455,7 +456,7 @@ def test_a_batch_that_cannot_be_shown_whole_is_taken_back(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"a"), NewMessage(b"b", id="one")])
-    (root / "new" / "jobs:one").write_bytes(b"a shell user was quicker")
+    (root / "queues" / "jobs" / "one").write_bytes(b"a shell user was quicker")
     with pytest.raises(DuplicateMessage):
         spool.complete(prepared)
     assert visible(root) == [("jobs", "one")]
@@ -484,21 +485,21 @@ def test_a_queue_deleted_during_a_put_takes_nothing(spool: Spool, jobs: Queue, r
     assert tree_of(root) == {"new": [], "delay": []}
 
 
-def test_what_was_refused_is_taken_back_though_it_is_delivered_at_that_moment(
+def test_what_was_refused_is_taken_back_though_it_is_claimed_at_that_moment(
     root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk refuses the second of two; the first one is delivered as it is taken back."""
+    """The disk refuses the second of two; the first one is claimed as it is taken back."""
     with Spool(root, sync="none", delivers=False) as writer:
         rename = writer.tree.rename
         shown: list[str] = []
 
         def rename_late(source: str, target: str, **how: bool) -> bool:
-            if source.startswith("new/.jobs"):
+            if source.startswith("new/.jobs") and not source.endswith(":taken"):
                 shown.append(target)
-                if len(shown) == 2:
+                if len(shown) >= 2:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
             elif source in shown:
-                spool.deliver()
+                assert jobs.claim()
             return rename(source, target, **how)
 
         monkeypatch.setattr(writer.tree, "rename", rename_late)
@@ -507,6 +508,28 @@ def test_what_was_refused_is_taken_back_though_it_is_delivered_at_that_moment(
                 prepare.put(writer.context, "jobs", [NewMessage(b"x"), NewMessage(b"y")])
             )
     assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
+
+
+def test_what_a_queues_folder_does_not_take_a_mover_delivers_when_it_does(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two; that the first one was shown is no fault."""
+    rename = spool.tree.rename
+    asked: list[str] = []
+
+    def rename_first(source: str, target: str, **how: bool) -> bool:
+        if target.startswith("queues/jobs/"):
+            asked.append(target)
+            if len(asked) > 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return rename(source, target, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(spool.tree, "rename", rename_first)
+        first, second = jobs.put_many([b"x", b"y"])
+    assert tree_of(root) == {"new": [f"jobs:{second}"], "delay": [], "queues/jobs": [first]}
+    spool.deliver()
+    assert [message.id for message in jobs.claim(2)] == [first, second]
 
 
 def test_a_body_beyond_the_spools_limit_is_refused(root: Path) -> None:
@@ -555,7 +578,8 @@ def test_the_default_delay_of_a_queue_holds_for_its_puts(
 def test_a_removed_folder_is_made_again(jobs: Queue, root: Path) -> None:
     (root / "new").rmdir()
     jobs.put(b"x")
-    assert len(tree_of(root)["new"]) == 1
+    assert len(tree_of(root)["queues/jobs"]) == 1
+    assert tree_of(root)["new"] == []
 
 
 @pytest.mark.parametrize("error", [InvalidValue("a", "b"), NoSuchQueue("q"), QueueFull("q", 1)])

@@ -14,7 +14,7 @@ from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.fsck import check
 from tests.harness.rounds import part_of
 from tests.spool import racing
-from tests.spool.helpers import tree_of, visible
+from tests.spool.helpers import back_to_new, tree_of, visible
 from tests.spool.racing import Held, race
 
 SECONDS = part_of(1.0, 10.0)
@@ -100,6 +100,7 @@ def test_one_put_of_an_own_id_wins(root: Path) -> None:
 def test_several_movers_deliver_every_message_once(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         ids = spool.queue("jobs", create=True).put_many([b"x"] * 600)
+    back_to_new(root)
     moved = race(racing.deliver_much, root, 3, len(ids))
     assert sum(moved) == len(ids)
     assert tree_of(root)["queues/jobs"] == ids

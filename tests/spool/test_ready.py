@@ -164,18 +164,18 @@ def test_where_events_do_not_arrive_listings_find_the_same(root: Path, clock: Cl
         assert (message.id, message.deliveries) == (message_id, 2)
 
 
-def test_what_others_prefer_is_left_to_them_for_a_moment() -> None:
+def test_what_others_prefer_comes_last_and_who_waits_is_told_of_it_later() -> None:
     share, other = Share(0, 2), Share(1, 2)
     foreign = next(name for name in map(str, range(100)) if other.prefers(name))
     own = next(name for name in map(str, range(100)) if share.prefers(name))
     index = ReadyIndex(share)
     assert index.add(foreign) == GRACE_S
-    assert index.pop() is None
-    assert index.first(5) == [foreign]
     assert index.add(own) == 0.0
-    assert index.pop() == own
-    ripens_in = index.ripens_in()
-    assert ripens_in is not None
+    assert index.pop_some(5) == [own, foreign]
+    index.postpone(foreign)
+    assert index.first(5) == [foreign]
+    assert index.pop() is None
+    assert index.ripens_in() is not None
     assert eventually(index.pop, patience=10.0) == foreign
     assert index.ripens_in() is None
 

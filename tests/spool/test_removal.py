@@ -188,7 +188,7 @@ def test_a_queue_made_by_hand_during_its_deletion_keeps_what_it_got(
     # anew, who asks no lock, and someone uses it.
     old = spool.queue("jobs", create=True)
     old.put(b"old", id="old")
-    await_a_later_ctime(root / "new" / "jobs:old")
+    await_a_later_ctime(root / "queues" / "jobs" / "old")
     listing = spool.tree.names
 
     def slow_listing(path: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fsmq.cli.place.place import Place, Root
 from fsmq.spool.index.events import Events, Kind
 from fsmq.spool.layout.duty_cycle import DutyCycle
-from fsmq.spool.layout.names import split_entry
+from fsmq.spool.layout.names import split_entry, split_staged
 from fsmq.spool.layout.transitions import NEW, REMOVE
 from fsmq.spool.views.counts import Overview
 
@@ -40,7 +40,8 @@ class Row:
 class TreeTraffic:
     """Counts what comes and goes by file events in ``new/`` and ``remove/``.
 
-    A purge and the deletion of a queue, which remove a whole folder, count as one message.
+    Puts take their dot-names out of ``new/`` at their end, and shells bring files there. A purge
+    and the deletion of a queue, which remove a whole folder, count as one message.
     """
 
     def __init__(self, root: Root) -> None:
@@ -51,7 +52,7 @@ class TreeTraffic:
         self._left: Counter[str] = Counter()
         self._whole = True
         if self._events is not None:
-            self._events.watch(self._new)
+            self._events.watch(self._new, departures=True, hidden=True)
             self._events.watch(self._remove)
 
     def take_in(self) -> None:
@@ -59,8 +60,9 @@ class TreeTraffic:
         for event in self._events.read() if self._events is not None else ():
             if event.kind is Kind.LOST:
                 self._whole = False
-            parts = split_entry(event.name)
-            if event.kind is Kind.ARRIVED and parts is not None:
+            staged = split_staged(event.name) if event.folder == self._new else None
+            parts = split_entry(event.name if staged is None else staged[0])
+            if parts is not None and event.kind is (Kind.ARRIVED if staged is None else Kind.LEFT):
                 (self._came if event.folder == self._new else self._left)[parts[0]] += 1
 
     def totals(self) -> tuple[Counter[str], Counter[str]] | None:

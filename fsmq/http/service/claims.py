@@ -1,7 +1,6 @@
 """Claims, those of many requests at a time, and their waiting: first come, first served.
 
-All that ask for a queue in one turn of the loop share one claim. Who comes up short waits for what
-is about to be delivered, and then in line.
+All that ask for a queue in one turn of the loop share one claim. Who gets nothing waits in line.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from fsmq.spool import Message, Spool, prepare
@@ -24,7 +23,6 @@ from ..guard.admission import Admission
 from ..running.runner import Runner
 from ..running.turns import LoopTurns
 from .asking import Answered, Party, Tasks, ignore, report
-from .deliveries import LOOK_S, Delivery, is_any_due
 from .receiver import Receiver
 from .wanted import Asked, ClaimRoom, Fills, Several, Wanted, form_of, goes_on, portions, size_of
 
@@ -42,7 +40,6 @@ class Claims:
         self._receiver = receiver
         self._turn: dict[tuple[str, ...], list[Asked]] = {}
         self._listing: dict[tuple[str, ...], list[Asked]] = {}
-        self._expecting: dict[tuple[str, ...], list[Asked]] = {}
         self._woken: list[Asked] = []
         self._several_turns = LoopTurns()  # each looks at many queues: no other waits behind them
         self._tasks = Tasks()
@@ -93,7 +90,7 @@ class Claims:
             self._listing[queues] = asked
             self._tasks.spawn(self._list(queues))
         else:
-            self._claim_now(self._those_served(queues, asked))
+            self._claim_now(asked)
 
     async def _list(self, queues: tuple[str, ...]) -> None:
         try:
@@ -105,7 +102,7 @@ class Claims:
                 else:
                     self._refuse([one], error)
         else:
-            self._claim_now(self._those_served(queues, self._listing.pop(queues)))
+            self._claim_now(self._listing.pop(queues))
 
     def _claim_now(self, asked: list[Asked]) -> None:
         if len(asked) == 1:
@@ -124,43 +121,6 @@ class Claims:
 
     def _turns_of(self, asked: Asked) -> LoopTurns:
         return self._runner.turns if asked.wanted.several is None else self._several_turns
-
-    # -- what is about to be delivered -------------------------------------------------------------
-
-    def _those_served(self, queues: tuple[str, ...], asked: list[Asked]) -> list[Asked]:
-        """Those for which it is time; the others expect messages that are about to be delivered."""
-        left = self._ready.count(queues[0]) if len(queues) == 1 else 0
-        for at, one in enumerate(asked):
-            left -= one.wanted.most
-            if left < 0:
-                return asked[:at] + self._those_short(queues, asked[at:])
-        return asked
-
-    def _those_short(self, queues: tuple[str, ...], asked: list[Asked]) -> list[Asked]:
-        """Those for which there are too few, and which expect no more; the others wait."""
-        served: list[Asked] = []
-        expecting: list[Asked] = []
-        now: Mapping[str, Delivery] | None = None  # those that come together have it in common
-        due: dict[int, bool] = {}
-        for one in asked:
-            if one.deliveries is None:
-                if now is None:
-                    now = self._receiver.deliveries(queues)
-                one.deliveries = now
-            key = id(one.deliveries)
-            if key not in due:
-                due[key] = not self._receiver.is_stopping and is_any_due(
-                    one.deliveries, queues, one.wanted.most, self._ready.count
-                )
-            (expecting if due[key] else served).append(one)
-        if expecting:
-            if queues not in self._expecting:
-                asyncio.get_running_loop().call_later(LOOK_S, self._look_again, queues)
-            self._expecting.setdefault(queues, []).extend(expecting)
-        return served
-
-    def _look_again(self, queues: tuple[str, ...]) -> None:
-        self._claim(queues, self._expecting.pop(queues))
 
     # -- claim -------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import filterfalse
 
@@ -12,7 +12,6 @@ from fsmq.spool import Message, Spool
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, as_unavailable
 from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.index.ready import EVERYONE
-from fsmq.spool.index.recent_puts import RecentPuts
 from fsmq.spool.layout.of_queues import OfQueues
 from fsmq.spool.views import browse
 
@@ -20,7 +19,6 @@ from ..guard.sight import seen_message
 from ..routing.call import Call
 from ..running.runner import Runner
 from ..running.turns import LoopTurns
-from .deliveries import Delivery
 from .together import Together
 from .waiters import Waiters
 
@@ -41,7 +39,6 @@ class Receiver:
         self._spool = spool
         self._runner = runner
         self._poll_interval = poll_interval
-        self._recent_puts = RecentPuts(spool.tree)
         self.is_stopping = False
         self.changes = 0  # how often a queue came or went, or has opened
         self.arrivals = 0  # how many there were
@@ -56,7 +53,6 @@ class Receiver:
     def start(self) -> None:
         """Begin to notice arrivals; call it on the loop."""
         self._loop = asyncio.get_running_loop()
-        self._spool.context.recent_puts = self._recent_puts
         ready = self._spool.context.ready
         ready.on_arrival = self._arrived
         ready.on_lost = self.rescan
@@ -125,16 +121,6 @@ class Receiver:
             self._spool.context.limiter.look(queues)
         except OSError:
             return  # a claim will tell it to its client
-
-    def deliveries(self, queues: Sequence[str]) -> Mapping[str, Delivery]:
-        """What is about to be delivered to queues now, for a request that comes up short there."""
-        limiter, puts = self._spool.context.limiter, self._recent_puts
-        return {
-            queue: Delivery(puts, queue)
-            for queue in queues
-            # What comes into a queue that is shut is for nobody yet.
-            if puts.last(queue) is not None and not (limiter.shut and limiter.is_shut(queue))
-        }
 
     def has_come(self, queues: Iterable[str], since: int) -> bool:
         """Whether there is something in one of these queues that was announced since."""

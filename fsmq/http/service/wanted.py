@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -15,7 +15,6 @@ from fsmq.spool.views.reading import Room
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR
 from ..guard.admission import Admission
 from .asking import Answered, Party
-from .deliveries import Delivery
 from .waiters import Wish
 
 # Long enough that a claim which is released at once cannot end before.
@@ -60,14 +59,12 @@ class Asked:
 
     until: how long it waits, in monotonic seconds. waits: it counts among those of its key that do.
     place: in the lines of its queues. woken_by: the queue in which there was an arrival, which may
-    be for it. deliveries: what it expects, by queue, where it has come up short. through: what the
-    journal says that it came through. since: how many arrivals there had been when its last claim
-    began, if that went on in a thread.
+    be for it. through: what the journal says that it came through. since: how many arrivals there
+    had been when its last claim began, if that went on in a thread.
     """
 
     __slots__ = (
         "answered",
-        "deliveries",
         "party",
         "place",
         "since",
@@ -89,7 +86,6 @@ class Asked:
         self.waits: AbstractContextManager[None] | None = None
         self.place = 0
         self.woken_by: str | None = None
-        self.deliveries: Mapping[str, Delivery] | None = None
         self.since: int | None = None
 
 

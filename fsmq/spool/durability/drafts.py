@@ -11,7 +11,9 @@ from ..errors import Unavailable
 from ..layout.files import write_all
 from ..layout.names import staged_entry
 from ..layout.stamps import Stamps
+from ..layout.transitions import State
 from ..layout.tree import Tree
+from ..layout.unclaimed import is_delayed
 from ..layout.uuids import group_bits, sequenced_uuid7
 from .sync import Dirty
 
@@ -52,11 +54,17 @@ class Draft(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Staged:
-    """A draft and its dot-name, relative to the root; the file's inode, 0 until it is there."""
+    """A draft and its dot-name, relative to the root.
+
+    inode: that of the file, 0 until it is there. mtime_ns: the file's, 0 where it has to be looked
+    up. state: where we have shown it.
+    """
 
     draft: Draft
     path: str
     inode: int = 0
+    mtime_ns: int = 0
+    state: State | None = None
 
     def fill(
         self, fd: int, tree: Tree, stamps: Stamps, dirty: Dirty, clock: Callable[[], float]
@@ -72,12 +80,61 @@ class Staged:
             draft.write(fd)
             if draft.delay_ms is not None:
                 deadline_ms = int(clock() * 1000) + draft.delay_ms
+                self.mtime_ns = stamps.encode(draft.message_id, deadline_ms, 0)
                 # By its name: who thought that we crashed may have delivered it already.
-                if not tree.stamp(self.path, stamps.encode(draft.message_id, deadline_ms, 0)):
+                if not tree.stamp(self.path, self.mtime_ns):
                     raise was_removed(draft)
+            elif not tree.network:  # there it would wait until the server has what was written
+                self.mtime_ns = os.fstat(fd).st_mtime_ns
         finally:
             if not is_kept:
                 os.close(fd)
+
+    def show(self, tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> bool:
+        """`show` it, and note where that is; False if it is gone."""
+        message_id, mtime_ns = self.draft.message_id, self.mtime_ns
+        self.state = show(tree, stamps, queue, message_id, self.path, now_ms, mtime_ns)
+        return self.state is not None
+
+    def show_or_leave(self, tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> bool:
+        """The same, or leave it to a mover, in ``new/``.
+
+        So where the queue's folder takes no more: else others of its batch, or of its publish,
+        which are shown, would have to be taken back. And with a delay where no event may tell a
+        mover of it: that lists ``new/`` often, and ``delay/``, where all claims are, seldom.
+        """
+        if self.draft.delay_ms is None or not tree.network:
+            try:
+                return self.show(tree, stamps, queue, now_ms)
+            except FileExistsError:
+                raise
+            except OSError:
+                pass  # a mover tries again
+        return tree.rename(self.path, tree.path(State.NEW, queue, self.draft.message_id))
+
+
+def show(
+    tree: Tree,
+    stamps: Stamps,
+    queue: str,
+    message_id: str,
+    path: str,
+    now_ms: int,
+    mtime_ns: int = 0,
+) -> State | None:
+    """Rename a whole message to where it can be claimed, or is hidden; where that is.
+
+    path: its dot-name. mtime_ns: that of the file, if the caller knows it. None: the dot-name is
+    gone, or the queue is. Raises FileExistsError, OSError.
+    """
+    if not mtime_ns:
+        found = tree.stat(path)
+        if found is None:
+            return None
+        mtime_ns = found.st_mtime_ns
+    runs = is_delayed(tree, stamps, path, message_id, mtime_ns, now_ms)
+    state = State.DELAY if runs else State.READY
+    return state if tree.rename(path, tree.path(state, queue, message_id)) else None
 
 
 def was_removed(draft: Draft) -> Unavailable:

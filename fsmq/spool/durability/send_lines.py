@@ -21,9 +21,9 @@ from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
 from ..layout.transitions import CONFIG, DELAY, NEW, State
 from ..layout.tree import Tree
-from ..layout.unclaimed import is_delayed
 from ..layout.uuids import now_ticks
 from .dedup_records import confirm, restore_records, settle
+from .drafts import show
 from .locks import Lock, hold, lock, patiently
 from .unfinished import Recovered, is_complete
 
@@ -154,9 +154,9 @@ class Recovery:
             write_line(fd, Line(last, settled=last))
             os.fsync(fd)
             tree.sync_folder(tree.folder(CONFIG))
-        for message_id, path in complete.items():
+        for message_id, path in complete.items():  # not by way of new/: movers keep no order
             try:
-                show(tree, self.stamps, queue, message_id, path, now)
+                show(tree, self.stamps, queue, message_id, path, now_ms)
             except FileExistsError:
                 removed += tree.unlink(path)
             except PermissionError as error:
@@ -246,19 +246,6 @@ class _Standing:
         if self._held is None:
             raise BlockingIOError(errno.EAGAIN, "another program claims for long", path)
         self._is_sure = True
-
-
-def show(tree: Tree, stamps: Stamps, queue: str, message_id: str, path: str, now: float) -> bool:
-    """Rename a whole message to where it can be claimed, or is hidden; False if it is gone.
-
-    Not by way of ``new/``: several movers do not keep the order. Raises FileExistsError, OSError.
-    """
-    found = tree.stat(path)
-    if found is None:
-        return False
-    runs = is_delayed(tree, stamps, path, message_id, found.st_mtime_ns, int(now * 1000))
-    state = State.DELAY if runs else State.READY
-    return tree.rename(path, tree.path(state, queue, message_id))
 
 
 def _id_of(name: str, queue: str) -> str | None:

@@ -122,6 +122,7 @@ class Events:
         self._watches: dict[str, int] = {}
         self._lasting: dict[str, int] = {}  # those that come back, and what is watched there
         self._missing: set[str] = set()  # of them
+        self._hidden: set[str] = set()  # those whose hidden names are reported
         self._looked = 0.0
 
     @classmethod
@@ -152,11 +153,13 @@ class Events:
         files: bool = True,
         departures: bool = False,
         changes: bool = False,
+        hidden: bool = False,
         lasting: bool = False,
     ) -> bool:
         """Watch a folder; False if it is missing, or `unwatched`.
 
-        files: False if only folders within matter. lasting: watch also a folder that later gets
+        files: False if only folders within matter. hidden: report names with a dot in front, too.
+        lasting: watch also a folder that later gets
         this name; LOST reports that, and that one cannot be watched any more.
         """
         mask = flags.ONLYDIR | flags.DONT_FOLLOW | flags.MOVED_TO
@@ -165,6 +168,8 @@ class Events:
             mask |= _DEPARTURES
         if changes:
             mask |= _CHANGES
+        if hidden:
+            self._hidden.add(folder)
         if lasting:
             mask |= flags.MOVE_SELF
             self._lasting[folder] = int(mask)
@@ -206,7 +211,8 @@ class Events:
     def read(self, timeout_ms: int | None = 0) -> list[Event]:
         """What happened since the last call; waits up to ``timeout_ms`` (None: for ever).
 
-        Names with a dot in front are left out: nothing that is finished has one.
+        Names with a dot in front are left out, unless they were asked for: nothing that is finished
+        has one.
         """
         if timeout_ms != 0:
             heard = [] if self._inotify is None else [self._inotify]
@@ -241,7 +247,11 @@ class Events:
                 kind = self._kind(watch, mask, folder)
                 if kind is Kind.LOST:
                     result.append(Event(Kind.LOST, "", ""))
-            if kind is not None and size and data[begin] not in _NO_NAME:
+            if (
+                kind is not None
+                and size
+                and (data[begin] not in _NO_NAME or folder in self._hidden)
+            ):
                 # Zeros fill it up. Decoded as os.fsdecode would, at less cost.
                 name = data[begin:at].rstrip(b"\0").decode(_NAMES, "surrogateescape")
                 add(new(Event, (kind, folder, name)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 from ..errors import NoSuchQueue
 from ..layout.duty_cycle import DutyCycle
@@ -124,7 +124,8 @@ class Ready:
                 while ids:
                     yield ids.pop()
             finally:
-                self.add(queue, *ids)
+                with self._lock:
+                    self._note(queue, ids, arrived=True)
             wanted = max(1, wanted - FEW)
         if failed is None and (failed := self._pop_failed(queue, early=True)) is not None:
             yield failed
@@ -143,22 +144,22 @@ class Ready:
             return entry.index.first(limit)
 
     def add(self, queue: str, *ids: str) -> None:
-        """Tell that messages became ready (if the queue is in use here)."""
-        with self._lock:
-            self._note(queue, list(ids), arrived=True)
+        """Tell that messages became ready, if the queue is in use here and no events tell it."""
+        entry = self._entries.get(queue)
+        if entry is not None and not entry.watched:
+            with self._lock:
+                self._note(queue, ids, arrived=True)
 
     def postpone(self, queue: str, message_id: str) -> None:
         """Put back an id that cannot be claimed right now."""
         with self._lock:
-            entry = self._entries.get(queue)
-            if entry is not None:
+            if (entry := self._entries.get(queue)) is not None:
                 entry.index.postpone(message_id)
 
     def quarantine(self, queue: str, message_id: str) -> None:
         """Put back an id that could not be claimed: it waits for a time of its own."""
         with self._lock:
-            entry = self._entries.get(queue)
-            if entry is not None:
+            if (entry := self._entries.get(queue)) is not None:
                 entry.index.quarantine(message_id)
 
     def ripens_in(self, queue: str) -> float | None:
@@ -365,9 +366,8 @@ class Ready:
                 follower(event)
         self._note(queue, [event.name for event in events], arrived=kind is Kind.ARRIVED)
 
-    def _note(self, queue: str, ids: list[str], *, arrived: bool) -> None:
-        entry = self._entries.get(queue)
-        if entry is not None:
+    def _note(self, queue: str, ids: Sequence[str], *, arrived: bool) -> None:
+        if (entry := self._entries.get(queue)) is not None:
             for seconds in entry.note(ids, arrived=arrived):
                 self._announce(queue, 1, seconds)
 

@@ -6,22 +6,24 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush, nsmallest
 
 from ..layout.steps import portions
 from .quarantine import Quarantine
 from .share import Share
 
-# How long an id that others prefer is left to them.
+# How long those who wait leave an id to others who prefer it, and all one that is being acted on.
 GRACE_S = 0.05
 
 
 class ReadyIndex:
     """The ready ids of one queue, the preferred ones first, each kind in name order.
 
-    An id that other processes prefer is left to them for ``GRACE_S`` after its arrival. Otherwise
-    two processes that wait for messages both try each arrival, and one of them loses the race.
+    `add` says in how many seconds those who wait are to be told of an id: one that other processes
+    prefer is left to them for ``GRACE_S``. Otherwise two processes whose clients wait would both
+    try each arrival, and one of them lose the race. Who asks right now may have it: he may have
+    just put it.
 
     An id that could not be claimed waits apart. Otherwise it would be tried before all others
     again and again.
@@ -32,7 +34,7 @@ class ReadyIndex:
         self.present: set[str] = set()
         self._own: list[str] = []
         self._rest: list[str] = []
-        self._fresh: deque[tuple[float, str]] = deque()  # since (monotonic), id
+        self._busy: deque[tuple[float, str]] = deque()  # since (monotonic), id
         self._quarantined = Quarantine(limit=sys.maxsize)
 
     def __len__(self) -> int:
@@ -67,21 +69,21 @@ class ReadyIndex:
         self._rebuild()
 
     def add(self, message_id: str) -> float | None:
-        """Add an id; in how many seconds it can be popped, or None if it was there."""
+        """Add an id; in how many seconds to wake who waits for it, or None if it was there."""
         if message_id in self.present:
             return None
         self.present.add(message_id)
         if self.share.prefers(message_id):
             heappush(self._own, message_id)
             return 0.0
-        self._fresh.append((time.monotonic(), message_id))
+        heappush(self._rest, message_id)
         return GRACE_S
 
     def postpone(self, message_id: str) -> None:
         """Add an id that cannot be claimed right now, to be popped after ``GRACE_S``."""
         if message_id not in self.present:
             self.present.add(message_id)
-            self._fresh.append((time.monotonic(), message_id))
+            self._busy.append((time.monotonic(), message_id))
 
     def quarantine(self, message_id: str) -> None:
         """Add an id that could not be claimed, for :meth:`pop_failed`."""
@@ -94,7 +96,7 @@ class ReadyIndex:
             return  # as most: this process has claimed it
         self.present.remove(message_id)
         self._quarantined.forget(message_id)
-        if len(self._own) + len(self._rest) + len(self._fresh) > 2 * len(self.present) + 1024:
+        if len(self._own) + len(self._rest) + len(self._busy) > 2 * len(self.present) + 1024:
             self._rebuild()
 
     def pop(self) -> str | None:
@@ -140,9 +142,9 @@ class ReadyIndex:
 
         The cost depends on ``limit``, not on the number of ids.
         """
-        fresh = (message_id for _, message_id in self._fresh if message_id in self.present)
+        busy = (message_id for _, message_id in self._busy if message_id in self.present)
         least = (*self._least(self._own, limit), *self._least(self._rest, limit))
-        found = {*least, *fresh, *self._quarantined}
+        found = {*least, *busy, *self._quarantined}
         return nsmallest(limit, found)
 
     def _least(self, heap: list[str], limit: int) -> list[str]:
@@ -162,23 +164,23 @@ class ReadyIndex:
 
     def ripens_in(self) -> float | None:
         """Seconds until one more id can be popped; None if none waits."""
-        while self._fresh and self._fresh[0][1] not in self.present:
-            self._fresh.popleft()
-        times = [self._fresh[0][0] + GRACE_S] if self._fresh else []
+        while self._busy and self._busy[0][1] not in self.present:
+            self._busy.popleft()
+        times = [self._busy[0][0] + GRACE_S] if self._busy else []
         if (again := self._quarantined.next_s()) is not None:
             times.append(again)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _ripen(self) -> None:
-        if not self._fresh:
+        if not self._busy:
             return
         ripe = time.monotonic() - GRACE_S
-        while self._fresh and self._fresh[0][0] <= ripe:
-            message_id = self._fresh.popleft()[1]
+        while self._busy and self._busy[0][0] <= ripe:
+            message_id = self._busy.popleft()[1]
             heappush(self._own if self.share.prefers(message_id) else self._rest, message_id)
 
     def _rebuild(self) -> None:
-        self._fresh.clear()
+        self._busy.clear()
         ids = (
             [i for i in self.present if i not in self._quarantined]
             if self._quarantined
@@ -210,8 +212,8 @@ class Entry:
     def is_stale(self) -> bool:
         return time.monotonic() >= self.stale_at
 
-    def note(self, ids: list[str], *, arrived: bool) -> list[float]:
-        """Add or forget ids; in how many seconds each new one can be popped."""
+    def note(self, ids: Sequence[str], *, arrived: bool) -> list[float]:
+        """Add or forget ids; in how many seconds to wake who waits for each new one."""
         if self.meanwhile is not None:
             self.meanwhile += [(arrived, message_id) for message_id in ids]
         if arrived:

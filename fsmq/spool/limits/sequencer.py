@@ -25,7 +25,6 @@ from ..durability.send_lines import (
     is_ahead,
     lock_sends,
     read_line,
-    show,
     write_line,
 )
 from ..durability.sync import Dirty, Syncer
@@ -360,11 +359,10 @@ class _Turn:
 
     def show(self) -> None:
         """Show the messages in their order. Raises FsmqError, OSError."""
-        spool_view, name = self._spool_view, self.queue.name
+        spool_view, now_ms = self._spool_view, int(self._spool_view.clock() * 1000)
         for send in self._sends:
             for staged in send.stored:
-                now, own = spool_view.clock(), staged.draft.message_id
-                if not show(spool_view.tree, spool_view.stamps, name, own, staged.path, now):
+                if not staged.show(spool_view.tree, spool_view.stamps, self.queue.name, now_ms):
                     raise was_removed(staged.draft)
             send.end(None)
 

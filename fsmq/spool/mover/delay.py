@@ -35,8 +35,9 @@ _LOOKERS = min(4, os.cpu_count() or 1)
 class FromDelay:
     """Redelivers the messages of ``delay/`` whose deadline is over, by its tasks.
 
-    delay: seconds that an entry stays at least. on_fault: called with what failed and waits for
-    its next try (name, error).
+    delay: seconds that an entry stays at least. first_look: seconds after which one that has come
+    is read: most claims have ended by then, and cost no look. on_fault: called with what failed and
+    waits for its next try (name, error).
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class FromDelay:
         listings: Listings,
         undeliverable: Undeliverable,
         delay: float,
+        first_look: float,
         on_fault: Callable[[str, Exception], None],
     ) -> None:
         self.timers = Timers()
@@ -54,7 +56,11 @@ class FromDelay:
         self._listings = listings
         self._undeliverable = undeliverable
         self._deadlines = Deadlines(context.tree, context.stamps, round(delay * 1000))
+        self._first_look_ms = round(first_look * 1000)
         self._on_fault = on_fault
+        self._unread: set[str] = (
+            set()
+        )  # of the timers those that say when to look for the first time
         self._quarantined = Quarantine()  # by the clock, as timers are
         self._full_due = 0.0
         self.listing = Task("list delay/", self._list)
@@ -91,6 +97,7 @@ class FromDelay:
         if self.timers or self._quarantined:
             known = set(names)
             self.timers.keep(known)
+            self._unread &= known
             self._quarantined.keep(known)
         names = self._undeliverable.without(DELAY, names)
         if self._quarantined:
@@ -109,12 +116,27 @@ class FromDelay:
                 self.schedule(name)  # reports what is no message
             else:
                 due.append((due_ms, name))
+        self._unread.difference_update(name for _, name in due)
         self.timers.start_all(due)
+
+    def arrived(self, name: str) -> None:
+        """Take note of an entry that has come: it is read a moment later, if it is still there."""
+        if self._first_look_ms and name not in self.timers and name not in self._quarantined:
+            self._unread.add(name)
+            self.timers.start(name, self._context.now_ms() + self._first_look_ms)
+        else:
+            self.changed(name)
+
+    def changed(self, name: str) -> None:
+        """Read an entry's timer again, unless it is to be read anyway."""
+        if name not in self._unread:
+            self.schedule(name)
 
     def schedule(self, name: str) -> None:
         """Read an entry's timer, which is new or has changed."""
         if name in self._quarantined:
             return  # a try of ours may have changed it; its next try reads it anew
+        self._unread.discard(name)
         try:
             timer = self._look(name)
         except OSError as error:
@@ -128,6 +150,7 @@ class FromDelay:
     def cancel(self, name: str) -> None:
         """Forget the timer of an entry that has left."""
         self.timers.cancel(name)
+        self._unread.discard(name)
         self._quarantined.forget(name)
 
     def _look(self, name: str) -> Deadline | None:
@@ -148,7 +171,10 @@ class FromDelay:
             name = self.timers.pop_due(now_ms)
             if name is None:
                 break
-            self._try(name, now_ms)
+            if name in self._unread:
+                self.schedule(name)
+            else:
+                self._try(name, now_ms)
         for _ in range(MAX_AGAIN):
             name = self._quarantined.pop_due(self._context.clock())
             if name is None:

@@ -30,6 +30,7 @@ class Delivery:
     new, timers: whether it delivers from ``new/``, and redelivers from ``delay/``.
     expiry_interval: seconds between two looks for expired messages in the queues.
     rest: seconds that what a shell user puts into ``new/`` stays there, for the sake of `mv`.
+    first_look: seconds after which an entry that has come to ``delay/`` is read.
     on_problem: called once with each entry that is left where it is (name, reason).
     on_fault: called with what failed and is tried again: an entry, or a kind of work (name, error).
 
@@ -47,6 +48,7 @@ class Delivery:
         poll_interval: float = 0.25,
         expiry_interval: float = 30.0,
         rest: float = 0.0,
+        first_look: float = 0.0,
         on_problem: Callable[[str, str], None] = lambda name, reason: None,
         on_fault: Callable[[str, Exception], None] = lambda name, error: None,
     ) -> None:
@@ -62,7 +64,9 @@ class Delivery:
         expiry = Expiry(context, expiry_interval, self._undeliverable.report)
         self._expiry = Task("expire", expiry.step, due=time.monotonic() + expiry_interval)
         listings = Listings(lambda: self.hears, poll_interval)
-        self._from_delay = FromDelay(context, listings, self._undeliverable, delay, on_fault)
+        self._from_delay = FromDelay(
+            context, listings, self._undeliverable, delay, first_look, on_fault
+        )
         self._from_new = FromNew(
             context, listings, self._undeliverable, self._on_defer, on_fault, rest
         )
@@ -156,7 +160,9 @@ class Delivery:
             else:
                 if event.kind is Kind.ARRIVED:
                     self.claimed_at = time.monotonic()
-                self._from_delay.schedule(event.name)
+                    self._from_delay.arrived(event.name)
+                else:
+                    self._from_delay.changed(event.name)
         elif self._undeliverable.is_awaited(event.name):
             self._retry(event.name)
 

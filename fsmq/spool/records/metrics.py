@@ -94,7 +94,11 @@ METRICS: Mapping[str, Metric] = {
     ),
     "group": Metric("histogram", "sync_group_changes", "Changes in one sync", (), _NUMBERS),
     "delivery": Metric(
-        "histogram", "delivery_latency_seconds", "From creation to ready", (), _SECONDS
+        "histogram",
+        "delivery_latency_seconds",
+        "From creation to ready, of what a mover delivers",
+        (),
+        _SECONDS,
     ),
     "journal_lag": Metric(
         "gauge",

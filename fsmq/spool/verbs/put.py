@@ -1,7 +1,7 @@
-"""Put: write under a dot-name, sync, rename into ``new/``.
+"""Put: write under a dot-name, sync, rename to where it can be claimed, or into ``delay/``.
 
-Whatever the moment of a crash, ``new/`` shows a whole message or none: a dot-name carries a
-checksum of the file, and the mover promotes what is complete.
+Whatever the moment of a crash, a message is seen whole or not at all: a dot-name carries a checksum
+of the file, and the mover promotes what is complete.
 """
 
 from __future__ import annotations
@@ -139,30 +139,24 @@ def _raise(error: DuplicateMessage) -> list[str]:
 def _sent(context: Context, send: Send) -> list[str]:
     """Tell of messages that a group has sent; the ids of all of the put. Raises its error."""
     send.check()
-    stored: list[tuple[str, Details]] = []
-    shown: list[tuple[str, Details]] = []
-    hidden: list[tuple[str, Details]] = []
-    for one in send.stored:
-        told: tuple[str, Details] = (one.draft.message_id, {"size": one.draft.size})
-        stored.append(told)
-        (shown if one.draft.delay_ms is None else hidden).append(told)
-    context.record_all(ACCEPTED, send.queue, stored)
-    context.record_all(DELIVERED, send.queue, shown)
-    context.record_all(DEFERRED, send.queue, hidden)
+    note_stored(context, send.queue, send.stored)
     return send.ids
 
 
 def note_stored(context: Context, queue: str, staged: Sequence[Staged]) -> list[str]:
-    """Note that messages are shown, for those who wait for deliveries, too; their ids."""
-    stored: list[tuple[str, Details]] = [
-        (one.draft.message_id, {"size": one.draft.size}) for one in staged
-    ]
+    """Note that messages are stored, and where they are shown; their ids."""
+    stored: list[tuple[str, Details]] = []
+    of_state: dict[State | None, list[tuple[str, Details]]] = {}
+    for one in staged:
+        told: tuple[str, Details] = (one.draft.message_id, {"size": one.draft.size})
+        stored.append(told)
+        of_state.setdefault(one.state, []).append(told)
     context.record_all(ACCEPTED, queue, stored)
-    if context.recent_puts is not None:
-        for one in reversed(staged):
-            if one.draft.delay_ms is None:
-                context.recent_puts.note(queue, one.draft.message_id)
-                break
+    if shown := of_state.get(State.READY):
+        context.ready.add(queue, *[message_id for message_id, _ in shown])
+        context.record_all(DELIVERED, queue, shown)
+    if hidden := of_state.get(State.DELAY):
+        context.record_all(DEFERRED, queue, hidden)
     return [message_id for message_id, _ in stored]
 
 
@@ -232,11 +226,12 @@ class Staging:
         staged.fill(fd, self._tree, context.stamps, self.dirty, context.clock)
 
     def publish(self) -> list[str]:
-        """Show the messages, which are durable now, to the mover."""
+        """Show the messages, which are durable now."""
         try:
             self._check_queue()
+            now_ms = self._context.now_ms()
             for staged in giving_way(self._written):
-                self._show(staged)
+                self._show(staged, now_ms)
         except NoSuchQueue:
             self._remove_written()
             raise
@@ -299,11 +294,10 @@ class Staging:
             self._context, self._queue, draft.message_id, lambda _, fd, found: found.st_ino == inode
         )
 
-    def _show(self, staged: Staged) -> None:
+    def _show(self, staged: Staged, now_ms: int) -> None:
         draft = staged.draft
-        target = self._tree.path(State.NEW, self._queue, draft.message_id)
         try:
-            if self._tree.rename(staged.path, target):
+            if staged.show_or_leave(self._tree, self._context.stamps, self._queue, now_ms):
                 return
         except FileExistsError:
             if not self._collapse:

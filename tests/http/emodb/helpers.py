@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
-from tests.harness.suite import Suite, eventually
+from tests.harness.suite import Suite
 from tests.http.helpers import Answer, ask
 
 JSON = {"Content-Type": "application/json"}
@@ -47,18 +46,12 @@ class Emo:
         return await ask(self.client, "POST", f"{self.path(verb)}?{query}", **options)
 
     async def send(self, *messages: Any) -> None:
-        """Send messages, and wait until they are delivered."""
+        """Send messages, one after the other."""
         for message in messages:
             assert (await self.post("send", message)).body == SUCCESS
-        await self.delivered()
 
     async def send_all(self, messages: list[Any]) -> None:
         assert (await self.post("sendbatch", messages)).body == SUCCESS
-        await self.delivered()
-
-    async def delivered(self) -> None:
-        new = self.suite.root / "new"
-        await asyncio.to_thread(eventually, lambda: not list(new.iterdir()))
 
     async def poll(self, ttl: int = 30, limit: int = 10) -> list[Any]:
         answer = await self.get("poll", f"ttl={ttl}&limit={limit}&partitioned=false")

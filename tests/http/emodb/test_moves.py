@@ -50,7 +50,6 @@ async def test_a_move_takes_all_messages_and_ends_their_claims(emo: Emo) -> None
         "to": target.name,
         "status": "COMPLETE",
     }
-    await emo.delivered()
     assert (await emo.size(), await target.claims()) == (0, 0)
     assert sorted(payloads(await target.poll(limit=100)), key=str) == [1, 2, 3, 4, 5, "fresh"]
     await emo.ack(claimed[1])

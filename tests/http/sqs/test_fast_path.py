@@ -658,4 +658,4 @@ def test_the_journal_says_that_it_came_by_sqs(tmp_path: Path) -> None:
         server.queue("q")
         talk(server, [ask("SendMessage", {"QueueUrl": "q", "MessageBody": "x"})])
         assert server.taken == 1
-        assert server.steps("q") == [("accepted", "sqs")]
+        assert server.steps("q") == [("accepted", "sqs"), ("delivered", "sqs")]

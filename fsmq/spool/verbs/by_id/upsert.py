@@ -34,7 +34,7 @@ from ...layout.messages.given_ids import link_name
 from ...layout.messages.message import NewMessage
 from ...layout.names import check_queue
 from ...layout.settings import QueueSettings
-from ...layout.transitions import DELAY, IDS, NEW, QUEUES, State
+from ...layout.transitions import DELAY, IDS, NEW, QUEUES
 from ..draft import draft
 from ..put import MAX_BATCH, note_stored
 from ..removal import dirty_of, remove_one
@@ -276,10 +276,12 @@ class Staging:
         return Stored([], Prepared(dirty, lambda: Stored(self.publish()), self.abandon))
 
     def publish(self) -> list[str]:
-        """Show the messages, which are durable now, to the mover; their names."""
+        """Show the messages, which are durable now; their names."""
         try:
             # Nobody deletes the index of an id that is held. Where the lock was lost with a
-            # network, or the index with `rm`, the look behind the renames takes them back.
+            # network, or the index with `rm`, the look behind the renames takes them back. The one
+            # before makes a network filesystem forget a folder that was deleted.
+            self._check_current()
             for written in self._written:
                 self._show(written)
             self._check_current()
@@ -299,8 +301,8 @@ class Staging:
             raise NoSuchQueue(self.queue)
 
     def _show(self, written: _Written) -> None:
-        tree, name = self._tree, written.draft.message_id
-        if not tree.rename(written.path, tree.path(State.NEW, self.queue, name)):
+        tree, context = self._tree, self._context
+        if not written.show_or_leave(tree, context.stamps, self.queue, context.now_ms()):
             self._check_current()
             raise was_removed(written.draft)
         if written.replaced is not None:

@@ -1,0 +1,80 @@
+"""A message is claimable when its put is answered: through every door, in every process, at once.
+
+No mover runs, and nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from fsmq import Client, Spool
+from tests.harness.suite import Suite
+from tests.http.conformance.speakers import SPEAKERS, Native, Speaker
+from tests.http.keyfile import add_key
+
+TIMES = 40
+
+
+class Running(NamedTuple):
+    """Two processes of mq, which share one socket, and no mover. spool: its folders."""
+
+    suite: Suite
+    spool: Spool
+    key: str
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("claimable")
+    file = folder / "keys.toml"
+    key = add_key(file, "all", "--send=*", "--send=topics/*", "--receive=*")
+    options = [f"--keys={file}", "--processes=2"]
+    with (
+        Suite(folder / "mq", mq_options=options, reaper=False) as suite,
+        Spool(folder / "mq", sync="none", delivers=False) as spool,
+    ):
+        suite.terminate("mover")
+        yield Running(suite, spool, key)
+
+
+@pytest.mark.parametrize("kind", SPEAKERS)
+def test_a_claim_behind_the_answer_gets_it(running: Running, kind: type[Speaker]) -> None:
+    speaker = kind(running.suite.url, running.key)
+    queue = f"of-{kind.name}"
+    running.spool.queue(queue, create=True).configure(visibility_timeout=600)
+    for number in range(TIMES):  # each asks a process of its own, which chance chooses
+        assert speaker.ask(speaker.put(queue, f"message {number}")).status < 300
+        [claimed] = speaker.take(queue)
+        assert f"message {number}" in claimed.body
+
+
+def test_so_does_what_the_library_puts_or_claims(running: Running) -> None:
+    speaker = Native(running.suite.url, running.key)
+    jobs = running.spool.queue("jobs", create=True)
+    for number in range(TIMES):
+        jobs.put(b"by the library %d" % number)
+        [claimed] = speaker.take("jobs")
+        assert claimed.body == f"by the library {number}"
+        assert speaker.ask(speaker.put("jobs", f"over http {number}")).status == 201
+        [message] = jobs.claim()
+        assert message.body == b"over http %d" % number
+
+
+def test_so_does_each_copy_of_a_publish_and_each_of_a_batch(running: Running) -> None:
+    names = ["one", "other"]
+    topic = running.spool.topic("news", create=True)
+    for name in names:
+        running.spool.create_queue(name)
+        topic.subscribe(name)
+    with Client(running.suite.url, key=running.key, retry_for=0) as client:
+        for number in range(TIMES // 4):
+            assert set(client.topic("news").publish(b"%d" % number)) == set(names)
+            for name in names:
+                [copy] = client.queue(name).claim()
+                assert copy.body == b"%d" % number
+            client.queue("one").put_many([b"%d" % each for each in range(100)])
+            with Client(running.suite.url, key=running.key, retry_for=0) as another:
+                assert len(another.queue("one").claim(count=100)) == 100
