@@ -88,7 +88,7 @@ def latency(bench: Bench) -> Outcome:
                 [nearly(r) for r in fetchable],
                 unit="ms",
                 bar=Bar("<=", 9.5, "ms"),
-                note="from the first byte of the POST to the mover's rename into the queue, whose"
+                note="from the first byte of the POST to the rename into the queue, whose"
                 f" ctime is exact to {_TICK_MS:.0f} ms (counted as late); the POST alone takes"
                 f" {alone} (p50)",
             ),
