@@ -188,6 +188,7 @@ def written(s: Scene) -> None:
 def move_ordered(s: Scene) -> None:
     held(s)
     s.other.put(Y)
+    back_to_new(s.root, Q, Y)
     s.other.put(None)
     s.other.order_move()
 

@@ -366,7 +366,7 @@ class LogMachine(RuleBasedStateMachine):
             assert (state.lost, state.skipped) == (reader.lost, reader.skipped)
             assert (state.buried, state.paused) == (reader.buried, reader.paused)
         queue = self.spools[0].queue(DEAD)
-        bodies = queue.peek(1000, state="new") if self.dead else []
+        bodies = queue.peek(1000) if self.dead else []
         assert sorted(m.body for m in bodies) == sorted(self.messages[n][0] for n in self.dead)
 
 
