@@ -486,6 +486,36 @@ def test_a_renewal_does_not_come_between_a_look_and_its_rename(
     jobs.release(message_id)
 
 
+def test_what_comes_to_delay_is_looked_at_a_moment_later_if_it_is_still_there(
+    spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, kept = jobs.put_many([b"done", b"kept"])
+    looks: list[str] = []
+    stat = spool.tree.stat
+
+    def look(path: str) -> os.stat_result | None:
+        looks.append(path)
+        return stat(path)
+
+    delivery = Delivery(spool.context, first_look=0.1)
+    try:
+        delivery.step()  # it has listed what was there
+        assert [message.id for message in jobs.claim(2, visibility=0.05)] == [done, kept]
+        monkeypatch.setattr(spool.tree, "stat", look)
+        assert delivery.step() == 0
+        assert not [path for path in looks if path.startswith("delay/")]
+        jobs.ack(done)
+        clock.advance(0.06)
+        looks.clear()
+        assert delivery.step() == 0
+        clock.advance(0.05)
+        assert delivery.step() == 1
+        assert {path for path in looks if path.startswith("delay/")} == {f"delay/jobs:{kept}"}
+        assert [message.id for message in jobs.claim()] == [kept]
+    finally:
+        delivery.close()
+
+
 def test_what_a_shell_user_puts_rests_for_a_moment(root: Path, spool: Spool, jobs: Queue) -> None:
     """`mv` looks at each file once more behind its rename."""
     ours = jobs.put(b"x")

@@ -159,8 +159,8 @@ class Events:
         """Watch a folder; False if it is missing, or `unwatched`.
 
         files: False if only folders within matter. hidden: report names with a dot in front, too.
-        lasting: watch also a folder that later gets
-        this name; LOST reports that, and that one cannot be watched any more.
+        lasting: watch also a folder that later gets this name; LOST reports that, and that one
+        cannot be watched any more.
         """
         mask = flags.ONLYDIR | flags.DONT_FOLLOW | flags.MOVED_TO
         mask |= flags.CLOSE_WRITE if files else flags.CREATE

@@ -3,10 +3,13 @@
 A transition is one rename; of any number of racers, on any number of hosts, the one whose rename
 succeeds has won, and all others see ENOENT.
 
-    put ─► .staged ─► new ─► ready ─► delay ─► ready …      (claim, redeliver)
-                       │       │        └────► ready of the dead-letter queue
-                       │       │        │
-                       └───────┴────────┴────► remove ─► gone
+    put ─► .staged ──────────► ready ─► delay ─► ready …      (claim, redeliver)
+              │                │ ▲        ▲ └────► ready of the dead-letter queue
+              └─► new ─────────│─┴────────┤      (what a crash, or a shell user, has left there)
+                   │           │          │
+                   └───────────┴──────────┴────► remove ─► gone
+
+A put with a delay goes from its dot-name to ``delay/``.
 """
 
 from __future__ import annotations
@@ -100,9 +103,9 @@ class Transition(NamedTuple):
 
 
 # The rules. Every rename of a message from one state to another is a row here. A put has no row:
-# it gives a finished file its name in new/. Neither has a renewal, which only stamps, nor a reap,
-# which unlinks; nor what a postponement takes out, which goes back to its dot-name, and then to
-# remove/; and a folder of thousands of ready messages goes to remove/ as one.
+# it gives a finished file its name, in its queue or in delay/. Neither has a renewal, which only
+# stamps, nor a reap, which unlinks; nor what a postponement takes out, which goes back to its
+# dot-name, and then to remove/; and a folder of thousands of ready messages goes to remove/ as one.
 DELIVER = Transition(State.NEW, State.READY, DELIVERED)
 DEFER = Transition(State.NEW, State.DELAY, DEFERRED)
 CLAIM = Transition(State.READY, State.DELAY, CLAIMED)

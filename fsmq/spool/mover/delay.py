@@ -58,9 +58,7 @@ class FromDelay:
         self._deadlines = Deadlines(context.tree, context.stamps, round(delay * 1000))
         self._first_look_ms = round(first_look * 1000)
         self._on_fault = on_fault
-        self._unread: set[str] = (
-            set()
-        )  # of the timers those that say when to look for the first time
+        self._unread: set[str] = set()  # whose timers say when to look for the first time
         self._quarantined = Quarantine()  # by the clock, as timers are
         self._full_due = 0.0
         self.listing = Task("list delay/", self._list)
