@@ -34,6 +34,7 @@ from fsmq.spool.layout import names
 from fsmq.spool.layout.messages.message import pack_header, unpack
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.verbs.dedup import read_side, write_side
+from tests.harness.calls import seen
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, tree_of, visible
 
@@ -485,29 +486,50 @@ def test_a_queue_deleted_during_a_put_takes_nothing(spool: Spool, jobs: Queue, r
     assert tree_of(root) == {"new": [], "delay": []}
 
 
-def test_what_was_refused_is_taken_back_though_it_is_claimed_at_that_moment(
-    root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+def test_a_put_stands_once_a_part_of_it_is_shown(
+    root: Path, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk refuses the second of two; the first one is claimed as it is taken back."""
+    """Somebody may be done with the first when the disk refuses the second: recovery shows that."""
     with Spool(root, sync="none", delivers=False) as writer:
         rename = writer.tree.rename
         shown: list[str] = []
 
-        def rename_late(source: str, target: str, **how: bool) -> bool:
-            if source.startswith("new/.jobs") and not source.endswith(":taken"):
-                shown.append(target)
-                if len(shown) >= 2:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
-            elif source in shown:
-                assert jobs.claim()
+        def rename_first(source: str, target: str, **how: bool) -> bool:
+            if shown:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            shown.append(target)
             return rename(source, target, **how)
 
-        monkeypatch.setattr(writer.tree, "rename", rename_late)
-        with pytest.raises(Unavailable):
-            writer.complete(
-                prepare.put(writer.context, "jobs", [NewMessage(b"x"), NewMessage(b"y")])
-            )
-    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
+        with monkeypatch.context() as patched:
+            patched.setattr(writer.tree, "rename", rename_first)
+            first, second = writer.queue("jobs").put_many([b"x", b"y"])
+        # The writer lives, and has let go of what it could not show.
+        assert [message.id for message in jobs.claim(2)] == [first, second]
+
+
+@pytest.mark.parametrize("verb", ["purge", "delete"])
+def test_what_is_purged_while_a_put_is_shown_was_put_before_it(
+    root: Path, jobs: Queue, verb: str
+) -> None:
+    with Spool(root, sync="none", delivers=False) as writer:
+        renames: list[str] = []
+
+        def end_them(name: str, arguments: tuple[Any, ...]) -> None:
+            if name == "_rename2" and len(renames) < 2:
+                renames.append(name)
+                if len(renames) == 2:
+                    [message] = jobs.claim(2)
+                    assert message.ack()
+                    jobs.purge() if verb == "purge" else jobs.spool.delete_queue("jobs")
+
+        prepared = prepare.put(writer.context, "jobs", [NewMessage(b"x"), NewMessage(b"y")])
+        with seen(end_them):
+            assert len(writer.complete(prepared)) == 2
+        jobs.spool.create_queue("jobs")
+        with Spool(root, sync="none") as mover:
+            mover.deliver()
+            assert mover.queue("jobs").claim(2) == []
+    assert tree_of(root)["new"] == []
 
 
 def test_what_a_queues_folder_does_not_take_a_mover_delivers_when_it_does(

@@ -189,6 +189,8 @@ class Staging:
         self._reserved: set[str] = set()
         self._has_number = False
         self._number: int | None = None  # that of its dot-names
+        self._shown = False  # whether one of them is, so that somebody may have it
+        self._left = False  # whether one of them is left to who recovers what dead puts have left
 
     def write_all(self, drafts: list[Draft]) -> None:
         own = [draft for draft in drafts if draft.own]
@@ -239,7 +241,7 @@ class Staging:
             self.abandon()
             reraise(error, f"cannot publish to queue {self._queue!r}")
         self._free()
-        self._end_number(is_over=True)
+        self._end_number(is_over=not self._left)
         return note_stored(self._context, self._queue, self._written)
 
     def _check_queue(self) -> None:
@@ -296,14 +298,24 @@ class Staging:
 
     def _show(self, staged: Staged, now_ms: int) -> None:
         draft = staged.draft
+        # Somebody may have what is shown, and be done with it: so from then on the put stands. What
+        # is purged or deleted meanwhile was put before that, and recovery shows what fails.
+        stands = self._shown and not draft.own and self._number is not None
         try:
             if staged.show_or_leave(self._tree, self._context.stamps, self._queue, now_ms):
+                self._shown = True
                 return
         except FileExistsError:
             if not self._collapse:
                 raise DuplicateMessage(self._queue, draft.message_id) from None
             # A move, which needs no reservation, has brought an equal message here.
             self._tree.unlink(staged.path)
+            return
+        except OSError:
+            if not stands:
+                raise
+        if stands:
+            self._left = True
             return
         # The dot-name is gone. A mover that thought we had crashed has promoted it, or removed it
         # if its clock is far off.
