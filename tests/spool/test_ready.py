@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsmq.spool import InvalidValue, NoSuchQueue, Queue, Spool
+from fsmq.spool.index import listings
 from fsmq.spool.index.ready_index import GRACE_S, ReadyIndex
 from fsmq.spool.index.share import Share
 from tests.harness.suite import eventually
@@ -120,8 +123,13 @@ def test_who_is_told_of_lost_events_may_list_elsewhere(
     spool.context.ready.on_lost = lambda: told.append(True)
     make_noise(root / "queues" / "jobs")
     (root / "queues" / "jobs" / "late").write_bytes(b"x")
-    assert jobs.claim(5) == []
-    assert told
+    listings.forbid()
+    try:
+        assert jobs.claim(5) == []
+        assert told
+        assert spool.context.ready.is_due("jobs")  # who claims waits for a listing
+    finally:
+        listings.allow()
     spool.context.ready.rescan()
     assert [m.id for m in jobs.claim(5)] == ["late"]
 
@@ -212,3 +220,27 @@ def test_settings_divide_a_queue(spool: Spool, jobs: Queue) -> None:
     assert [m.id for m in jobs.claim(count=20, wait=5)] == ids
     with pytest.raises(InvalidValue, match="min_partitions: min_partitions 2 is more than"):
         jobs.configure(min_partitions=2)
+
+
+def test_a_child_of_a_fork_hears_of_all_that_its_parent_hears(root: Path) -> None:
+    """Of one queue of events, what the one reads the other would miss."""
+    with Spool(root, sync="none", delivers=False) as spool, Spool(root, sync="none") as other:
+        jobs, others = spool.queue("jobs", create=True), other.queue("jobs")
+        assert jobs.claim() == []
+        to_child, to_parent = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            while os.read(to_child[0], 1):
+                os.write(to_parent[1], b"%d" % len(jobs.claim()))
+            os._exit(0)
+        try:
+            for _ in range(3):
+                others.put_many([b"x", b"x"])
+                os.write(to_child[1], b".")
+                assert os.read(to_parent[0], 1) == b"1"
+                assert len(jobs.claim()) == 1
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            for fd in (*to_child, *to_parent):
+                os.close(fd)

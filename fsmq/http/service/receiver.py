@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import filterfalse
 
 from fsmq.spool import Message, Spool
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, as_unavailable
@@ -180,7 +179,7 @@ class Receiver:
 
     def has_unlisted(self, queues: Iterable[str]) -> bool:
         """Whether one of them has yet to be listed, and can be as far as is known."""
-        unlisted = filterfalse(self._spool.context.ready.is_loaded, queues)
+        unlisted = filter(self._spool.context.ready.is_due, queues)
         return any(queue not in self._faulty for queue in unlisted)
 
     async def learn(self, queue: str) -> None:

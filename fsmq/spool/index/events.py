@@ -111,19 +111,49 @@ class Events:
         self._tree = tree
         self._inotify: INotify | None = None
         self._limit = ""  # that has been reached, where there is no instance
+        self.unwatched: dict[str, str] = {}
+        self._folders: dict[int, str] = {}
+        self._watches: dict[str, int] = {}
+        self._masks: dict[str, int] = {}  # what is watched in each
+        self._lasting: set[str] = set()  # those that come back
+        self._missing: set[str] = set()  # of them
+        self._is_copy = False  # of our parent's, behind a fork
+        self._hidden: set[str] = set()  # those whose hidden names are reported
+        self._looked = 0.0
+        self._begin()
+        with self._opening:
+            self._open.add(self)
+
+    def _begin(self) -> None:
         try:
             self._inotify = INotify(nonblocking=True)
         except OSError as error:
             self._limit = _limit_reached(error)
-        self.unwatched: dict[str, str] = {}
-        with self._opening:
-            self._open.add(self)
-        self._folders: dict[int, str] = {}
-        self._watches: dict[str, int] = {}
-        self._lasting: dict[str, int] = {}  # those that come back, and what is watched there
-        self._missing: set[str] = set()  # of them
-        self._hidden: set[str] = set()  # those whose hidden names are reported
-        self._looked = 0.0
+
+    @classmethod
+    def after_fork(cls) -> None:
+        """Take instances of our own, in a child: of what it reads its parent would not hear.
+
+        What happened meanwhile is told as LOST.
+        """
+        cls._opening = threading.Lock()
+        for one in cls.all_open():
+            one._begin_again()
+
+    def _begin_again(self) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
+        self._is_copy = True
+        self._folders.clear()
+        self._watches.clear()
+        try:
+            self._begin()
+            for folder, mask in list(self._masks.items()):
+                if not self._add(folder, mask) and folder in self._lasting:
+                    self._missing.add(folder)
+        except OSError as error:  # the disk refuses: they are listed now and then
+            self.unwatched.update(dict.fromkeys(self._masks, str(error)))
 
     @classmethod
     def all_open(cls) -> list[Events]:
@@ -158,7 +188,8 @@ class Events:
     ) -> bool:
         """Watch a folder; False if it is missing, or `unwatched`.
 
-        files: False if only folders within matter. hidden: report names with a dot in front, too.
+        files: False if only folders within matter. hidden: report names with a dot in front, too,
+        and that they get other names.
         lasting: watch also a folder that later gets this name; LOST reports that, and that one
         cannot be watched any more.
         """
@@ -169,10 +200,12 @@ class Events:
         if changes:
             mask |= _CHANGES
         if hidden:
+            mask |= flags.MOVED_FROM
             self._hidden.add(folder)
         if lasting:
             mask |= flags.MOVE_SELF
-            self._lasting[folder] = int(mask)
+            self._lasting.add(folder)
+        self._masks[folder] = int(mask)
         there = self._add(folder, int(mask))
         if lasting and not there:
             self._missing.add(folder)
@@ -196,7 +229,8 @@ class Events:
         return True
 
     def unwatch(self, folder: str) -> None:
-        self._lasting.pop(folder, None)
+        self._masks.pop(folder, None)
+        self._lasting.discard(folder)
         self._missing.discard(folder)
         self.unwatched.pop(folder, None)
         watch = self._watches.pop(folder, None)
@@ -228,7 +262,8 @@ class Events:
             self._parse(data, result)
             if len(data) < _READ_BYTES - _LARGEST_BYTES:
                 break
-        if self._missing and self._find_missing():
+        if self._is_copy or (self._missing and self._find_missing()):
+            self._is_copy = False
             result.append(Event(Kind.LOST, "", ""))
         return result
 
@@ -296,12 +331,15 @@ class Events:
         found = set()
         for folder in self._missing:
             try:
-                if self._add(folder, self._lasting[folder]):
+                if self._add(folder, self._masks[folder]):
                     found.add(folder)
             except OSError:
                 continue  # the disk refuses: later
         self._missing -= found
         return bool(found or self._missing & self.unwatched.keys() - before)
+
+
+os.register_at_fork(after_in_child=Events.after_fork)
 
 
 def unwatched() -> dict[str, int]:

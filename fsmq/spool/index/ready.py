@@ -80,8 +80,7 @@ class Ready:
         return self._events is not None and not self._events.unwatched
 
     def is_loaded(self, queue: str) -> bool:
-        entry = self._entries.get(queue)
-        return entry is not None and (entry.scanned > 0.0)
+        return (entry := self._entries.get(queue)) is not None and entry.scanned > 0.0
 
     def is_due(self, queue: str) -> bool:
         """Whether to find an id needs a listing: nothing is left of the last one."""
@@ -138,7 +137,12 @@ class Ready:
         self.refresh()
         with self._lock:
             entry = self._entries.get(queue)
-            if entry is None or not entry.watched or entry.meanwhile is not None:
+            if (
+                entry is None
+                or not entry.watched
+                or not entry.stale_at
+                or entry.meanwhile is not None
+            ):
                 return None
             entry.used = time.monotonic()
             return entry.index.first(limit)
@@ -259,24 +263,25 @@ class Ready:
                 # It was forgotten, perhaps because it was deleted: clients that wait look again.
                 self._announce(queue, EVERYONE)
             elif entry.is_stale():
-                try:
-                    self._scan(queue, entry)
-                except NoSuchQueue:
-                    self._announce(queue, EVERYONE)
-                except OSError:
-                    continue  # the others do not wait for it; a claim from it reports the error
+                self._list_again(queue, entry)
 
     def rescan(self) -> None:
         """List every queue in use again; one that cannot be listed is due for it."""
         for queue, entry in list(self._entries.items()):
-            try:
-                self._scan(queue, entry)
-            except NoSuchQueue:
-                self._announce(queue, EVERYONE)
-            except OSError:
-                entry.scanned = 0.0  # who claims from it lists it first, and reports the error
+            self._list_again(queue, entry)
+
+    def _list_again(self, queue: str, entry: Entry) -> None:
+        try:
+            self._scan(queue, entry)
+        except NoSuchQueue:
+            self._announce(queue, EVERYONE)
+        except OSError:
+            entry.scanned = 0.0  # who claims from it lists it first, and reports the error
 
     def _on_loss(self) -> None:
+        with self._lock:
+            for entry in self._entries.values():
+                entry.stale_at, entry.meanwhile = 0.0, None
         self._listeners.report_loss()
         for follower in list(self._followers.values()):
             follower(None)
@@ -312,7 +317,8 @@ class Ready:
         asked = time.monotonic()
         with entry.scanning:
             if entry.scanned > asked:
-                return  # another thread did it while we waited
+                return  # another thread began and did it while we waited
+            began = time.monotonic()
             with self._lock:
                 entry.meanwhile = []
                 # Watch first, list afterwards: what comes in between is seen twice, never missed.
@@ -325,26 +331,27 @@ class Ready:
                 raise
             # While other threads use the old one: a million names take a tenth of a second.
             index = None if names is None else entry.index.successor(names)
-            self._install(queue, entry, index, time.monotonic() - asked)
+            self._install(queue, entry, index, began)
 
     def _watch(self, queue: str) -> bool:
         events = None if self.polls else self._events
         return events is not None and events.watch(f"{QUEUES}/{queue}", departures=True)
 
-    def _install(self, queue: str, entry: Entry, index: ReadyIndex | None, cost: float) -> None:
+    def _install(self, queue: str, entry: Entry, index: ReadyIndex | None, began: float) -> None:
         with self._lock:
-            meanwhile, entry.meanwhile = entry.meanwhile or [], None
+            meanwhile, entry.meanwhile = entry.meanwhile, None
             if index is None:
                 self.forget(queue)
                 raise NoSuchQueue(queue)
             before, share = len(entry.index), entry.index.share
             entry.index = index
             index.take_place(share)
-            for arrived, message_id in meanwhile:
+            for arrived, message_id in meanwhile or ():
                 entry.note([message_id], arrived=arrived)
-            entry.scanned = time.monotonic()
-            duty_cycle = _DISTRUST if entry.watched else self._polling
-            entry.stale_at = entry.scanned + duty_cycle.pause(cost)
+            entry.scanned = began
+            duty_cycle, now = _DISTRUST if entry.watched else self._polling, time.monotonic()
+            if meanwhile is not None:  # else events were lost while it was listed
+                entry.stale_at = now + duty_cycle.pause(now - began)
             if len(entry.index) > before:
                 self._announce(queue, len(entry.index) - before)
 

@@ -201,13 +201,19 @@ class Entry:
 
     def __init__(self, share: Share) -> None:
         self.index = ReadyIndex(share)
-        self.scanned = 0.0  # monotonic seconds
-        self.stale_at = 0.0
+        self.scanned = 0.0  # when the last listing began, monotonic seconds
+        self.stale_at = 0.0  # 0 where events were lost, too
         self.used = time.monotonic()
         self.watched = False
         self.scanning = threading.Lock()
-        # Events during a listing, to be applied to its result. None: no listing runs.
+        # Events during a listing, to be applied to its result. None: no listing runs, or some of
+        # its events were lost.
         self.meanwhile: list[tuple[bool, str]] | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether events tell of all that came and went since it was listed."""
+        return self.watched and self.stale_at > 0.0 and self.meanwhile is None
 
     def is_stale(self) -> bool:
         return time.monotonic() >= self.stale_at

@@ -5,7 +5,9 @@ No mover runs, and nobody waits.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -78,3 +80,31 @@ def test_so_does_each_copy_of_a_publish_and_each_of_a_batch(running: Running) ->
             client.queue("one").put_many([b"%d" % each for each in range(100)])
             with Client(running.suite.url, key=running.key, retry_for=0) as another:
                 assert len(another.queue("one").claim(count=100)) == 100
+
+
+def test_so_does_what_came_while_events_of_it_were_lost(tmp_path: Path) -> None:
+    """A process that is stopped takes none in; behind so many the kernel drops the others."""
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if most > 100_000:
+        pytest.skip(f"{most} events are kept: too many to overflow them here")
+    with (
+        Suite(tmp_path / "mq", reaper=False) as suite,
+        Spool(tmp_path / "mq", sync="none", delivers=False) as spool,
+    ):
+        suite.terminate("mover")
+        loud, quiet = (spool.queue(name, create=True) for name in ("loud", "quiet"))
+        loud.put(b"x")
+        speaker = Native(suite.url, "")
+        assert len(speaker.take("loud")) == 1
+        assert speaker.take("quiet") == []
+        suite["mq"].signal(signal.SIGSTOP)
+        [message_id] = loud.put_many([b"x"])
+        here = suite.root / "queues" / "loud" / message_id
+        for number in range(most // 2 + 1):  # there and back are two events
+            there = here.with_name(f"other-{number % 2}")
+            here.rename(there)
+            here = there
+        quiet.put(b"behind them")
+        suite["mq"].signal(signal.SIGCONT)
+        [claimed] = speaker.take("quiet")
+        assert claimed.body == "behind them"
