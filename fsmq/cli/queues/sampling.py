@@ -52,17 +52,26 @@ class TreeTraffic:
         self._left: Counter[str] = Counter()
         self._whole = True
         if self._events is not None:
-            self._events.watch(self._new, departures=True, hidden=True)
+            self._events.watch(self._new, hidden=True)
             self._events.watch(self._remove)
 
     def take_in(self) -> None:
         """Count the events that have come; to be called often."""
+        renamed = (
+            ""  # what a dot-name stood for that was renamed just now: in ``new/`` it came once
+        )
         for event in self._events.read() if self._events is not None else ():
             if event.kind is Kind.LOST:
                 self._whole = False
             staged = split_staged(event.name) if event.folder == self._new else None
-            parts = split_entry(event.name if staged is None else staged[0])
-            if parts is not None and event.kind is (Kind.ARRIVED if staged is None else Kind.LEFT):
+            entry = event.name if staged is None else staged[0]
+            parts = split_entry(entry)
+            if staged is None:
+                is_one_more = event.kind is Kind.ARRIVED and entry != renamed
+            else:
+                is_one_more = event.kind is Kind.LEFT
+                renamed = entry
+            if parts is not None and is_one_more:
                 (self._came if event.folder == self._new else self._left)[parts[0]] += 1
 
     def totals(self) -> tuple[Counter[str], Counter[str]] | None:
