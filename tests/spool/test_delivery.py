@@ -508,9 +508,26 @@ def test_what_comes_to_delay_is_looked_at_a_moment_later_if_it_is_still_there(
         clock.advance(0.06)
         looks.clear()
         assert delivery.step() == 0
-        clock.advance(0.05)
-        assert delivery.step() == 1
+        eventually(lambda: delivery.step() == 1)
         assert {path for path in looks if path.startswith("delay/")} == {f"delay/jobs:{kept}"}
+        assert [message.id for message in jobs.claim()] == [kept]
+    finally:
+        delivery.close()
+
+
+def test_the_first_look_comes_by_a_clock_that_nobody_sets(
+    spool: Spool, jobs: Queue, clock: Clock
+) -> None:
+    [kept] = jobs.put_many([b"kept"])
+    delivery = Delivery(spool.context, first_look=0.1)
+    try:
+        delivery.step()
+        [message] = jobs.claim(visibility=60)
+        delivery.step()
+        clock.advance(-3600)
+        message.renew(2)
+        clock.advance(2)
+        eventually(lambda: delivery.step() == 1)
         assert [message.id for message in jobs.claim()] == [kept]
     finally:
         delivery.close()

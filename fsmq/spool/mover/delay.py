@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from ..context import Context
@@ -56,9 +58,10 @@ class FromDelay:
         self._listings = listings
         self._undeliverable = undeliverable
         self._deadlines = Deadlines(context.tree, context.stamps, round(delay * 1000))
-        self._first_look_ms = round(first_look * 1000)
+        self._first_look = first_look
         self._on_fault = on_fault
-        self._unread: set[str] = set()  # whose timers say when to look for the first time
+        # When each is read for the first time (monotonic seconds), the next one first.
+        self._unread: dict[str, float] = {}
         self._quarantined = Quarantine()  # by the clock, as timers are
         self._full_due = 0.0
         self.listing = Task("list delay/", self._list)
@@ -73,7 +76,8 @@ class FromDelay:
     def timeout(self) -> float:
         """Seconds until the next listing is due, or the next timer, or what failed."""
         next_ms, again = self.timers.next_ms(), self._quarantined.next_s()
-        times = [self.listing.due - time.monotonic()]
+        look_s = next(iter(self._unread.values()), math.inf)
+        times = [min(self.listing.due, look_s) - time.monotonic()]
         if next_ms is not None:
             times.append(next_ms / 1000 - self._context.clock())
         if again is not None:
@@ -95,7 +99,6 @@ class FromDelay:
         if self.timers or self._quarantined:
             known = set(names)
             self.timers.keep(known)
-            self._unread &= known
             self._quarantined.keep(known)
         names = self._undeliverable.without(DELAY, names)
         if self._quarantined:
@@ -114,14 +117,13 @@ class FromDelay:
                 self.schedule(name)  # reports what is no message
             else:
                 due.append((due_ms, name))
-        self._unread.difference_update(name for _, name in due)
+        self._unread.clear()
         self.timers.start_all(due)
 
     def arrived(self, name: str) -> None:
         """Take note of an entry that has come: it is read a moment later, if it is still there."""
-        if self._first_look_ms and name not in self.timers and name not in self._quarantined:
-            self._unread.add(name)
-            self.timers.start(name, self._context.now_ms() + self._first_look_ms)
+        if self._first_look and name not in self.timers and name not in self._quarantined:
+            self._unread.setdefault(name, time.monotonic() + self._first_look)
         else:
             self.changed(name)
 
@@ -134,7 +136,7 @@ class FromDelay:
         """Read an entry's timer, which is new or has changed."""
         if name in self._quarantined:
             return  # a try of ours may have changed it; its next try reads it anew
-        self._unread.discard(name)
+        self._unread.pop(name, None)
         try:
             timer = self._look(name)
         except OSError as error:
@@ -148,7 +150,7 @@ class FromDelay:
     def cancel(self, name: str) -> None:
         """Forget the timer of an entry that has left."""
         self.timers.cancel(name)
-        self._unread.discard(name)
+        self._unread.pop(name, None)
         self._quarantined.forget(name)
 
     def _look(self, name: str) -> Deadline | None:
@@ -164,15 +166,15 @@ class FromDelay:
 
     def _run_due(self, now: float) -> float:
         """End the timers that are due, or a good part of them, and retry some that failed."""
+        unread = takewhile(lambda item: item[1] <= now, islice(self._unread.items(), MAX_STEP))
+        for unread_name, _ in list(unread):
+            self.schedule(unread_name)
         for _ in range(MAX_STEP):
             now_ms = self._context.now_ms()
             name = self.timers.pop_due(now_ms)
             if name is None:
                 break
-            if name in self._unread:
-                self.schedule(name)
-            else:
-                self._try(name, now_ms)
+            self._try(name, now_ms)
         for _ in range(MAX_AGAIN):
             name = self._quarantined.pop_due(self._context.clock())
             if name is None:
