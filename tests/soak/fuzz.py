@@ -453,20 +453,23 @@ class Fuzzer:
         await asyncio.gather(*(work() for _ in range(_CONNECTIONS)))
 
     async def _send(self, data: bytes) -> None:
+        parts: list[bytes] = []
         try:
             async with asyncio.timeout(_HANG_S):
-                received = await self._exchange(data)
+                await self._exchange(data, parts)
         except TimeoutError:
-            self.faults.append(f"no answer and no end within {_HANG_S:g} s: {data[-600:]!r}")
+            self.faults.append(
+                f"no end within {_HANG_S:g} s: {data!r}; answered: {b''.join(parts)[-2000:]!r}"
+            )
             return
-        for status in _STATUS.findall(received):
+        for status in _STATUS.findall(b"".join(parts)):
             self.statuses[int(status)] += 1
             self.answered += 1
             if status == b"500":
                 self.faults.append(f"500 among the answers to {data!r}"[:20_000])
 
-    async def _exchange(self, data: bytes) -> bytes:
-        """Send something, and end as a client may; what was read."""
+    async def _exchange(self, data: bytes, parts: list[bytes]) -> None:
+        """Send something, and end as a client may. parts: gets what was read."""
         [end] = self._draw.choices(list(_ENDS), list(_ENDS.values()))
         if end in ("hangs up within", "resets"):
             data = data[: self._draw.randrange(len(data) + 1)]
@@ -475,18 +478,18 @@ class Fuzzer:
                 "127.0.0.1", self._port, ssl=self._trusted
             )
         except ConnectionError:
-            return b""  # a handshake that takes longer than a head may is cut off, as the head is
+            return  # a handshake that takes longer than a head may is cut off, as the head is
         writing = asyncio.ensure_future(_write(writer, data, is_all=end == "sends no more"))
         try:
             if end in ("hangs up within", "hangs up behind", "resets"):
                 await writing
-                return b""
+                return
             most = 1 if end == "hangs up within the answer" else sys.maxsize
-            return await _read(reader, most)
+            await _read(reader, most, parts)
         finally:
             writing.cancel()
             own: socket.socket | None = writer.get_extra_info("socket")
-            if end == "resets" and own is not None:
+            if end == "resets" and own is not None and own.fileno() >= 0:
                 own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 writer.transport.abort()
             writer.close()
@@ -502,15 +505,13 @@ async def _write(writer: asyncio.StreamWriter, data: bytes, *, is_all: bool) -> 
         pass  # it was told to go
 
 
-async def _read(reader: asyncio.StreamReader, most: int) -> bytes:
-    """What comes, until so many parts have come, or the end."""
-    parts: list[bytes] = []
+async def _read(reader: asyncio.StreamReader, most: int, parts: list[bytes]) -> None:
+    """Read what comes, until so many parts have come, or the end."""
     try:
         while len(parts) < most and (part := await reader.read(65536)):
             parts.append(part)
     except OSError:
         pass
-    return b"".join(parts)
 
 
 def fuzz(
