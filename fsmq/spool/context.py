@@ -25,7 +25,7 @@ from .layout.topics.topics import Topics
 from .layout.transitions import MOVED, State, Step, Transition
 from .layout.tree import Tree
 from .limits.depths import Depths
-from .limits.groups import BUSY_S, Groups
+from .limits.groups import Groups
 from .limits.limiter import Limiter
 from .limits.sequencer import Sequencer
 from .records.journal import Details, NoJournal
@@ -115,8 +115,6 @@ class Context:
         if self.limiter.shut and self.limiter.is_shut(queue):
             # What is ready stays so, and ripens for nobody.
             return min(at_most, self.limiter.look_in(queue))
-        if self.groups.busy and queue in self.groups.busy:
-            return min(at_most, BUSY_S)
         if not self.ready.hears_all and self.ready.count(queue) and self.groups.polls(queue):
             # What is ready may be kept back by a claim, of whose end no event tells.
             return min(at_most, self.ready.poll_interval)

@@ -9,13 +9,19 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.consumers.claims import claim_ids
 from fsmq.spool.consumers.window import Window
+from fsmq.spool.durability.locks import lock
+from fsmq.spool.errors import InUse
 from fsmq.spool.fsck import check
+from fsmq.spool.index import listings
+from fsmq.spool.layout.tree import Tree
+from fsmq.spool.limits import in_flight
 from tests.spool.helpers import Clock
 
 
@@ -374,6 +380,87 @@ def test_without_locks_a_process_keeps_its_share(
     assert jobs.claim(9) == []
     clock.advance(1)
     assert len(jobs.claim(9)) == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_in_flight": 5}, {"max_rate": 10}, {"fetch_order": "fair"}]
+)
+def test_who_waits_in_vain_for_another_process_is_told_so(
+    jobs: Queue, root: Path, settings: dict[str, Any]
+) -> None:
+    jobs.configure(**settings)
+    put(jobs, 3)
+    assert len(jobs.claim()) == 1
+    [path] = [p for p in (root / "config").glob(".jobs.*") if p.suffix in (".limits", ".claims")]
+    with Spool(root, sync="none") as stopped:
+        held = lock(stopped.tree, str(path.relative_to(root)), 0)
+        assert held is not None
+        for _ in range(2):
+            with pytest.raises(InUse, match="may be stopped"):
+                jobs.claim()
+        held.unlock()
+    assert len(jobs.claim()) == 1
+
+
+def test_a_change_of_other_settings_keeps_the_count(jobs: Queue, root: Path) -> None:
+    jobs.configure(max_in_flight=3)
+    put(jobs, 5)
+    assert len(jobs.claim()) == 1
+    with Spool(root, sync="none") as other:
+        other.queue("jobs").configure(alert_age=60)
+    listings.forbid()  # as where others wait behind a thread
+    try:
+        assert len(jobs.claim(5)) == 2
+        with Spool(root, sync="none") as other:
+            other.queue("jobs").configure(max_in_flight=4)
+        assert len(jobs.claim(5)) == 1
+    finally:
+        listings.allow()
+
+
+def test_a_queue_that_is_limited_while_the_last_one_is_no_more_is_counted(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look whether it was the last, and the end of what is heard for it."""
+    late = spool.queue("late", create=True)
+    for queue in (jobs, late):
+        queue.configure(max_in_flight=1)
+        put(queue, 5)
+    assert len(jobs.claim(5)) == 1
+    listen, claimed = spool.context.ready.listen, []
+
+    def listen_late(folder: str, on_event: Any, *more: Any, **how: Any) -> bool:
+        if on_event is None and folder == "delay":
+            claimed.extend(late.claim(5))
+        return listen(folder, on_event, *more, **how)
+
+    monkeypatch.setattr(spool.context.ready, "listen", listen_late)
+    jobs.configure(max_in_flight=None)
+    assert len(jobs.claim(5)) == 4
+    assert len(claimed) == 1
+    assert late.claim(5) == []
+
+
+def test_events_lost_while_claims_are_counted_are_no_claims_lost(
+    spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.configure(max_in_flight=2)
+    put(jobs, 5)
+    hidden = in_flight.hidden_ids
+
+    def lose(tree: Tree, queue: str) -> set[str]:
+        found = hidden(tree, queue)
+        monkeypatch.undo()
+        spool.context.ready._on_loss()
+        with Spool(root, sync="none") as other:
+            other.queue("jobs").configure(max_in_flight=None)
+            assert len(other.queue("jobs").claim(2)) == 2
+            other.queue("jobs").configure(max_in_flight=2)
+        return found
+
+    monkeypatch.setattr(in_flight, "hidden_ids", lose)
+    jobs.claim()
+    assert jobs.claim() == []
 
 
 def test_a_read_that_fails_once_shuts_nobody_out(

@@ -237,6 +237,21 @@ def test_a_paused_queue_is_skipped(spool: Spool) -> None:
     assert given(spool, "a,b", 5) == ["a"] * 3
 
 
+@pytest.mark.parametrize("watch", ["events", "poll"])
+def test_a_queue_that_another_process_opens_is_skipped_no_longer(root: Path, watch: str) -> None:
+    with (
+        Spool(root, sync="none", watch=watch, delivers=False) as spool,  # type: ignore[arg-type]
+        Spool(root, sync="none") as other,
+    ):
+        fill(other, a=3, b=3)
+        selection = spool.select("a,b")
+        for settings in ({"paused": True}, {"max_rate": 0.01, "max_burst": 1}):
+            other.queue("a").configure(**settings)
+            assert "b" in [m.queue for m in selection.claim(2)]
+            other.queue("a").configure(**dict.fromkeys(settings))
+            assert [m.queue for m in selection.claim(1)] == ["a"]
+
+
 def test_a_queue_at_a_limit_is_skipped_and_not_the_whole(spool: Spool) -> None:
     fill(spool, a=5, b=5, c=5)
     spool.queue("a").configure(max_in_flight=2)

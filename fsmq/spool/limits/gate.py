@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ..durability.owned import Turnstile
+from ..errors import InUse
 from ..index.listings import Unlisted
 from ..index.ready import Ready
 from ..layout.settings import QueueSettings
@@ -16,14 +17,13 @@ from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
 from ..layout.tree import Tree
 from .in_flight import InFlight
+from .patience import SHORT_S, Patience
 from .shared import Line, Shared
 
 # A rate is kept in steps of this time: who waits for a message need not wake for each.
 STEP_S = 0.02
 # When it is worth another try where another process holds the lock of the limits.
 _BUSY_S = 0.01
-# How long the loop of a server may be held up by a thread of its own that counts claims.
-_PATIENCE_S = 0.005
 # What sums of fractions may lack of a whole.
 _GRAIN = 1e-4
 # Clocks of hosts differ by less.
@@ -62,6 +62,7 @@ class Gate:
         self._in_flight = in_flight
         self._shared = Shared(spool_view.tree, queue)
         self._threads = Turnstile()
+        self._patience = Patience(queue)
         self._line = Line()
         self._lease = 0.0  # of the rate: messages that this process may claim
         self._limited_until = 0.0  # in monotonic seconds, for those who wait
@@ -78,10 +79,6 @@ class Gate:
     def open(self) -> None:
         """Note that it is worth a try: a claim has ended."""
         self._limited_until = 0.0
-
-    def close(self) -> None:
-        if self.settings.max_in_flight is not None:
-            self._in_flight.forget(self._queue)
 
     def permits(self) -> int:
         """About how many messages may be claimed now; tries of others are not seen. OSError."""
@@ -104,22 +101,21 @@ class Gate:
         """Yields once, whether a message may be claimed now.
 
         Until it is closed no other process claims one, if there is a limit. Raises Unlisted,
-        OSError.
+        InUse, OSError.
         """
         now = self._spool_view.clock()
         if not self.is_limited or self.settings.paused_until > now:
             yield self.settings.paused_until <= now
             return
-        with self._locked(may_lease=True) as line:
-            yield self._learns(line) and self._may_claim(now)
+        with self._locked(self._patience.seconds(), may_lease=True) as line:
+            if not self._learns(line):
+                self._patience.give_up()
+            yield self._may_claim(now)
 
     def _may_claim(self, now: float) -> bool:
-        may = False
-        try:
-            may = self._has_room(now) and self._has_lease(now)
-        finally:
-            if not may:
-                self._keep_back(now)
+        may = self._has_room(now) and self._has_lease(now)
+        if not may:
+            self._keep_back(now)
         return may
 
     def claimed(self) -> None:
@@ -150,18 +146,20 @@ class Gate:
         return True
 
     @contextmanager
-    def _locked(self, *, may_lease: bool = False) -> Iterator[Line | None]:
-        """Let nobody else change what is shared: its line; None if somebody is at it for long.
+    def _locked(
+        self, patience_s: float = SHORT_S, *, may_lease: bool = False
+    ) -> Iterator[Line | None]:
+        """Let nobody else change what is shared: its line; None if somebody is at it for so long.
 
         may_lease: what this process has of the rate is enough, if there is some.
         """
-        with self._threads.passed(_PATIENCE_S) as is_ours:
+        with self._threads.passed(patience_s) as is_ours:
             if not is_ours:
                 yield None
             elif may_lease and self.settings.max_in_flight is None and self._lease >= 1:
                 yield self._line
             else:
-                with self._shared.locked() as line:
+                with self._shared.locked(patience_s) as line:
                     yield line
 
     def _has_room(self, now: float) -> bool:
@@ -181,9 +179,10 @@ class Gate:
         take = math.floor(take + _GRAIN)
         # The time of another process, which has been here since our look at the clock, stays.
         at = self._line.at if 0 < self._line.at - now < _SKEW_S else now
-        self._lease = float(max(0, take))
-        self._line = self._line._replace(tokens=max(0.0, tokens - self._lease), at=at)
-        self._shared.write(self._line)
+        lease = float(max(0, take))
+        line = self._line._replace(tokens=max(0.0, tokens - lease), at=at)
+        self._shared.write(line)
+        self._line, self._lease = line, lease
         return take >= 1
 
     def _tokens(self, line: Line, now: float) -> float:
@@ -237,7 +236,10 @@ class Turn:
             yield message_id
 
     def begin(self) -> bool:
-        """Be sure that a message may be claimed. Raises OSError, Unlisted before the first."""
+        """Be sure that a message may be claimed.
+
+        Raises OSError; before the first, Unlisted and InUse.
+        """
         if self._claim is None:
             try:
                 claim = self._gate.claim()
@@ -245,7 +247,7 @@ class Turn:
                     self._claim = claim
                 else:
                     claim.close()
-            except Unlisted:
+            except (Unlisted, InUse):
                 if not self._claimed:
                     raise
             if self._claim is None:

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from ..durability.locks import Lock, lock, patiently
 from ..durability.owned import Turnstile
+from ..errors import InUse
 from ..index import listings
 from ..index.events import Event, Kind
 from ..index.ready import Ready
@@ -35,14 +36,11 @@ from .gate import SpoolView
 from .group_modes import WHO_BYTES, Mode, holds, kernel, line_of, mode_of
 from .group_view import GroupView
 from .in_flight import hidden_ids
+from .patience import Patience
 
 T = TypeVar("T")
 _ANY = 1 << 40
-# How long a claim waits for those of other processes: where others wait behind it, and elsewhere.
-_PATIENCE_S, _LONG_S = 0.01, 1.0
 _RETRY_S = 0.0002
-# When it is worth another try if it has waited in vain.
-BUSY_S = 0.01
 # How often a queue is listed although events arrive, if nothing can be claimed.
 _DISTRUST = DutyCycle(0.02, least_s=30.0)
 _HEAR_AGAIN_S = 60.0
@@ -52,7 +50,6 @@ class Groups:
     """The queues from which this process claims by groups. Safe in threads."""
 
     def __init__(self, spool_view: SpoolView) -> None:
-        self.busy: set[str] = set()  # queues of which a claim has waited in vain
         self._spool_view = spool_view
         self._queues: OfQueues[_Queue] = OfQueues(spool_view.tree)
         self._lock = threading.Lock()
@@ -91,7 +88,7 @@ class Groups:
     def learn(self, queue: str) -> None:
         """List a queue, in a thread that may do so. Raises OSError."""
         one = self._queue(queue, self._spool_view.settings.get(queue))
-        with closing(one.claiming(_LONG_S)) as claiming:
+        with closing(one.claiming()) as claiming:
             next(claiming)
 
     def _queue(self, queue: str, settings: QueueSettings) -> _Queue:
@@ -149,6 +146,7 @@ class _Queue:
         self._tree: Tree = spool_view.tree
         self._path = spool_view.tree.folder(CONFIG, claims_name(queue))
         self._threads = Turnstile()  # one claim of this process at a time
+        self._patience = Patience(queue)
         self._noting = threading.RLock()  # for the view
         self._unsure: set[str] = set()
         # What events told during a listing, to be applied to its result. None: no listing runs.
@@ -167,19 +165,22 @@ class _Queue:
 
     # -- claims ----------------------------------------------------------------------------------
 
-    def claiming(self, patience_s: float) -> Generator[bool, None, None]:
-        """Yields once: False if others claim for long, else nobody does until it is closed, and all
-        that is there is seen. Raises Unlisted, OSError.
+    def claiming(self) -> Generator[None, None, None]:
+        """Yields once: nobody else claims until it is closed, and all that is there is seen.
+
+        Raises Unlisted, InUse, OSError.
         """
+        patience_s = self._patience.seconds()
         with self._threads.passed(patience_s) as is_ours:
             held = self._lock(patience_s) if is_ours else None
+            if held is None:
+                self._patience.give_up()
+                return
             try:
-                if held is not None:
-                    self._look(held.fd)
-                yield held is not None
+                self._look(held.fd)
+                yield
             finally:
-                if held is not None:
-                    held.unlock()
+                held.unlock()
 
     def _lock(self, patience_s: float) -> Lock | None:
         return patiently(lambda: lock(self._tree, self._path, os.O_CREAT), patience_s, _RETRY_S)
@@ -315,7 +316,7 @@ class Turn:
         self._queue = queue
         self._most = settings.max_in_flight_per_group or (1 if settings.fifo else _ANY)
         self._whole = whole
-        self._claiming: Generator[bool, None, None] | None = None
+        self._claiming: Generator[None, None, None] | None = None
         self._tried: str | None = None
         self._last: str | None = None  # of those that were claimed
         self._mine: set[str] = set()
@@ -359,23 +360,15 @@ class Turn:
     close = pause
 
     def _enter(self) -> bool:
-        patience = _LONG_S if listings.are_allowed() else _PATIENCE_S
-        queue, busy = self._queue.queue, self._groups.busy
         try:
-            claiming = self._queue.claiming(patience)
-            if is_ours := next(claiming):
-                self._claiming = claiming
-            else:
-                claiming.close()
-            (busy.discard if is_ours else busy.add)(queue)
-            if not is_ours and not listings.are_allowed():
-                # It is not empty: a thread that may wait longer gets its turn.
-                raise listings.Unlisted(queue)
-        except listings.Unlisted:
+            claiming = self._queue.claiming()
+            next(claiming)
+        except (listings.Unlisted, InUse):
             if self._mine:
                 return False
             raise
-        return is_ours
+        self._claiming = claiming
+        return True
 
     def _next(self) -> str | None:
         queue = self._queue

@@ -110,6 +110,7 @@ class InFlight:
             is_last = not self._queues
         if is_last:
             self._ready.listen(self._folder, None, of=self)
+            self._on_loss()  # to one that another thread has begun to count meanwhile
 
     def _list(self, queue: str, granted: int) -> _Claims:
         if not listings.are_allowed():
@@ -118,19 +119,23 @@ class InFlight:
         started = time.monotonic()
         claims = _Claims()
         claims.granted = granted
+        claims.is_listed = True  # unless events are lost from now on
         with self._lock:
             self._queues[queue] = claims
-        # Watch first, list afterwards: what comes in between is seen twice, never missed.
-        # (Without our lock: events are handed over under a lock of their own.)
-        hears = self._ready.listen(
-            self._folder, self._on_event, self._on_loss, changes=True, of=self
-        )
-        claims.polls = not hears
-        hidden = hidden_ids(self._tree, queue)
+        try:
+            # Watch first, list afterwards: what comes in between is seen twice, never missed.
+            # (Without our lock: events are handed over under a lock of their own.)
+            hears = self._ready.listen(
+                self._folder, self._on_event, self._on_loss, changes=True, of=self
+            )
+            claims.polls = not hears
+            hidden = hidden_ids(self._tree, queue)
+        except BaseException:
+            claims.is_listed = False
+            raise
         with self._lock:
             claims.unknown |= hidden
             self._look_up(queue, claims)
-            claims.is_listed = True
         claims.due = time.monotonic() + self._polling.pause(time.monotonic() - started)
         return claims
 

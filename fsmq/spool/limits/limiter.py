@@ -114,6 +114,16 @@ class Limiter:
         gate = self.shut.get(queue)
         return gate is not None and gate.opens_in(self._spool_view.clock()) > 0
 
+    def keeps_back(self, queue: str) -> bool:
+        """The same, by the settings as they are now; False where a claim will say why not."""
+        gate = self.shut.get(queue)
+        if gate is None or not self.is_shut(queue):
+            return False
+        try:
+            return gate.settings == self._spool_view.settings.get(queue)
+        except OSError:
+            return False
+
     def look_in(self, queue: str) -> float:
         """Seconds until it is worth a look whether a queue that is shut has opened.
 
@@ -135,11 +145,18 @@ class Limiter:
     def look(self, queues: Iterable[str]) -> None:
         """Read the settings of those that are shut again, and announce what may be claimed.
 
-        Where events do not arrive, it is to be called now and then. Raises Unlisted, OSError.
+        Where events do not arrive, it is to be called now and then. Raises Unlisted, OSError, when
+        it has looked at all.
         """
+        fault: OSError | Unlisted | None = None
         for queue in queues:
-            if queue in self.shut:
-                self._look(queue)
+            try:
+                if queue in self.shut:
+                    self._look(queue)
+            except (OSError, Unlisted) as error:
+                fault = fault or error
+        if fault is not None:
+            raise fault
 
     def learn(self, queue: str) -> None:
         """Count the claims of a queue, in a thread that may list folders. Raises OSError."""
@@ -182,15 +199,17 @@ class Limiter:
             return gate
         with self._lock:
             gate = self._limiter.pop(queue, None)
+            counted = gate is not None and gate.settings.max_in_flight is not None
             if gate is not None and gate.settings == settings:
                 gate.settings = settings
             else:
-                if gate is not None:
-                    gate.close()
                 gate = Gate(self._spool_view, queue, settings, self._counted())
             if not settings.is_open:
                 self._limiter[queue] = gate
-            return gate
+        if counted and settings.max_in_flight is None:
+            # Not under our lock: events are handed over under another, and ask for a gate.
+            self._counted().forget(queue)
+        return gate
 
     def _counted(self) -> InFlight:
         spool_view = self._spool_view

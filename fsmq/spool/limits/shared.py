@@ -17,8 +17,6 @@ from ..layout.names import limits_name
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 
-# Others hold the lock for as long as one claim takes; a host that is far away, longer.
-_PATIENCE_S = 0.01
 _RETRY_S = 0.0001
 _BYTES = 80
 
@@ -47,10 +45,10 @@ class Shared:
         self._own = Line()
 
     @contextmanager
-    def locked(self) -> Iterator[Line | None]:
-        """Lock it meanwhile: its line; None if another process has it for long."""
+    def locked(self, patience_s: float) -> Iterator[Line | None]:
+        """Lock it meanwhile: its line; None if another process has it for so long."""
         try:
-            held = patiently(self._lock, _PATIENCE_S, _RETRY_S)
+            held = patiently(self._lock, patience_s, _RETRY_S)
             is_ours = held is not None
         except OSError as error:
             if error.errno not in NO_LOCKS:

@@ -217,7 +217,7 @@ class _Claim:
         self._seen.update(counts)
         ready = {queue: n for queue, n in counts.items() if queue not in limiter.shut}
         for queue in counts.keys() & limiter.shut.keys():
-            if not limiter.is_shut(queue):
+            if not limiter.keeps_back(queue):
                 ready[queue] = counts[queue]
         if self._turns.counted and not listings.are_allowed():
             for queue in self._turns.counted & ready.keys():
