@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message as Headers
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -137,7 +137,7 @@ class Wire:
         self.socket = socket.create_connection((parts.hostname, parts.port), timeout)
         self._reader = self.socket.makefile("rb")
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *of: object) -> None:

@@ -6,23 +6,18 @@ A dialect that is added to `fsmq.http.dialects` gets a speaker here, and meets a
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
+from fsmq.spool.verbs.dedup import read_side, write_side
+from tests.http.conformance.libraries import Dyno, DynoOverHttp, Library, OfClient
+from tests.http.conformance.speaker import Claimed, Line, Speaker
 from tests.http.helpers import Answer, Wire
 
 
-class Claimed(NamedTuple):
-    """A message as a dialect gives it. handle: what it is acknowledged and renewed by."""
-
-    handle: str
-    body: str
-
-
-class Asked(NamedTuple):
-    """A request."""
+class Request(NamedTuple):
+    """A request at the wire."""
 
     method: str
     target: str
@@ -30,135 +25,130 @@ class Asked(NamedTuple):
     body: bytes = b""
 
 
-class Speaker(ABC):
-    """One dialect, as a client with a key speaks it.
+class SignedWire(Wire):
+    """A connection whose requests have a key."""
 
-    name: of the dialect. waits: whether a claim can wait for a message. renews: whether a claim
-    can be made longer. chooses: whether a claim says for how long; else the queue does.
-    """
+    def __init__(self, url: str, signed: Mapping[str, str]) -> None:
+        super().__init__(url)
+        self._signed = signed
 
-    name: ClassVar[str]
-    waits: ClassVar[bool] = True
-    renews: ClassVar[bool] = True
-    chooses: ClassVar[bool] = True
-
-    def __init__(self, url: str, key: str) -> None:
-        self.url = url
-        self.key = key
-
-    @abstractmethod
-    def put(self, queue: str, body: str) -> Asked: ...
-
-    @abstractmethod
-    def claim(self, queue: str, visibility: int, wait: int) -> Asked: ...
-
-    @abstractmethod
-    def claimed(self, answer: Answer) -> list[Claimed]: ...
-
-    @abstractmethod
-    def ack(self, queue: str, handle: str) -> Asked: ...
-
-    @abstractmethod
-    def renew(self, queue: str, handle: str, visibility: int) -> Asked: ...
-
-    def send(self, wire: Wire, asked: Asked) -> None:
+    def begin(self, asked: Request) -> None:
         method, target, headers, body = asked
-        wire.request(method, target, {**self.signed(), **headers}, body)
+        self.request(method, target, {**self._signed, **headers}, body)
 
-    def ask(self, asked: Asked) -> Answer:
-        with Wire(self.url) as wire:
-            self.send(wire, asked)
-            return wire.answer()
 
-    def take(self, queue: str, visibility: int = 60, wait: int = 0) -> list[Claimed]:
-        """Claim one message, or none."""
-        return self.claimed(self.ask(self.claim(queue, visibility, wait)))
+class Wired(Speaker):
+    """A dialect of HTTP."""
+
+    def line(self) -> Line:
+        return SignedWire(self.url, self.signed())
 
     def signed(self) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
 
 
-class Native(Speaker):
+class Native(Wired):
     """The dialect of fsmq itself."""
 
     name = "native"
 
-    def put(self, queue: str, body: str) -> Asked:
-        return Asked("POST", f"/{queue}/messages", body=body.encode())
+    def put(self, queue: str, body: str) -> Request:
+        return Request("POST", f"/{queue}/messages", body=body.encode())
 
-    def claim(self, queue: str, visibility: int, wait: int) -> Asked:
-        return Asked("GET", f"/{queue}/messages?visibility={visibility}&wait={wait}")
+    def claim(self, queue: str, visibility: int, wait: int) -> Request:
+        return Request("GET", f"/{queue}/messages?visibility={visibility}&wait={wait}")
 
     def claimed(self, answer: Answer) -> list[Claimed]:
         return [Claimed(answer.id, answer.body.decode())] if answer.status == 200 else []
 
-    def ack(self, queue: str, handle: str) -> Asked:
-        return Asked("DELETE", f"/{queue}/messages/{handle}")
+    def ack(self, queue: str, handle: str) -> Request:
+        return Request("DELETE", f"/{queue}/messages/{handle}")
 
-    def renew(self, queue: str, handle: str, visibility: int) -> Asked:
-        return Asked("PATCH", f"/{queue}/messages/{handle}?visibility={visibility}")
+    def renew(self, queue: str, handle: str, visibility: int) -> Request:
+        return Request("PATCH", f"/{queue}/messages/{handle}?visibility={visibility}")
 
 
-class Emo(Speaker):
+class Emo(Wired):
     """EmoDB's queue service: bodies are JSON, and a poll does not wait."""
 
     name = "emodb"
-    waits = False
+    lacks: ClassVar[Mapping[str, str]] = {"waiting": "a poll of EmoDB answers at once"}
+    service = "queue"
 
-    def put(self, queue: str, body: str) -> Asked:
+    def put(self, queue: str, body: str) -> Request:
         return self._post(queue, "send", body)
 
-    def claim(self, queue: str, visibility: int, wait: int) -> Asked:
-        return Asked("GET", f"/queue/1/{queue}/poll?ttl={visibility}&limit=1")
+    def claim(self, queue: str, visibility: int, wait: int) -> Request:
+        return Request("GET", f"/{self.service}/1/{queue}/poll?ttl={visibility}&limit=1")
 
     def claimed(self, answer: Answer) -> list[Claimed]:
         return [Claimed(one["id"], one["payload"]) for one in _list(answer)]
 
-    def ack(self, queue: str, handle: str) -> Asked:
+    def ack(self, queue: str, handle: str) -> Request:
         return self._post(queue, "ack", [handle])
 
-    def renew(self, queue: str, handle: str, visibility: int) -> Asked:
+    def renew(self, queue: str, handle: str, visibility: int) -> Request:
         return self._post(queue, f"renew?ttl={visibility}", [handle])
 
     def signed(self) -> Mapping[str, str]:
         return {"X-BV-API-Key": self.key}
 
-    def _post(self, queue: str, verb: str, body: Any) -> Asked:
+    def _post(self, queue: str, verb: str, body: Any) -> Request:
         headers = {"Content-Type": "application/json"}
-        return Asked("POST", f"/queue/1/{queue}/{verb}", headers, json.dumps(body).encode())
+        return Request(
+            "POST", f"/{self.service}/1/{queue}/{verb}", headers, json.dumps(body).encode()
+        )
 
 
-class Dynamiq(Speaker):
+class EmoDedup(Emo):
+    """EmoDB's dedup queue service."""
+
+    name = "emodb-dedup"
+    lacks: ClassVar[Mapping[str, str]] = {
+        **Emo.lacks,
+        "sharing": "a dedup queue is unrelated to all others",
+    }
+    service = "dedupq"
+
+    def folders(self, queue: str) -> tuple[str, ...]:
+        return (write_side(queue), read_side(queue))
+
+
+class Dynamiq(Wired):
     """Dynamiq: the queue says how long messages are hidden; nothing waits."""
 
     name = "dynamiq"
-    waits = renews = chooses = False
+    lacks: ClassVar[Mapping[str, str]] = {
+        "waiting": "a request of Dynamiq answers at once",
+        "renewal": "Dynamiq has no request that renews",
+        "visibility": "a queue of Dynamiq says how long claims are",
+    }
 
-    def put(self, queue: str, body: str) -> Asked:
-        return Asked("PUT", f"/v1/queues/{queue}/message", body=body.encode())
+    def put(self, queue: str, body: str) -> Request:
+        return Request("PUT", f"/v1/queues/{queue}/message", body=body.encode())
 
-    def claim(self, queue: str, visibility: int, wait: int) -> Asked:
-        return Asked("GET", f"/v1/queues/{queue}/messages/1")
+    def claim(self, queue: str, visibility: int, wait: int) -> Request:
+        return Request("GET", f"/v1/queues/{queue}/messages/1")
 
     def claimed(self, answer: Answer) -> list[Claimed]:
         return [Claimed(one["id"], one["body"]) for one in _list(answer)]
 
-    def ack(self, queue: str, handle: str) -> Asked:
-        return Asked("DELETE", f"/v1/queues/{queue}/message/{quote(handle)}")
+    def ack(self, queue: str, handle: str) -> Request:
+        return Request("DELETE", f"/v1/queues/{queue}/message/{quote(handle)}")
 
-    def renew(self, queue: str, handle: str, visibility: int) -> Asked:
+    def renew(self, queue: str, handle: str, visibility: int) -> Request:
         raise NotImplementedError
 
 
-class Sqs(Speaker):
+class Sqs(Wired):
     """Amazon SQS, in its JSON protocol."""
 
     name = "sqs"
 
-    def put(self, queue: str, body: str) -> Asked:
+    def put(self, queue: str, body: str) -> Request:
         return self._action("SendMessage", queue, MessageBody=body)
 
-    def claim(self, queue: str, visibility: int, wait: int) -> Asked:
+    def claim(self, queue: str, visibility: int, wait: int) -> Request:
         members = {"VisibilityTimeout": visibility, "WaitTimeSeconds": wait}
         return self._action("ReceiveMessage", queue, **members)
 
@@ -166,25 +156,52 @@ class Sqs(Speaker):
         found = answer.json.get("Messages", []) if answer.status == 200 else []
         return [Claimed(one["ReceiptHandle"], one["Body"]) for one in found]
 
-    def ack(self, queue: str, handle: str) -> Asked:
+    def ack(self, queue: str, handle: str) -> Request:
         return self._action("DeleteMessage", queue, ReceiptHandle=handle)
 
-    def renew(self, queue: str, handle: str, visibility: int) -> Asked:
+    def renew(self, queue: str, handle: str, visibility: int) -> Request:
         members = {"ReceiptHandle": handle, "VisibilityTimeout": visibility}
         return self._action("ChangeMessageVisibility", queue, **members)
 
     def signed(self) -> Mapping[str, str]:
         scope = f"{self.key}/20300101/us-east-1/sqs/aws4_request"
-        told = f"Credential={scope}, SignedHeaders=host, Signature=00"
-        return {"Authorization": f"AWS4-HMAC-SHA256 {told}"}
+        credential = f"Credential={scope}, SignedHeaders=host, Signature=00"
+        return {"Authorization": f"AWS4-HMAC-SHA256 {credential}"}
 
-    def _action(self, action: str, queue: str, **members: Any) -> Asked:
+    def _action(self, action: str, queue: str, **members: Any) -> Request:
         headers = {
             "X-Amz-Target": f"AmazonSQS.{action}",
             "Content-Type": "application/x-amz-json-1.0",
         }
         url = f"{self.url}/000000000000/{queue}"
-        return Asked("POST", "/", headers, json.dumps({"QueueUrl": url, **members}).encode())
+        return Request("POST", "/", headers, json.dumps({"QueueUrl": url, **members}).encode())
+
+
+class Sns(Sqs):
+    """Amazon SNS: published to the topic of a queue's name, whose subscriber the queue is."""
+
+    name = "sns"
+
+    def make(self, queue: str) -> None:
+        super().make(queue)
+        endpoint = f"arn:aws:sqs:us-east-1:000000000000:{queue}"
+        raw = {"Attributes.entry.1.key": "RawMessageDelivery", "Attributes.entry.1.value": "true"}
+        for asked in (
+            self._form("CreateTopic", Name=queue),
+            self._of_topic("Subscribe", queue, Protocol="sqs", Endpoint=endpoint, **raw),
+        ):
+            assert self.ask(asked).status == 200
+
+    def put(self, queue: str, body: str) -> Request:
+        return self._of_topic("Publish", queue, Message=body)
+
+    def _of_topic(self, action: str, topic: str, **members: str) -> Request:
+        return self._form(action, TopicArn=f"arn:aws:sns:us-east-1:000000000000:{topic}", **members)
+
+    def _form(self, action: str, **members: str) -> Request:
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        form = urlencode({"Action": action, "Version": "2010-03-31", **members})
+        return Request("POST", "/", headers, form.encode())
 
 
 def _list(answer: Answer) -> list[Any]:
@@ -192,4 +209,15 @@ def _list(answer: Answer) -> list[Any]:
     return found
 
 
-SPEAKERS = (Native, Emo, Dynamiq, Sqs)
+SPEAKERS: tuple[type[Speaker], ...] = (
+    Native,
+    Emo,
+    EmoDedup,
+    Dynamiq,
+    Sqs,
+    Sns,
+    Library,
+    OfClient,
+    Dyno,
+    DynoOverHttp,
+)

@@ -14,7 +14,8 @@ import pytest
 
 from fsmq import Client, Spool
 from tests.harness.suite import Suite
-from tests.http.conformance.speakers import SPEAKERS, Native, Speaker
+from tests.http.conformance.speaker import Speaker
+from tests.http.conformance.speakers import SPEAKERS, Native
 from tests.http.keyfile import add_key
 
 TIMES = 40
@@ -32,7 +33,9 @@ class Running(NamedTuple):
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("claimable")
     file = folder / "keys.toml"
-    key = add_key(file, "all", "--send=*", "--send=topics/*", "--receive=*")
+    key = add_key(
+        file, "all", "--send=*", "--send=topics/*", "--receive=*", "--admin=*", "--admin=topics/*"
+    )
     options = [f"--keys={file}", "--processes=2"]
     with (
         Suite(folder / "mq", mq_options=options, reaper=False) as suite,
@@ -42,11 +45,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield Running(suite, spool, key)
 
 
-@pytest.mark.parametrize("kind", SPEAKERS)
+@pytest.mark.parametrize("kind", SPEAKERS, ids=[one.name for one in SPEAKERS])
 def test_a_claim_behind_the_answer_gets_it(running: Running, kind: type[Speaker]) -> None:
-    speaker = kind(running.suite.url, running.key)
+    speaker = kind(running.suite.url, running.key, running.spool)
     queue = f"of-{kind.name}"
-    running.spool.queue(queue, create=True).configure(visibility_timeout=600)
+    speaker.make(queue)
+    for folder in speaker.folders(queue):
+        running.spool.queue(folder).configure(visibility_timeout=600)
     for number in range(TIMES):  # each asks a process of its own, which chance chooses
         assert speaker.ask(speaker.put(queue, f"message {number}")).status < 300
         [claimed] = speaker.take(queue)
@@ -54,7 +59,7 @@ def test_a_claim_behind_the_answer_gets_it(running: Running, kind: type[Speaker]
 
 
 def test_so_does_what_the_library_puts_or_claims(running: Running) -> None:
-    speaker = Native(running.suite.url, running.key)
+    speaker = Native(running.suite.url, running.key, running.spool)
     jobs = running.spool.queue("jobs", create=True)
     for number in range(TIMES):
         jobs.put(b"by the library %d" % number)
