@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import click
 
@@ -29,22 +28,6 @@ def test_every_setting_is_in_the_help_of_config() -> None:
     assert config.help is not None
     for name in DEFAULTS.as_dict():
         assert re.search(rf"^ *{name} ", config.help, re.MULTILINE), name
-
-
-def commands(of: click.Command) -> Iterator[click.Command]:
-    """A command, and those below it."""
-    yield of
-    if isinstance(of, click.Group):
-        for name in of.list_commands(click.Context(of)):
-            below = of.get_command(click.Context(of), name)
-            assert below is not None
-            yield from commands(below)
-
-
-def test_every_option_in_the_document_is_one() -> None:
-    known = {option for one in commands(main) for param in one.params for option in param.opts}
-    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", DOCUMENT.read_text()))
-    assert told <= known | {"--help", "--version"}
 
 
 def test_the_verbs_that_print_json_are_those_that_can() -> None:

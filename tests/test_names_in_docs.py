@@ -1,0 +1,141 @@
+"""Pages name parameters, headers, members, options and methods that there are, and all of them.
+
+A name that is gone, or misspelt, is found in the prose of a page, and one that came in a route.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fsmq.http.guard.keys import RIGHTS
+from fsmq.spool.layout.settings import SETTINGS
+from tests.harness import names
+from tests.harness.described import native_routes
+from tests.harness.names import commands, of_operation, python, wire
+from tests.harness.suite import HOME
+from tests.test_http_doc import told
+
+DOCS = HOME / "docs"
+# What pages of one subject name, and words of others there: of HTTP, other programs, and examples.
+PAGES = {
+    "http": (
+        (wire, commands),
+        "Allow Content-Length Content-Security-Policy Content-Type Cross-Origin-Resource-Policy"
+        " OPTIONS Transfer-Encoding X-Content-Type-Options chunked deflate gzip identity nosniff"
+        " rel same-origin x-gzip abortonclose proxy_ignore_client_abort proxy_read_timeout UTC"
+        " NAME _ fsmqqueue high low visibilty",
+    ),
+    "topics": ((wire, commands), "Content-Type MessageAttributes RawMessageDelivery _ touch"),
+    "logs": (
+        (wire, commands, python),
+        "Content-Type X-Message-Attribute-NAME Feed blocked datetime with register spark columns"
+        " job endingOffsets failOnDataLoss maxMessagesPerBatch minPartitions startingOffsets",
+    ),
+    "cli": (
+        (wire, commands),
+        "EX_DATAERR FSMQ_AT FSMQ_ATTRIBUTE_NAME FSMQ_CONTENT_TYPE FSMQ_CREATED_AT FSMQ_DELIVERIES"
+        " FSMQ_ID FSMQ_KEY FSMQ_PRIORITY FSMQ_QUEUE NAME _ default q s",
+    ),
+    "client": ((wire, commands, python), "FSMQ_KEY SSLContext"),
+    "library": (
+        (wire, commands, python),
+        "copy datetime except pickle prepare replace steps timedelta with",
+    ),
+}
+# Options of other programs.
+OTHERS_OPTIONS = {
+    "--enable-optimizations",
+    "--endpoint-url",
+    "--init",
+    "--modify-window",
+    "--now",
+    "--restart",
+    "--rm",
+    "--stop-timeout",
+    "--xattrs",
+}
+# What a request's section names of other requests.
+OF_OTHERS = {
+    "GET /{queue}": {"HEAD"},
+    "PATCH /{queue}": {"dedup_id", "delayed"},
+    "GET /{queue}/messages/{id}": {"HEAD"},
+    "PATCH /{queue}/messages/{id}": {"delayed", "in_flight"},
+    "POST /{queue}/ids": {"X-Message-Given-Id", "given_id"},
+    "DELETE /_moves/{ref}": {"GET"},
+    "PUT /_logs/{log}/channels/{channel}": {"last"},
+    "GET /_logs/{log}/channels/{channel}/messages": {"stalled"},
+}
+# Members of `GET /_cluster` are for people, and more may come.
+UNTOLD = {"GET /_cluster"}
+REQUESTS = {
+    f"{route.method} {route.pattern}": route.operation
+    for route in native_routes()
+    if route.method != "HEAD"
+}
+
+
+def unknown(found: set[str], known: set[str] | frozenset[str]) -> set[str]:
+    """Those that are not known; the case of headers does not matter."""
+    return {name for name in found if name not in known and name.title() not in known}
+
+
+def test_names_are_found_in_code_spans() -> None:
+    spans = (
+        '`fsmq get --all`, `queue.claim(count, wait=20)`, `GET /x?after=1`, `ETag`, `{"ids": 1}`'
+    )
+    found = {"--all", "claim", "count", "wait", "after", "ETag", "ids"}
+    assert names.names(f"prose {spans}\n```sh\nin a `block`\n```\n") == found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_what_there_is(page: str) -> None:
+    vocabularies, others = PAGES[page]
+    known = frozenset[str]().union(*(one() for one in vocabularies))
+    assert unknown(names.names((DOCS / f"{page}.md").read_text()), known) == {*others.split()}
+
+
+def test_pages_name_options_that_there_are() -> None:
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("howto/*.md")]
+    found = {name for page in pages for name in names.names(page.read_text()) if name[:2] == "--"}
+    assert found - commands() == OTHERS_OPTIONS
+
+
+def test_a_command_is_named_with_its_own_options() -> None:
+    of = dict(names.each_command())
+    for page in (*DOCS.glob("*.md"), *DOCS.glob("howto/*.md")):
+        for span in re.findall(r"`(fsmq [^`\n]*)`", page.read_text()):
+            command = max((name for name in of if f"{span} ".startswith(f"{name} ")), key=len)
+            options = {name for name in names.names(f"`{span}`") if name[:2] == "--"}
+            assert options <= of[command] | of["fsmq"] | {"--help"}, (page.name, span)
+
+
+def test_the_section_of_a_request_names_what_is_its_own() -> None:
+    of_page = {
+        *commands(),
+        *SETTINGS,
+        *RIGHTS,
+        *PAGES["http"][1].split(),
+        *PAGES["logs"][1].split(),
+    }
+    sections = {}
+    for page in ("http", "topics", "logs"):
+        sections.update(told((DOCS / f"{page}.md").read_text()))
+    apart = {
+        request: unknown(names.names(sections[request]), of_page | {*of_operation(operation)})
+        for request, operation in REQUESTS.items()
+    }
+    assert {request: found for request, found in apart.items() if found} == OF_OTHERS
+
+
+@pytest.mark.parametrize("page", ["http", "topics", "logs"])
+def test_what_a_request_takes_and_gives_is_named_on_its_page(page: str) -> None:
+    text = (DOCS / f"{page}.md").read_text()
+    code = " ".join(re.findall(r"^```.*?^```|`[^`\n]+`|^\|.*$", text, re.DOTALL | re.MULTILINE))
+    assert [
+        (request, name)
+        for request in sorted(told(text).keys() & REQUESTS.keys() - UNTOLD)
+        for name in sorted({*names.taken_and_given(REQUESTS[request])})
+        if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", code, re.IGNORECASE)
+    ] == []
