@@ -131,7 +131,7 @@ class _Keeper:
         self._options = options
         self._tree = tree
         self._due = self._thin_due = 0.0
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def step(self) -> None:
         if time.monotonic() < self._due:
@@ -148,8 +148,8 @@ class _Keeper:
         try:
             work()
         except OSError as error:
-            if self._told.get(what) != str(error):
-                self._told[what] = str(error)
+            if self._reported.get(what) != str(error):
+                self._reported[what] = str(error)
                 log.warning("cannot look after the records", work=what, error=error)
 
     def _expire(self) -> None:

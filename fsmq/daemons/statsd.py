@@ -43,7 +43,7 @@ class Statsd(asyncio.DatagramProtocol):
         self._tags = tags
         self._node = node
         self._survey = survey
-        self._told: dict[Key, int] = {}
+        self._sent: dict[Key, int] = {}
 
     async def run(self, address: str, interval: float) -> None:
         """Send for ever; an address that cannot be reached is tried again each time."""
@@ -83,7 +83,7 @@ class Statsd(asyncio.DatagramProtocol):
         for key, share in snapshot.gauges.items():
             if key[0] == "fill":
                 lines.append(self._line(key[1], "fill", f"{int(100 * share)}|g"))
-        self._told = snapshot.counts
+        self._sent = snapshot.counts
         if self._survey is not None:
             for queue, found in (await self._survey()).items():
                 lines.append(self._line(queue, "approximate_depth", f"{found.counts.total}|g"))
@@ -91,7 +91,7 @@ class Statsd(asyncio.DatagramProtocol):
 
     def _increments(self, counts: dict[Key, int], what: str) -> Iterator[tuple[str, int]]:
         for key, number in counts.items():
-            more = number - self._told.get(key, 0)
+            more = number - self._sent.get(key, 0)
             if key[0] == what and more > 0:
                 yield key[1], more
 

@@ -59,7 +59,7 @@ class MoveVerbs:
             "rate": _rate(rate),
         }
         if only is not None and rate is None:
-            return Moved(*(yield from self._some(source, path, parameters, only, progress)))
+            return Moved(*(yield from self._in_parts(source, path, parameters, only, progress)))
         done = Moved()
         for portion in _parts(only):
             answer = yield from self._verbs.done("POST", path, parameters, _body(source, portion))
@@ -83,7 +83,7 @@ class MoveVerbs:
         """A second try after a lost answer does not find, nor count, what the first has moved."""
         if only is not None and rate is None:
             path, parameters = _redrive(dead, to, None)
-            return Redriven(*(yield from self._some(dead, path, parameters, only, progress)))
+            return Redriven(*(yield from self._in_parts(dead, path, parameters, only, progress)))
         done = Redriven()
         for portion in _parts(only):
             order = yield from self.begin_redrive(dead, to, rate, portion)
@@ -128,7 +128,7 @@ class MoveVerbs:
             raise error_of(outcome.answer)
         return _move(parsed(outcome.answer), outcome.answer.status)
 
-    def _some(
+    def _in_parts(
         self,
         source: str,
         path: str,

@@ -55,12 +55,12 @@ class Origins:
 
         Raises CrossSite and UnknownHost.
         """
-        looks = method in ("GET", "HEAD")
-        if looks and headers.get("Sec-Fetch-Mode") == "navigate" and _is_document(headers):
+        is_read = method in ("GET", "HEAD")
+        if is_read and headers.get("Sec-Fetch-Mode") == "navigate" and _is_document(headers):
             headers = {name: headers[name] for name in (hdrs.HOST,) if name in headers}
         self.check(headers)
         own = hdrs.ORIGIN in headers or headers.get(_SEC_FETCH_SITE) == "same-origin"
-        if not looks and not own:
+        if not is_read and not own:
             raise CrossSite("what changes something has to come from a page of this server")
 
     def _check_host(self, host: str) -> None:

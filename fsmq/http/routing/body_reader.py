@@ -44,7 +44,7 @@ class BodyReader:
         self._limit = limit
         self._keep = keep
         self._parts: list[bytes] = []
-        self._some: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._size = 0
         self._joined = 0  # so many bytes are in parts
 
@@ -73,8 +73,8 @@ class BodyReader:
                     until = 0.0
         if decode is not None:
             decode.finish()
-        if self._some or not self._parts:
-            self._parts.append(b"".join(self._some))
+        if self._chunks or not self._parts:
+            self._parts.append(b"".join(self._chunks))
         return self._parts
 
     async def _next_piece(self) -> bytes:
@@ -87,10 +87,10 @@ class BodyReader:
         if self._size > self._limit:
             raise MessageTooLarge(None, self._limit)
         self._keep(self._size)
-        self._some.append(part)
+        self._chunks.append(part)
         if self._size - self._joined >= _PART_BYTES:
-            self._parts.append(b"".join(self._some))
-            self._some, self._joined = [], self._size
+            self._parts.append(b"".join(self._chunks))
+            self._chunks, self._joined = [], self._size
 
 
 def most_packed(limit: int) -> int:

@@ -76,8 +76,8 @@ class _Writer:
             "tags": [operation.tag],
             "summary": operation.summary,
         }
-        if told := _description(operation, need):
-            written["description"] = told
+        if description := _description(operation, need):
+            written["description"] = description
         # The rights stand where OpenAPI has roles: a server without keys asks for none.
         written["security"] = [{}] if need is None else [{}, {"key": list(need.rights)}]
         if operation.parameters:

@@ -109,10 +109,10 @@ class SendGroups:
                 raise
 
     def _write(self, key: Key, group: Group) -> None:
-        some = self._taken(key)
-        all_prepared = [one.prepared for one in some]
-        end = partial(self._end, key, some)
-        if not all(one.light for one in some):
+        batch = self._taken(key)
+        all_prepared = [one.prepared for one in batch]
+        end = partial(self._end, key, batch)
+        if not all(one.light for one in batch):
             self._spawn(self._run(group, all_prepared, end))
             return
         try:
@@ -141,18 +141,18 @@ class SendGroups:
         task.add_done_callback(self._tasks.discard)
 
     def _taken(self, key: Key) -> list[_Waiting]:
-        some, self._waiting[key] = self._waiting[key], []
-        return some
+        batch, self._waiting[key] = self._waiting[key], []
+        return batch
 
-    def _end(self, key: Key, some: list[_Waiting], error: Exception | None) -> None:
+    def _end(self, key: Key, batch: list[_Waiting], error: Exception | None) -> None:
         """Let those of a group go on, and begin the next one."""
         if error is not None:
-            end_all([one.prepared for one in some], _as_ours(error))
+            end_all([one.prepared for one in batch], _as_ours(error))
         if self._waiting[key]:
             asyncio.get_running_loop().call_soon(self._begin, key)
         else:
             del self._waiting[key]
-        for one in some:
+        for one in batch:
             self._turns.do(one.end)
 
 

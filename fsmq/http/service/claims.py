@@ -115,9 +115,9 @@ class Claims:
             is_alone = wanted.begin is not None or wanted.whole_groups
             alike = one if is_alone else (wanted.queues, wanted.visibility)
             groups[alike, one.party.account, one.through].append(one)
-        for some in groups.values():
-            for few in portions(some):
-                self._turns_of(few[0]).do(partial(self._claim_for, few))
+        for group in groups.values():
+            for portion in portions(group):
+                self._turns_of(portion[0]).do(partial(self._claim_for, portion))
 
     def _turns_of(self, asked: Asked) -> LoopTurns:
         return self._runner.turns if asked.wanted.several is None else self._several_turns
@@ -342,8 +342,8 @@ class Claims:
                 self._claim_again(one)
             else:
                 groups[one.wanted.queues].append(one)
-        for queues, some in groups.items():
-            self._claim(queues, some)
+        for queues, group in groups.items():
+            self._claim(queues, group)
 
     def _is_over(self, asked: Asked) -> bool:
         """Whether it must wait no longer: the server stops, or its key holds no longer."""

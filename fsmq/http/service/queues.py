@@ -95,8 +95,8 @@ class _Joint(Generic[R]):
     def _run(self) -> None:
         turn, self._turn = self._turn, {}
         for jobs in turn.values():
-            for some in _portions(jobs):
-                self._runner.turns.do(partial(self._do, some))
+            for portion in _portions(jobs):
+                self._runner.turns.do(partial(self._do, portion))
 
     def _do(self, jobs: list[_Job]) -> None:
         via.set(jobs[0].through)

@@ -47,7 +47,7 @@ class Receiver:
         self._names: frozenset[str] = frozenset()  # of all queues, as last listed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
-        self._looks: dict[str, asyncio.TimerHandle] = {}  # at queues that are shut
+        self._reopenings: dict[str, asyncio.TimerHandle] = {}  # looks at queues that are shut
 
     def start(self) -> None:
         """Begin to notice arrivals; call it on the loop."""
@@ -73,8 +73,8 @@ class Receiver:
             self._loop.remove_reader(fileno)
         if self._polling is not None:
             self._polling.cancel()
-        for look in self._looks.values():
-            look.cancel()
+        for timer in self._reopenings.values():
+            timer.cancel()
         self._spool.context.ready.on_arrival = None
 
     def pause_of(self, queues: Sequence[str], at_most: float) -> float:
@@ -92,7 +92,7 @@ class Receiver:
         return at_most
 
     def _look_again(self, queue: str) -> None:
-        del self._looks[queue]
+        del self._reopenings[queue]
         self._look((queue,))
         if self.waiters.has(queue):
             self._attend(queue)
@@ -100,9 +100,9 @@ class Receiver:
     def _attend(self, queue: str) -> None:
         """See to it that somebody looks whether a queue that is shut has opened."""
         limiter = self._spool.context.limiter
-        if queue in limiter.shut and queue not in self._looks and self._loop is not None:
+        if queue in limiter.shut and queue not in self._reopenings and self._loop is not None:
             # One look for all who wait.
-            self._looks[queue] = self._loop.call_later(
+            self._reopenings[queue] = self._loop.call_later(
                 limiter.look_in(queue), self._look_again, queue
             )
 

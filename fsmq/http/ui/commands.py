@@ -47,7 +47,7 @@ def curl_each(
     return curl(request, method, queue, "messages", ids[0], **query) + rest
 
 
-def some(ids: Sequence[str]) -> dict[str, list[str]] | None:
+def body_with_ids(ids: Sequence[str]) -> dict[str, list[str]] | None:
     """The body of a request about some messages; None for all."""
     shown = [quote_id(one) for one in ids[:_WRITTEN]]
     return {"ids": [*shown, "…"] if len(ids) > _WRITTEN else shown} if ids else None

@@ -9,7 +9,7 @@ from fsmq.spool.errors import InvalidValue, NoSuchQueue
 
 from ..guard.sight import targets
 from .actions import Action, Done, Form, Question, messages
-from .commands import curl, fsmq, some
+from .commands import body_with_ids, curl, fsmq
 from .page_request import PageRequest
 
 _MOST_A_SECOND = 1_000_000.0
@@ -47,7 +47,9 @@ async def _ask_redrive(request: PageRequest, form: Form) -> Question:
         ),
         f"Redrive {what}",
         command=fsmq("redrive", form.queue, *_rate_option(form), ids=form.ids),
-        curl=curl(request, "POST", form.queue, "redrive", body=some(form.ids), rate=_rate(form)),
+        curl=curl(
+            request, "POST", form.queue, "redrive", body=body_with_ids(form.ids), rate=_rate(form)
+        ),
         template="redrive.html",
         asks=("to", "rate", "count"),
         values={"number": number},
@@ -82,7 +84,7 @@ async def _ask_move(request: PageRequest, form: Form) -> Question:
         (f"They go from {form.queue} to another queue, with their ids and all that they carry.",),
         f"Move {what}",
         command=fsmq("mv", *_rate_option(form), form.queue, "TARGET", ids=form.ids),
-        curl=curl(request, "POST", form.queue, "move", body=some(form.ids), to="TARGET"),
+        curl=curl(request, "POST", form.queue, "move", body=body_with_ids(form.ids), to="TARGET"),
         template="move.html",
         asks=("to", "rate", "count"),
         values={"number": number},

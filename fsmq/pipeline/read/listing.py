@@ -219,8 +219,8 @@ class Listing:
         """When the folders between which messages go to and fro changed last."""
         paths = [self._tree.folder(place.value) for place in (State.NEW, State.DELAY)]
         paths += [self._tree.folder(QUEUES, queue) for queue in self._queues(within)]
-        looks = (self._tree.stat(path) for path in paths)
-        return [found.st_mtime_ns for found in looks if found is not None]
+        stats = (self._tree.stat(path) for path in paths)
+        return [found.st_mtime_ns for found in stats if found is not None]
 
     def _ids(self, folder: _Folder, within: Range) -> dict[str, list[str]]:
         """The ids of a range in a folder, by queue."""

@@ -136,12 +136,12 @@ class SnapshotReader(DataSourceReader):
     def _filled(self, finder: Finder, group: Group, passing: Passing | None) -> Iterator[Run]:
         """A group's messages with what the columns need, at the least cost."""
         columns = self._schema.names
-        looks = self._pushed.needs_file() or not OF_FILE.isdisjoint(columns)
+        needs_look = self._pushed.needs_file() or not OF_FILE.isdisjoint(columns)
         if group.place is State.DELAY:
-            looks = looks or self._pushed.needs_stamp() or "state" in columns
+            needs_look = needs_look or self._pushed.needs_stamp() or "state" in columns
 
         def opened(part: Group, at_most: int | None) -> Iterator[Run]:
-            if looks and passing is not None:  # what does not pass need not be opened
+            if needs_look and passing is not None:  # what does not pass need not be opened
                 part = part._replace(ids=[i for run in finder.look(part) for i in passing(run).ids])
             return finder.read(part, at_most)
 
@@ -152,7 +152,7 @@ class SnapshotReader(DataSourceReader):
             headed = [i for i in group.ids if i.endswith((".h", ".h.z")) and facts(i).headed]
         if headed:
             group = group._replace(ids=sorted(set(group.ids).difference(headed)))
-        others = finder.look(group) if looks else _listed(group)
+        others = finder.look(group) if needs_look else _listed(group)
         return chain(others, opened(group._replace(ids=headed), MAX_HEADER_BYTES))
 
 

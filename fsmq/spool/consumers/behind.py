@@ -95,5 +95,5 @@ def _is_meant(queue: str, patterns: Iterable[str]) -> bool:
 def _size(tree: Tree, names: list[str], before: str = "") -> int:
     """Bytes of files, as many as there are; of a part of them where there are very many."""
     step = -(-len(names) // _SAMPLE) or 1
-    looks = (tree.stat(before + name) for name in names[::step])
-    return step * sum(found.st_size for found in looks if found is not None)
+    stats = (tree.stat(before + name) for name in names[::step])
+    return step * sum(found.st_size for found in stats if found is not None)

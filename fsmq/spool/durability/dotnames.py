@@ -98,8 +98,8 @@ def _works(
             yield partial(recover_all, own[0])
         if own is None or done[own[0]] is None:
             yield partial(recover_one, tree, name, now, at_start=at_start)
-    for (queue, number), some in numbered.items():
-        yield partial(_recover_put, tree, queue, number, some)
+    for (queue, number), dotnames in numbered.items():
+        yield partial(_recover_put, tree, queue, number, dotnames)
 
 
 def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) -> Recovered:

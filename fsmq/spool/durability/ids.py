@@ -154,8 +154,8 @@ def _state_now(tree: Tree, queue: str, at: str, name: str, inode: int) -> State 
         except FileNotFoundError:
             return None  # the link has gone, and with it the question
         if held is None:
-            told = "another process is acting on the message of this id right now"
-            raise BlockingIOError(errno.EAGAIN, told, at)
+            text = "another process is acting on the message of this id right now"
+            raise BlockingIOError(errno.EAGAIN, text, at)
         try:
             state = state_of(tree, queue, name, inode)
         finally:

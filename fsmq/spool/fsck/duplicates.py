@@ -88,8 +88,8 @@ def _standing(tree: Tree, queue: str, message_id: str) -> dict[State, os.stat_re
 
 
 def _look(tree: Tree, queue: str, message_id: str) -> dict[State, os.stat_result]:
-    looks = ((state, tree.stat(tree.path(state, queue, message_id))) for state in _LIFE)
-    return {state: found for state, found in looks if found is not None}
+    stats = ((state, tree.stat(tree.path(state, queue, message_id))) for state in _LIFE)
+    return {state: found for state, found in stats if found is not None}
 
 
 def _version(found: os.stat_result) -> tuple[int, int]:

@@ -38,8 +38,8 @@ def settle(suspects: list[Suspect], pause: float) -> list[Suspect]:
 
 def look_again(suspects: list[Suspect]) -> list[Suspect]:
     """The suspects that are still wrong."""
-    looks = [(suspect.look(), suspect.look) for suspect in suspects]
-    return [Suspect(fault, look) for fault, look in looks if fault is not None]
+    faults = [(suspect.look(), suspect.look) for suspect in suspects]
+    return [Suspect(fault, look) for fault, look in faults if fault is not None]
 
 
 def grouped(faults: list[Fault]) -> list[Finding]:

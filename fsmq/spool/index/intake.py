@@ -21,7 +21,7 @@ class Intake:
         self._events = events
         self._lock = lock
         self._losses = 0
-        self._told = 0  # of these
+        self._reported = 0  # of these
         self._inside: set[int] = set()  # threads
 
     def take_in(
@@ -37,10 +37,10 @@ class Intake:
         try:
             self._inside.add(here)
             count, losses = self._hand_on(apply)
-            if losses > self._told:
+            if losses > self._reported:
                 on_loss()
                 with self._lock:
-                    self._told = max(self._told, losses)
+                    self._reported = max(self._reported, losses)
         finally:
             self._inside.discard(here)
         return count

@@ -83,8 +83,8 @@ def looks_coarse(tree: Tree) -> bool:
     Every change of a folder sets its time; that all of them fell on whole seconds is no chance. A
     tree that was restored with such times has lost its stamps too, so for it the answer holds.
     """
-    looks = (tree.stat(tree.folder(name)) for name in FOLDERS)
-    return all(found is None or found.st_mtime_ns % 1_000_000_000 == 0 for found in looks)
+    stats = (tree.stat(tree.folder(name)) for name in FOLDERS)
+    return all(found is None or found.st_mtime_ns % 1_000_000_000 == 0 for found in stats)
 
 
 def is_network(kind: str) -> bool:

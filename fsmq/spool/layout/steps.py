@@ -30,8 +30,8 @@ _TURN_S, _GAP_S = 0.002, 0.00005
 
 def portions(things: Iterable[T], size: int = _PORTION) -> Iterator[list[T]]:
     """Many things as lists of a few: what C does with a whole list nothing can interrupt."""
-    some = iter(things)
-    while portion := list(islice(some, size)):
+    iterator = iter(things)
+    while portion := list(islice(iterator, size)):
         yield portion
 
 

@@ -233,9 +233,9 @@ class Tree:
         self.refresh(self.folder(QUEUES))
         if not self.has_queue(queue):
             return False
-        for some in portions(found.name for found in self.walk(self.folder(QUEUES, queue))):
+        for portion in portions(found.name for found in self.walk(self.folder(QUEUES, queue))):
             # Hidden are the .nfs leftovers of NFS and the like; an id has no colon.
-            see([n for n in some if n[0] != "." and ":" not in n])
+            see([n for n in portion if n[0] != "." and ":" not in n])
         return True
 
     def folders(self, path: str) -> list[str]:

@@ -201,8 +201,8 @@ def find(context: Context, ref: str) -> Move | None:
 
 def _find(tree: Tree, ref: str) -> Move | None:
     # An open one that ends between two looks has been done by the third.
-    looks = (load(tree, ref, name) for name in (DONE, OPEN, DONE))
-    return next((move for move in looks if move is not None), None)
+    copies = (load(tree, ref, name) for name in (DONE, OPEN, DONE))
+    return next((move for move in copies if move is not None), None)
 
 
 def latest(

@@ -272,7 +272,7 @@ class Journal(NoJournal):
                 step.lines(self._host) if isinstance(step, StepOfLog) else self._lines_of(step)
             )
         )
-        self._segment.append("".join(some).encode("ascii") for some in portions(lines))
+        self._segment.append("".join(portion).encode("ascii") for portion in portions(lines))
 
     def _finish(self) -> None:
         segment, self._segment = self._segment, None

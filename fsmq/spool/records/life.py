@@ -82,8 +82,8 @@ class LifeStep(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """The members of a line of the journal."""
         claim_ms = None if self.claim is None else round(self.claim * 1000)
-        told = (self.size, self.deliveries, claim_ms, self.source, self.target, self.was)
-        more = zip(_OPTIONAL, (*told, self.host, self.via), strict=True)
+        optional = (self.size, self.deliveries, claim_ms, self.source, self.target, self.was)
+        more = zip(_OPTIONAL, (*optional, self.host, self.via), strict=True)
         return {
             "at": round(self.at * 1000),
             "event": self.event,

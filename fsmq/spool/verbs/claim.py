@@ -81,14 +81,14 @@ def claims_of(
     if settings.is_open and not context.limiter.shut:
         return _claims_of(context, queue, settings, ids, visibility, is_wanted)
 
-    def claims(some: Iterator[str]) -> Generator[Claim | None, None, None]:
-        return _claims_of(context, queue, settings, some, visibility, is_wanted)
+    def claims(candidates: Iterator[str]) -> Generator[Claim | None, None, None]:
+        return _claims_of(context, queue, settings, candidates, visibility, is_wanted)
 
     if settings.in_groups:
         return context.groups.claims(
             queue,
             settings,
-            lambda some: context.limiter.limited(queue, settings, some, claims),
+            lambda candidates: context.limiter.limited(queue, settings, candidates, claims),
             attrgetter("message_id"),
             whole_groups,
         )
@@ -237,7 +237,7 @@ def _claim_ready(
     stamps, tree = context.stamps, context.tree
     path = tree.path(CLAIM.source, queue, message_id)
     # A mover that is delivering it will unlatch it in a moment, without an event: wait for it.
-    latched = latch(context, path, _CLAIM_PATIENCE_S, looks=False)
+    latched = latch(context, path, _CLAIM_PATIENCE_S, checks_name=False)
     if latched is None:
         return None
     fd, found, locked = latched.fd, latched.found, latched.locked

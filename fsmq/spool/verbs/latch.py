@@ -222,20 +222,20 @@ def move_back(context: Context, source: str, target: str, moved: os.stat_result)
 
 
 def latch(
-    context: Context, path: str, patience: float = 0.0, *, looks: bool = True
+    context: Context, path: str, patience: float = 0.0, *, checks_name: bool = True
 ) -> Latched | None:
     """Open a message and latch it; None if there is no message.
 
     patience: seconds to wait for another process. Its latch lasts microseconds, or longer if it
-        was stopped in the middle. looks: see that the file still has this name; without it the
-        caller has to.
+        was stopped in the middle.
+    checks_name: see that the file still has this name; without it the caller has to.
 
     Raises:
         BlockingIOError: another process has latched it.
         OSError
     """
     try:
-        return _latch(context, path, looks)
+        return _latch(context, path, checks_name)
     except BlockingIOError:
         if not patience:
             raise
@@ -243,13 +243,13 @@ def latch(
     while True:
         time.sleep(_RETRY_S)
         try:
-            return _latch(context, path, looks)
+            return _latch(context, path, checks_name)
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise
 
 
-def _latch(context: Context, path: str, looks: bool) -> Latched | None:
+def _latch(context: Context, path: str, checks_name: bool) -> Latched | None:
     tree = context.tree
     try:
         # NFS locks only a file that is open for writing.
@@ -261,7 +261,7 @@ def _latch(context: Context, path: str, looks: bool) -> Latched | None:
     latched, kept = Latched(fd), False
     try:
         # Before we had the lock it may have been renamed, and another file have taken its place.
-        kept = latched.lock() and (not looks or latched.is_at(tree, path))
+        kept = latched.lock() and (not checks_name or latched.is_at(tree, path))
         return latched if kept else None
     finally:
         if not kept:

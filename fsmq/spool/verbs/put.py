@@ -148,9 +148,9 @@ def note_stored(context: Context, queue: str, staged: Sequence[Staged]) -> list[
     stored: list[tuple[str, Details]] = []
     of_state: dict[State | None, list[tuple[str, Details]]] = {}
     for one in staged:
-        told: tuple[str, Details] = (one.draft.message_id, {"size": one.draft.size})
-        stored.append(told)
-        of_state.setdefault(one.state, []).append(told)
+        noted: tuple[str, Details] = (one.draft.message_id, {"size": one.draft.size})
+        stored.append(noted)
+        of_state.setdefault(one.state, []).append(noted)
     context.record_all(ACCEPTED, queue, stored)
     if shown := of_state.get(State.READY):
         context.ready.add(queue, *[message_id for message_id, _ in shown])

@@ -52,17 +52,17 @@ class Removals(Generic[M]):
                 group = [one for one in self._asked if self._of(one[0]) == of][:_MOST]
                 taken = set(map(id, group))
                 self._asked = [one for one in self._asked if id(one) not in taken]
-                told: Sequence[object] = [None] * len(group)
+                outcomes: Sequence[object] = [None] * len(group)
                 error: Exception | None = None
                 try:
-                    told = await self._remove([message for message, _ in group]) or told
+                    outcomes = await self._remove([message for message, _ in group]) or outcomes
                 except Exception as raised:
                     error = raised
-                for (_, removed), what in zip(group, told, strict=True):
+                for (_, removed), outcome in zip(group, outcomes, strict=True):
                     if removed.done():
                         continue  # who asked has given up
                     if error is None:
-                        removed.set_result(what)
+                        removed.set_result(outcome)
                     else:
                         removed.set_exception(error)
         finally:

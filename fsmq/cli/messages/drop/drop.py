@@ -120,7 +120,7 @@ class Drop:
         # said last, so that it is said once.
         self._refused: dict[str, Facts] = {}
         self._stored: dict[str, tuple[Facts, str]] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._settings = QueueSettings()
         self._most = self._limit = most
         self._pause_s = _FIRST_PAUSE_S
@@ -176,7 +176,7 @@ class Drop:
         except OSError as error:
             report(f"cannot look into {self._folder.path}: {error.strerror}")
             return
-        for known in (self._refused, self._stored, self._told):
+        for known in (self._refused, self._stored, self._reported):
             for path in known.keys() - found - {"."}:
                 del known[path]
 
@@ -339,7 +339,7 @@ class Drop:
             )
             report(f"{file.path}: {reason}")
         self._stored.pop(file.path, None)
-        self._told.pop(file.path, None)
+        self._reported.pop(file.path, None)
 
     # -- what is said ----------------------------------------------------------------------------
 
@@ -349,8 +349,8 @@ class Drop:
         self._report_once(file.path, f"{why}; it stays where it is")
 
     def _report_once(self, path: str, what: str) -> None:
-        if self._told.get(path) != what:
-            self._told[path] = what
+        if self._reported.get(path) != what:
+            self._reported[path] = what
             report(f"{path}: {what}")
 
     def _report_stored(self, path: str, message_id: str) -> None:

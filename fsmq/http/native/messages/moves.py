@@ -197,7 +197,7 @@ class Moves(Handlers):
                 raise NoSuchQueue(queue)
         only = None
         if call.request.can_read_body:
-            only = await self._some(call)
+            only = await self._ids_of(call)
             if given[RATE] is None:
                 return await self._move_some(source, target, only, in_flight)
         move = await self._service.moves.begin(
@@ -211,7 +211,7 @@ class Moves(Handlers):
         )
         return _begun(move)
 
-    async def _some(self, call: Call) -> list[str]:
+    async def _ids_of(self, call: Call) -> list[str]:
         """The ids in a body."""
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         ids = await self._service.beside(len(body), some_ids, body)
@@ -258,7 +258,7 @@ class Moves(Handlers):
         for queue in (dead, to or dead):
             if not self._spool.has_queue(queue):
                 raise NoSuchQueue(queue)
-        only = await self._some(call) if call.request.can_read_body else None
+        only = await self._ids_of(call) if call.request.can_read_body else None
         rate = given[RATE]
         if only is None or rate is not None:
             return _begun(await self._service.moves.redrive(dead, to, rate, only, allowed))

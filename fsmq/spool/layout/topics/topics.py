@@ -81,11 +81,11 @@ class Subscription(NamedTuple):
 def work_of(subscriptions: Sequence[Subscription], size: int, messages: int = 1) -> int:
     """How long it takes to find out who takes some messages, and to copy them: as long as to copy
     so many bytes. size: of their bodies."""
-    looks = sum(
+    into_bodies = sum(
         isinstance(one.filter, Delivery) and one.filter.looks_into_bodies for one in subscriptions
     )
     copies = len(subscriptions) * (size + messages * _WORK_OF_COPY)
-    return copies + looks * _WORK_OF_LOOK * size
+    return copies + into_bodies * _WORK_OF_LOOK * size
 
 
 @dataclass(slots=True)
