@@ -17,8 +17,9 @@ from random import Random
 
 import pytest
 
-from fsmq import Client, Message
-from fsmq.cli.messages.drop.folder import DropFolder, Moved
+from fsmq import Client, Message, NewMessage
+from fsmq.cli.messages.drop.drop import Drop
+from fsmq.cli.messages.drop.folder import DropFolder, Dropped, Moved
 from fsmq.spool import Spool
 from fsmq.spool.layout.names import facts
 from fsmq.spool.layout.uuids import derived_uuid7
@@ -343,6 +344,37 @@ def test_a_file_that_takes_the_place_of_a_stored_one_is_stored_too(
         assert os.listdir(inbox / "done") == []
     finally:
         folder.close()
+
+
+def test_what_is_written_just_after_a_file_was_found_open_is_stored_too(
+    fsmq: Command, inbox: Path
+) -> None:
+    """A writer opens it before the move, and writes between the question who writes and the end."""
+
+    class WrittenTo(DropFolder):
+        writes = True
+
+        def move(self, file: Dropped, message_id: str) -> Moved:
+            if not self.writes:
+                return super().move(file, message_id)
+            self.writes = False
+            with (inbox / "job").open("a") as again:
+                assert super().move(file, message_id) is Moved.OPEN
+                again.write("more")
+            return Moved.OPEN
+
+    (inbox / "job").write_text("begun ")
+    folder = WrittenTo(inbox, None, "*", False)
+    try:
+        with Spool(fsmq.at) as spool:
+            drop = Drop(spool.queue("jobs"), "jobs", folder, NewMessage(b""), 1000, False, 0.0)
+            while not is_empty(inbox):
+                drop._note("job", True)
+                drop._take_due()
+    finally:
+        folder.close()
+    assert bodies(fsmq) == ["begun ", "begun more"]
+    assert (inbox / "done" / "job").read_text() == "begun more"
 
 
 def test_a_kill_between_the_put_and_the_move_makes_no_second_message(

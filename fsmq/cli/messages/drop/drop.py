@@ -326,8 +326,10 @@ class Drop:
             self._report_once(file.path, reason)
             return
         if moved is Moved.OPEN:
-            # Its closing brings it back here; if that has changed it, it is put once more.
-            self._stored[file.path] = facts_of(os.fstat(file.fd)), message_id
+            # Its closing brings it back; if it has changed, by then or now, it is put once more.
+            found = os.fstat(file.fd)
+            if file.is_as_read(found):
+                self._stored[file.path] = facts_of(found), message_id
             reason = f"was opened again while it was stored as {message_id}: it stays until closed"
             self._report_once(file.path, reason)
             return

@@ -77,6 +77,11 @@ class Dropped:
             left -= len(part)
         return b"".join(parts) if facts_of(os.fstat(self.fd)) == self.facts else None
 
+    def is_as_read(self, found: os.stat_result) -> bool:
+        """Whether nobody had written to it when this was found; it may have been moved."""
+        read = self.stat
+        return (found.st_size, found.st_mtime_ns) == (read.st_size, read.st_mtime_ns)
+
     def renew(self) -> None:
         """Let its last change be now, and nothing else be changed. Raises OSError."""
         os.fchmod(self.fd, stat.S_IMODE(self.stat.st_mode))
@@ -222,8 +227,7 @@ class DropFolder:
         return moved
 
     def _as_read(self, file: Dropped) -> Moved:
-        found, read = os.fstat(file.fd), file.stat
-        if (found.st_size, found.st_mtime_ns) != (read.st_size, read.st_mtime_ns):
+        if not file.is_as_read(os.fstat(file.fd)):
             return Moved.CHANGED
         return Moved.OPEN if self.is_being_written(file) else Moved.YES
 
