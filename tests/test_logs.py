@@ -98,14 +98,11 @@ def test_less_serious_events_are_left_out() -> None:
 logs.setup({level!r}, "json", "mq")
 for level in ("debug", "info", "warning", "error"):
     getattr(log, level)(level)
-    assert log.enabled(level) == (level in {expected!r})
 """
     levels = ["debug", "info", "warning", "error"]
     for first, level in enumerate(levels):
-        expected = levels[first:]
-        assert [
-            r["event"] for r in records(code.format(level=level, expected=expected))
-        ] == expected
+        events = [record["event"] for record in records(code.format(level=level))]
+        assert events == levels[first:]
 
 
 def test_the_level_can_change_while_the_program_runs() -> None:

@@ -26,6 +26,7 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.layout.files import add_file
 from fsmq.spool.layout.filesystem import mounts_below
 from fsmq.spool.layout.messages.message import NewMessage
+from fsmq.spool.probe.trials import duration_of
 from fsmq.spool.spool import Spool
 
 _FAILED = 1
@@ -226,7 +227,7 @@ def _try_floor(folder: Path, seconds: float, body: bytes, figure: Figure) -> Non
 
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or not count:
-        figure.seconds.append(_timed(one))
+        figure.seconds.append(duration_of(one))
         count += 1
     shutil.rmtree(folder)
 
@@ -242,13 +243,7 @@ def _try_put(spool: Spool, seconds: float, body: bytes, figure: Figure) -> None:
     first = True
     while first or time.perf_counter() < end:
         first = False
-        figure.seconds.append(_timed(one))
-
-
-def _timed(function: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started
+        figure.seconds.append(duration_of(one))
 
 
 def _remove_messages(spool: Spool) -> None:

@@ -78,12 +78,12 @@ def verified(place: Place, log: str, as_json: bool) -> Exit:
         raise click.UsageError("--verify reads the files: give a folder with --at, not a server.")
     found = verify(place.tree, log)
     if as_json:
-        listed = [one.as_dict() for one in found.findings]
-        output.document({"log": log, "clean": found.is_sound, "findings": listed})
+        listed = [one.as_dict() for one in found]
+        output.document({"log": log, "clean": not found, "findings": listed})
     else:
-        for one in found.findings:
+        for one in found:
             click.echo(f"{one.severity.value:8} {one.kind.value}: {printable(one.path)}")
             click.echo(f"         {printable(one.reason)}")
-        if found.is_sound:
+        if not found:
             click.echo("clean")
-    return Exit.DONE if found.is_sound else Exit.NOTHING
+    return Exit.NOTHING if found else Exit.DONE

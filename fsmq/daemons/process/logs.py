@@ -76,10 +76,6 @@ class Log:
         """Log what failed, with the exception that is being handled."""
         self._log(logging.ERROR, event, True, fields)
 
-    def enabled(self, level: str) -> bool:
-        """Return whether events of a level are logged: for fields that are dear to compute."""
-        return self._logger.isEnabledFor(_LEVELS[level])
-
     def _log(self, level: int, event: str, exc_info: ExcInfo, fields: Mapping[str, object]) -> None:
         if self._logger.isEnabledFor(level):
             self._logger.log(level, event, exc_info=exc_info, extra={_FIELDS: fields})
@@ -90,15 +86,14 @@ def get_logger(name: str) -> Log:
     return Log(logging.getLogger(name))
 
 
-def chosen_format(format: str, stream: TextIO | None = None) -> str:
-    """Return ``text``, ``json`` or ``journal``; for ``auto`` what fits (default: stderr)."""
+def chosen_format(format: str) -> str:
+    """Return ``text``, ``json`` or ``journal``; for ``auto`` what fits stderr."""
     if format != "auto":
         return format
     try:
-        chosen = stream or sys.stderr
-        if _is_journal(chosen.fileno()):
+        if _is_journal(sys.stderr.fileno()):
             return "journal"
-        return "text" if chosen.isatty() else "json"
+        return "text" if sys.stderr.isatty() else "json"
     except (AttributeError, ValueError, OSError):  # no stderr, or a closed one
         return "json"
 

@@ -114,7 +114,7 @@ class SqsRoutes:
             answer(request, deletes.result(outcomes))
             return
         tell = partial(request.answer_by, lambda _, __: answer(request, deletes.result(outcomes)))
-        self._queues.begin(self._claims.remove_ended(deletes.queue, ended), tell)
+        self._queues.begin(self._service.changes.remove_ready(deletes.queue, ended), tell)
 
 
 def refusal(error: FsmqError) -> Response:

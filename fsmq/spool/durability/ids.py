@@ -114,11 +114,9 @@ def hold(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held | None:
     return held if is_all else None
 
 
-def hold_patiently(
-    tree: Tree, wanted: Mapping[str, Iterable[str]], patience_s: float = PATIENCE_S
-) -> Held:
+def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
     """The same; raises InUse if one is held for so long."""
-    held = patiently(lambda: hold(tree, wanted), patience_s)
+    held = patiently(lambda: hold(tree, wanted), PATIENCE_S)
     if held is None:
         raise InUse(IS_HELD)
     return held

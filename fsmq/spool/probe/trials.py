@@ -167,7 +167,7 @@ class Trials:
         fd = self._tree.create(f"{self._scratch}/synced")
         try:
             os.write(fd, b"probe")
-            took = _seconds(lambda: os.fsync(fd))
+            took = duration_of(lambda: os.fsync(fd))
         finally:
             os.close(fd)
         return f"works, in {took * 1000:.1f} ms"
@@ -175,7 +175,7 @@ class Trials:
     def _fsync_of_folders(self) -> str:
         fd = os.open(self._scratch, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._tree.fd)
         try:
-            took = _seconds(lambda: os.fsync(fd))
+            took = duration_of(lambda: os.fsync(fd))
         except OSError as error:
             text = (
                 f"is refused ({error.strerror}): renames are durable only as the server syncs them"
@@ -189,7 +189,7 @@ class Trials:
         if not self._filesystem.whole_sync:
             return "auto fsyncs each file and folder: one syncfs promises too little here"
         with closing(Syncer(self._tree, "syncfs")) as syncer:
-            took = _seconds(lambda: syncer.sync(Dirty()))
+            took = duration_of(lambda: syncer.sync(Dirty()))
         text = f"auto takes the faster of syncfs ({took * 1000:.1f} ms just now) and fsync"
         if os.path.ismount(self._tree.root):
             return text
@@ -310,7 +310,8 @@ def _advice(error: OSError, path: str) -> str:
     return f"{error.filename or path}: {text}"
 
 
-def _seconds(deed: Callable[[], object]) -> float:
+def duration_of(deed: Callable[[], object]) -> float:
+    """How long a call takes."""
     started = time.perf_counter()
     deed()
     return time.perf_counter() - started

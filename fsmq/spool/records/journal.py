@@ -201,7 +201,8 @@ class Journal(NoJournal):
 
         The segment stays open; the reaper closes it after a kill. Never raises.
         """
-        self._write()
+        with self._writing:
+            self._write_waiting()
 
     def measure_lag(self) -> None:
         """Note the age, in seconds, of the oldest step that no closed segment has."""
@@ -229,13 +230,9 @@ class Journal(NoJournal):
 
     def _run(self) -> None:
         while not self._stopping.wait(_PAUSE_S):
-            self._write()
-        self._write()
+            self.flush()
+        self.flush()
         self._finish()
-
-    def _write(self) -> None:
-        with self._writing:
-            self._write_waiting()
 
     def _write_waiting(self) -> None:
         steps = [self._waiting.popleft() for _ in range(len(self._waiting))]

@@ -156,13 +156,6 @@ def deadline_of(context: Context, settings: QueueSettings, visibility: float | N
     return context.now_ms() + round(seconds * 1000)
 
 
-def is_readable(context: Context, fd: int, found: os.stat_result) -> bool:
-    """Whether a message may be read into memory; raises OSError if it is too large."""
-    if found.st_size > context.max_file_bytes:
-        raise too_large()
-    return True
-
-
 def too_large() -> OSError:
     """The error of a message that may not be read into memory."""
     return OSError(errno.EFBIG, os.strerror(errno.EFBIG))

@@ -14,7 +14,7 @@ from fsmq.spool.prepare import MAX_BATCH
 from ...describe import array, integer, or_null, record, text
 from ...problems import UnreadableBody
 from ...routing.json_reader import JsonText
-from ..messages.batch_bodies import body_in, elements_in, members_of
+from ..messages.batch_bodies import body_in, made_of, members_of
 from .log_forms import MAX_OFFSET
 
 NEW_MESSAGE = record(
@@ -74,14 +74,7 @@ def new_messages(body: JsonText) -> list[LogEntry]:
         UnreadableBody: it is no JSON array of objects.
         InvalidValue: with the index of the message.
     """
-    messages = []
-    for index, described in enumerate(elements_in(body, "messages")):
-        try:
-            messages.append(_new_message(described))
-        except InvalidValue as error:
-            error.index = index
-            raise
-    return messages
+    return made_of(body, "messages", _new_message)
 
 
 def _new_message(described: Any) -> LogEntry:

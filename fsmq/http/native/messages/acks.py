@@ -34,7 +34,7 @@ from ...routing import needs
 from ...routing.call import Call
 from ...routing.router import Router
 from .batch import IDS
-from .batch_bodies import elements_in
+from .batch_bodies import made_of
 
 ACKED = array(
     {
@@ -118,20 +118,13 @@ def ids_and_claims(body: bytes) -> tuple[list[str], list[str | None]]:
     Raises:
         UnreadableBody, InvalidValue
     """
-    ids: list[str] = []
-    claims: list[str | None] = []
-    for index, given in enumerate(elements_in(body, "ids", within="ids")):
-        try:
-            message_id, claim = (given, None) if isinstance(given, str) else _named(given)
-        except InvalidValue as error:
-            error.index = index
-            raise
-        ids.append(message_id)
-        claims.append(claim)
-    return ids, claims
+    named = made_of(body, "ids", _id_and_claim, within="ids")
+    return [message_id for message_id, _ in named], [claim for _, claim in named]
 
 
-def _named(given: Any) -> tuple[str, str | None]:
+def _id_and_claim(given: Any) -> tuple[str, str | None]:
+    if isinstance(given, str):
+        return given, None
     if not isinstance(given, dict) or not isinstance(given.get("id"), str):
         raise InvalidValue("ids", "has an element that is neither a string nor an object of an id")
     unknown = sorted(given.keys() - {"id", "claim"})

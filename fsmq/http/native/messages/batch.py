@@ -57,7 +57,7 @@ from ...routing.router import Router
 from ...service.monitoring.inspector import MAX_BUDGET_S, SEARCH_S, Search
 from ..forms import DEDUP_ID, DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
 from . import events
-from .batch_bodies import body_in, elements_in, members_of
+from .batch_bodies import body_in, made_of, members_of
 
 
 def _state(name: str, value: str) -> str:
@@ -239,14 +239,7 @@ def new_messages(body: JsonText) -> list[NewMessage]:
         UnreadableBody: it is no JSON array of objects.
         InvalidValue: with the index of the message.
     """
-    messages = []
-    for index, described in enumerate(elements_in(body, "messages")):
-        try:
-            messages.append(_new_message(described))
-        except InvalidValue as error:
-            error.index = index
-            raise
-    return messages
+    return made_of(body, "messages", _new_message)
 
 
 def some_ids(body: bytes) -> list[str]:
@@ -255,14 +248,13 @@ def some_ids(body: bytes) -> list[str]:
     Raises:
         UnreadableBody, InvalidValue
     """
-    ids = []
-    for index, message_id in enumerate(elements_in(body, "ids", within="ids")):
-        if not isinstance(message_id, str):
-            error = InvalidValue("ids", "has an element that is not a string")
-            error.index = index
-            raise error
-        ids.append(message_id)
-    return ids
+    return made_of(body, "ids", _id, within="ids")
+
+
+def _id(given: Any) -> str:
+    if not isinstance(given, str):
+        raise InvalidValue("ids", "has an element that is not a string")
+    return given
 
 
 def _new_message(described: Any) -> NewMessage:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Callable, Collection, Iterator, Set
 from json import JSONDecoder
-from typing import Any
+from typing import Any, TypeVar
 
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.prepare import MAX_BATCH
@@ -14,16 +14,31 @@ from fsmq.spool.prepare import MAX_BATCH
 from ...problems import UnreadableBody
 from ...routing.json_reader import JsonText, LongText, Reader
 
+T = TypeVar("T")
 _decoder = JSONDecoder()
 _TEXTS = (str, LongText)
 
 
-def elements_in(body: JsonText, name: str, within: str | None = None) -> Iterator[Any]:
-    """The elements of an array, which is all of a body, or the one member of an object.
+def made_of(
+    body: JsonText, name: str, make: Callable[[Any], T], within: str | None = None
+) -> list[T]:
+    """What is made of each element of an array, which is a body, or the one member of an object.
 
     Raises:
-        UnreadableBody, InvalidValue
+        UnreadableBody: it is no JSON, or none of this form.
+        InvalidValue: with the index of the element that ``make`` refuses.
     """
+    made = []
+    for index, element in enumerate(_elements_in(body, name, within)):
+        try:
+            made.append(make(element))
+        except InvalidValue as error:
+            error.index = index
+            raise
+    return made
+
+
+def _elements_in(body: JsonText, name: str, within: str | None) -> Iterator[Any]:
     reader = Reader(body, _decoder)
     number = 0
     try:

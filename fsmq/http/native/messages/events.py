@@ -26,7 +26,7 @@ from ...describe import array, record, text
 from ...routing import bodies
 from ...routing.headers import EVENT, EVENTS, TRACE, event_value
 from ...routing.json_reader import JsonText, LongText
-from .batch_bodies import elements_in
+from .batch_bodies import made_of
 
 STRUCTURED = "application/cloudevents+json"
 _VERSION, _TYPE = "1.0", "fsmq.message"
@@ -47,14 +47,7 @@ SCHEMA = array(EVENT_SCHEMA, minItems=1)
 
 def new_messages(body: JsonText) -> list[NewMessage]:
     """The messages of a batch of events. Raises UnreadableBody, InvalidValue with its index."""
-    messages = []
-    for index, event in enumerate(elements_in(body, "events")):
-        try:
-            messages.append(_message(event))
-        except InvalidValue as error:
-            error.index = index
-            raise
-    return messages
+    return made_of(body, "events", _message)
 
 
 def _message(event: Any) -> NewMessage:

@@ -55,7 +55,11 @@ class Search:
 
 
 class Inspector:
-    """Looks at one spool. Methods raise what the functions of the spool raise."""
+    """Looks at one spool. Methods raise what the functions of the spool raise.
+
+    warnings: what is wrong now, a sentence each.
+    long_paused: queues that somebody may have forgotten to resume, as of a minute ago at most.
+    """
 
     def __init__(self, spool: Spool, runner: Runner, reports: Reports) -> None:
         self._spool = spool
@@ -65,8 +69,8 @@ class Inspector:
         self._health: tuple[float, list[Finding]] | None = None
         self._examining = asyncio.Lock()
         found = SpoolWarnings(spool, reports)
-        self._paused = Kept(lambda: runner.listing(self._long_paused), least_s=_PAUSED_S)
-        self._warnings = Kept(lambda: runner.listing(found.look), least_s=_WARNINGS_S)
+        self.long_paused = Kept(lambda: runner.listing(self._long_paused), least_s=_PAUSED_S)
+        self.warnings = Kept(lambda: runner.listing(found.look), least_s=_WARNINGS_S)
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
         # Not in threads of their own: each thread keeps the largest message that it has read.
@@ -137,14 +141,6 @@ class Inspector:
         node, process = self._reports.node, self._reports.process
         snapshot = self._spool.context.metrics.snapshot_quietly()
         return look_at_cluster(self._spool, node, Report(node, process, snapshot, os.getpid()))
-
-    async def warnings(self) -> list[str]:
-        """What is wrong now, a sentence each."""
-        return await self._warnings.get()
-
-    async def long_paused(self) -> list[str]:
-        """Queues that somebody may have forgotten to resume, as of a minute ago at most."""
-        return await self._paused.get()
 
     def _long_paused(self) -> list[str]:
         with as_unavailable("cannot look for paused queues"):

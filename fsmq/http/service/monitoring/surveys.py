@@ -14,11 +14,11 @@ from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.records.history import EVERY_S as HISTORY_EVERY_S
 from fsmq.spool.records.history import Moment, read_history
 from fsmq.spool.records.reports import Reports
-from fsmq.spool.staging.staged_jobs import StagedJob, staged_jobs
+from fsmq.spool.staging.staged_jobs import staged_jobs
 from fsmq.spool.views.counts import Overview
 
 from ...running.runner import Runner
-from .log_survey import LogOverview, survey_logs
+from .log_survey import survey_logs
 from .rates import Rate, Rates
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Kept(Generic[T]):
         self._until = 0.0
         self._looking: asyncio.Lock = asyncio.Lock()
 
-    async def get(self) -> T:
+    async def __call__(self) -> T:
         """Raises what the look raises."""
         async with self._looking:
             started = time.monotonic()
@@ -67,24 +67,28 @@ class Kept(Generic[T]):
 
 
 class Surveys:
-    """What has to be listed to be known, kept as long as the cost of a look asks for."""
+    """What has to be listed to be known, kept as long as the cost of a look asks for.
+
+    queues: counts of all queues.
+    consumers: how far all consumers are behind.
+    staged: jobs that are being written, or whose messages are on their way.
+    logs: all logs and channels.
+    rates: messages a second of all queues; None before there has been a second look.
+    hour: the history of all queues over the last hour, as old as half a minute.
+    """
 
     def __init__(self, spool: Spool, runner: Runner, reports: Reports) -> None:
         self._spool = spool
         self._reports = reports
         self._runner = runner
         self._counters = Rates()
-        self._queues = Kept(lambda: runner.listing(spool.survey))
         self._one: dict[str, Kept[dict[str, Overview]]] = {}
-        self._consumers = Kept(lambda: runner.listing(behind_by_consumer, spool.context))
-        self._staged = Kept(lambda: runner.listing(staged_jobs, spool.context))
-        self._logs = Kept(lambda: runner.listing(survey_logs, spool))
-        self._rates = Kept(lambda: runner.listing(self._sample))
-        self._hour = Kept(self._last_hour, least_s=30.0)
-
-    async def queues(self) -> dict[str, Overview]:
-        """Counts of all queues."""
-        return await self._queues.get()
+        self.queues = Kept(lambda: runner.listing(spool.survey))
+        self.consumers = Kept(lambda: runner.listing(behind_by_consumer, spool.context))
+        self.staged = Kept(lambda: runner.listing(staged_jobs, spool.context))
+        self.logs = Kept(lambda: runner.listing(survey_logs, spool))
+        self.rates = Kept(lambda: runner.listing(self._sample))
+        self.hour = Kept(self._last_hour, least_s=30.0)
 
     async def queue(self, name: str) -> Overview:
         """One queue, as old as half a second. Raises NoSuchQueue, Unavailable."""
@@ -95,38 +99,13 @@ class Surveys:
             kept = self._one[name] = Kept(
                 lambda: self._runner.listing(self._spool.survey, name), least_s=_ONE_S
             )
-        found = (await kept.get()).get(name)
+        found = (await kept()).get(name)
         if found is None:
             raise NoSuchQueue(name)  # it was deleted meanwhile
         return found
 
-    @property
-    def counted_at(self) -> float:
-        """When all queues were counted last, in Unix seconds."""
-        return self._queues.found_at
-
-    async def consumers(self) -> ByConsumer:
-        """How far all consumers are behind."""
-        return await self._consumers.get()
-
-    async def staged(self) -> list[StagedJob]:
-        """Jobs that are being written, or whose messages are on their way."""
-        return await self._staged.get()
-
-    async def logs(self) -> dict[str, LogOverview]:
-        """All logs and channels."""
-        return await self._logs.get()
-
-    async def rates(self) -> dict[str, Rate] | None:
-        """Messages a second of all queues; None before there has been a second look."""
-        return await self._rates.get()
-
-    async def hour(self) -> Hour:
-        """The history of all queues over the last hour, as old as half a minute."""
-        return await self._hour.get()
-
     async def _last_hour(self) -> Hour:
-        names = list(await self._queues.get())
+        names = list(await self.queues())
         return await self._runner.listing(self._read_hour, names)
 
     def _read_hour(self, names: list[str]) -> Hour:

@@ -13,7 +13,6 @@ from fsmq.spool import State
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, NoSuchQueue, as_unavailable
 from fsmq.spool.prepare import Acked
 
-from ...service.changes import Change
 from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError, StaleReceipt, invalid, missing, no_such_queue, translated
 from ..fifo import expired
@@ -114,12 +113,8 @@ class Claims(Actions):
             ids, claims = deletes.ids, deletes.claims
             outcomes = await self._service.queues.ack(deletes.queue, ids, claims)
         if ended := deletes.ended(outcomes):
-            await self._service.queues.do(self.remove_ended(deletes.queue, ended))
+            await self._service.queues.do(self._service.changes.remove_ready(deletes.queue, ended))
         return deletes.result(outcomes)
-
-    def remove_ended(self, queue: str, ids: Sequence[str]) -> Change[int]:
-        """Remove messages whose claims have ended; what is in flight now is someone else's."""
-        return self._service.changes.remove_ready(queue, ids)
 
     # -- visibility --------------------------------------------------------------------------------
 

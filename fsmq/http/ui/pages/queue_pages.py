@@ -117,7 +117,7 @@ class QueuePages:
         sought = request.query.get("find", "").strip()
         pattern = request.query.get("match") or sought
         surveyed = await request.service.surveys.queues()
-        counted_at = request.service.surveys.counted_at
+        counted_at = request.service.surveys.queues.found_at
         rates = await request.service.surveys.rates()
         hour = await request.service.surveys.hour()
         rows = await request.service.listing(_rows, request, surveyed, rates, hour)
