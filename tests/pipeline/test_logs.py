@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fsmq.pipeline.logs.source import Part, _joined, place
+from fsmq.pipeline.logs.source import Part, _joined
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.log.log import LogEntry
+from fsmq.spool.log.log_places import place_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,10 +149,12 @@ def test_a_batch_is_written_in_order_and_a_job_once(spark: SparkSession, root: P
 
 
 def test_places_and_parts() -> None:
-    assert place("startingOffsets", "7") == 7
-    assert place("startingOffsets", "2030-01-31T12:00:00Z") == datetime(2030, 1, 31, 12, tzinfo=UTC)
+    assert place_in("startingOffsets", "7") == 7
+    assert place_in("startingOffsets", "2030-01-31T12:00:00Z") == datetime(
+        2030, 1, 31, 12, tzinfo=UTC
+    )
     for wrong in ("", "earliest", "-1", "2030-01-31T12:00"):
         with pytest.raises(InvalidValue):
-            place("startingOffsets", wrong)
+            place_in("startingOffsets", wrong)
     parts = [Part(0, 1), Part(1, 2), Part(2, 12), Part(12, 14)]
     assert _joined(parts, 10) == [Part(0, 2), Part(2, 12), Part(12, 14)]

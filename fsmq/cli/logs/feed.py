@@ -15,7 +15,7 @@ from fsmq.spool.fsck import printable
 from fsmq.spool.fsck.one_log import verify
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.log.consuming.forwarding import Feed
-from fsmq.spool.log.open_log import From
+from fsmq.spool.log.log_places import From
 from fsmq.words import many
 
 _WAIT_S = 5.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -16,7 +15,8 @@ from fsmq.cli.output import json_option, span
 from fsmq.cli.params import LOG, Completed, channel_argument, log_argument
 from fsmq.cli.place.place import Place, at_option, open_place
 from fsmq.cli.queues.config import parsed, shown
-from fsmq.spool import InvalidValue, LogMessage
+from fsmq.spool import LogMessage
+from fsmq.spool.log.log_places import place_in
 from fsmq.spool.log.log_settings import (
     CHANNEL_SETTINGS,
     LOG_SETTINGS,
@@ -174,7 +174,9 @@ def log(
         with open_place(at) as place:
             if queue is None:
                 sys.exit(verified(place, log, as_json))
-            Feeding(queue, channel, place_of(start or "first"), follow).run(place, log, as_json)
+            Feeding(queue, channel, place_in("place", start or "first"), follow).run(
+                place, log, as_json
+            )
         return
     wanted = parsed(changes, *_OF_LOG)
     with open_place(at, create=create) as place:
@@ -263,7 +265,7 @@ def channel(
         opened = place.log(log).channel(channel)
         name = {"log": log, "channel": channel}
         if create:
-            created = opened.create(place_of(start or "last"), **wanted)
+            created = opened.create(place_in("place", start or "last"), **wanted)
             text = None if created else f"channel {channel} of {log} exists already"
             _report(as_json, {**name, "created": created}, text)
         elif delete:
@@ -271,7 +273,7 @@ def channel(
             opened.delete()
             _report(as_json, {**name, "deleted": True}, None)
         elif seek is not None:
-            position = opened.seek(place_of(seek))
+            position = opened.seek(place_in("place", seek))
             _report(as_json, {**name, "position": position}, f"{channel} of {log} is at {position}")
         else:
             if pause or resume:
@@ -337,7 +339,7 @@ def _messages(
 ) -> Iterator[LogMessage]:
     left = count
     size = 1000 if count is None else min(count, 1000)
-    for batch in place.log(log).batches(place_of(start), follow=follow, count=size):
+    for batch in place.log(log).batches(place_in("place", start), follow=follow, count=size):
         yield from batch[:left]
         if left is not None:
             left -= len(batch)
@@ -348,25 +350,6 @@ def _messages(
 def of_log_message(message: LogMessage) -> dict[str, Any]:
     """A message of a log for JSON: the members of docs/logs.md."""
     return with_body(log_facts(message), message.body)
-
-
-def place_of(text: str) -> int | str | datetime:
-    """What a PLACE of the command line stands for. Raises InvalidValue."""
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    if text in ("first", "last"):
-        return text
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise InvalidValue(
-            "place",
-            f"{text!r} is unknown; expected an offset, first, last,"
-            " or a moment such as 2030-01-31T12:00Z",
-        )
-    return found
 
 
 def _ask(yes: bool, question: str) -> None:

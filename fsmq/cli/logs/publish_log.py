@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
 from fsmq.cli import output
+from fsmq.cli.input import parts_of
 from fsmq.cli.messages.put import opened
 from fsmq.cli.params import body_bytes
 from fsmq.cli.place.place import open_place
 from fsmq.spool import LogEntry
 
-_CHUNK = 1 << 20
 # What is published together: more wait for no sync, and HTTP takes no more.
 _TOGETHER = 1000
 
@@ -48,7 +46,7 @@ class Publishing:
                 if self.separator is None:
                     self._print(log.publish_many([self._entry(source.read())]))
                     return
-                for bodies in _parts(source, self.separator):
+                for bodies in parts_of(source, self.separator, _TOGETHER):
                     self._print(log.publish_many([self._entry(one) for one in bodies]))
 
     def _entry(self, body: bytes) -> LogEntry:
@@ -60,17 +58,3 @@ class Publishing:
                 output.line({"log": self.log, "offset": offset})
             else:
                 click.echo(offset)
-
-
-def _parts(source: BinaryIO, separator: bytes) -> Iterator[list[bytes]]:
-    """The pieces of what comes, as soon as they have come, some at a time."""
-    rest = [b""]
-    while chunk := os.read(source.fileno(), _CHUNK):
-        first, *whole = chunk.split(separator)
-        rest.append(first)
-        if whole:
-            found = [b"".join(rest), *whole[:-1]]
-            rest = [whole[-1]]
-            yield from (found[at : at + _TOGETHER] for at in range(0, len(found), _TOGETHER))
-    if last := b"".join(rest):
-        yield [last]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure, failure, report
+from fsmq.cli.input import parts_of
 from fsmq.cli.output import json_option
 from fsmq.cli.params import (
     SPAN,
@@ -33,7 +33,6 @@ from fsmq.spool import FsmqError, NewMessage
 from fsmq.words import many
 
 # What one read of a file brings; of a pipe it is what stands in it, so that nothing waits there.
-_CHUNK = 1 << 20
 # One batch, which is stored whole or not at all.
 _BATCH = 250
 
@@ -190,23 +189,12 @@ class _Storing:
 
     def lines_of(self, source: BinaryIO) -> None:
         """Store every line as soon as it has come, in batches."""
-        rest = [b""]
-        while chunk := os.read(source.fileno(), _CHUNK):
-            first, *whole = chunk.split(b"\n")
-            rest.append(first)
-            if whole:
-                self._store_in_batches([b"".join(rest), *whole[:-1]])
-                rest = [whole[-1]]
-        if last := b"".join(rest):
-            self._store_in_batches([last])
-        if self._shows:
-            click.echo(f"\r{many(self._stored, 'message')} stored", err=True)
-
-    def _store_in_batches(self, bodies: Sequence[bytes]) -> None:
-        for start in range(0, len(bodies), _BATCH):
-            self.store(bodies[start : start + _BATCH])
+        for bodies in parts_of(source, b"\n", _BATCH):
+            self.store(bodies)
             if self._shows:
                 click.echo(f"\r{many(self._stored, 'message')} stored", err=True, nl=False)
+        if self._shows:
+            click.echo(f"\r{many(self._stored, 'message')} stored", err=True)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from fsmq.cli.output import json_option
 from fsmq.cli.params import ID, SPAN, claimable_argument, queue_argument
 from fsmq.cli.place.claimable import open_claimable
 from fsmq.cli.place.place import at_option, open_place
-from fsmq.spool import NoSuchMessage
 from fsmq.spool.errors import CLAIM_OVER
 from fsmq.wire import moment
 
@@ -78,19 +77,12 @@ def renew(
     Prints the new deadline of each. A message whose claim has ended, and which nobody has claimed
     since, is claimed again, but not with --claim. Exits with 3 if one of them is not there.
     """
-    with open_place(at) as place:
-        opened = open_claimable(place, queue)
-        outcomes = _Outcomes(queue, as_json)
-        for message_id in _given(ids, claim):
-            try:
-                deadline = moment(opened.renew(message_id, visibility=visibility, claim=claim))
-            except CLAIM_OVER as error:
-                outcomes.of(message_id, str(error))
-            else:
-                outcomes.of(message_id, None, deadline=deadline)
-                if not as_json:
-                    click.echo(deadline)
-    outcomes.end()
+
+    def do(opened: Any, message_id: str) -> dict[str, Any]:
+        deadline = opened.renew(message_id, visibility=visibility, claim=claim)
+        return {"deadline": moment(deadline)}
+
+    _each(queue, _given(ids, claim), at, as_json, do, shown="deadline")
 
 
 @click.command("release")
@@ -148,34 +140,34 @@ def priority(queue: str, priority: int, ids: Sequence[str], at: str | None, as_j
     The priority is part of an id, which changes: the new one is printed. Without an ID, ids are
     read from standard input, one a line. Exits with 3 if one of them is not ready.
     """
-    with open_place(at) as place:
-        opened = place.queue(queue)
-        outcomes = _Outcomes(queue, as_json)
-        for message_id in _given(ids, None):
-            try:
-                new_id = opened.set_priority(message_id, priority)
-            except NoSuchMessage as error:
-                outcomes.of(message_id, str(error))
-            else:
-                outcomes.of(message_id, None, priority=priority, new_id=new_id)
-                if not as_json:
-                    click.echo(new_id)
-    outcomes.end()
+
+    def do(opened: Any, message_id: str) -> dict[str, Any]:
+        return {"priority": priority, "new_id": opened.set_priority(message_id, priority)}
+
+    _each(queue, _given(ids, None), at, as_json, do, shown="new_id")
 
 
 def _each(
-    queue: str, ids: Iterable[str], at: str | None, as_json: bool, do: Callable[[Any, str], None]
+    queue: str,
+    ids: Iterable[str],
+    at: str | None,
+    as_json: bool,
+    do: Callable[[Any, str], dict[str, Any] | None],
+    shown: str = "",
 ) -> None:
+    """Do something to each message; ``shown``: which member of what it gives is printed."""
     with open_place(at) as place:
         opened = open_claimable(place, queue)
         outcomes = _Outcomes(queue, as_json)
         for message_id in ids:
             try:
-                do(opened, message_id)
+                given = do(opened, message_id) or {}
             except CLAIM_OVER as error:
                 outcomes.of(message_id, str(error))
             else:
-                outcomes.of(message_id, None)
+                outcomes.of(message_id, None, **given)
+                if shown and not as_json:
+                    click.echo(given[shown])
     outcomes.end()
 
 

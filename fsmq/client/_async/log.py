@@ -25,8 +25,8 @@ from fsmq.spool.log._async.channel_message import AsyncChannelMessage
 from fsmq.spool.log.channel import ChannelState
 from fsmq.spool.log.delivered import Given, in_claims
 from fsmq.spool.log.log import Batch, LogEntry, LogStats
+from fsmq.spool.log.log_places import From
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
-from fsmq.spool.log.open_log import From
 from fsmq.spool.log.ranges import Range
 from fsmq.spool.log.segment.record import LogMessage
 from fsmq.spool.verbs.remove_if import Acked

@@ -11,8 +11,8 @@ from fsmq.spool.errors import ClaimVoid, NoSuchChannel, NotInFlight
 from fsmq.spool.layout.settings import MAX_VISIBILITY_S, check_number, check_seconds
 from fsmq.spool.log.channel import MOST_CLAIMED, ChannelState
 from fsmq.spool.log.delivered import Given, acked_of, claim_of, generation_of, offset_of
+from fsmq.spool.log.log_places import From
 from fsmq.spool.log.log_settings import ChannelSettings
-from fsmq.spool.log.open_log import From
 from fsmq.spool.log.ranges import Range, ranges_of
 from fsmq.spool.log.segment.record import LogMessage
 from fsmq.spool.verbs.remove_if import Acked

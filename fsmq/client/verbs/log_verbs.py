@@ -22,8 +22,8 @@ from fsmq.spool.layout.messages.message import pack_header
 from fsmq.spool.layout.settings import check_number
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.log.log import Batch, LogEntry, LogStats
+from fsmq.spool.log.log_places import From, check_place
 from fsmq.spool.log.log_settings import ChannelSettings, LogSettings
-from fsmq.spool.log.open_log import From
 from fsmq.spool.log.segment.record import entry
 from fsmq.wire import MAX_WAIT_S, exact_moment, log_message, seconds
 
@@ -120,19 +120,16 @@ class LogVerbs:
     # -- read ------------------------------------------------------------------------------------
 
     def offset_of(self, place: From) -> Verb[int]:
+        check_place(place)
         if isinstance(place, datetime):
-            if place.tzinfo is None:
-                raise InvalidValue("from", "is a datetime without a time zone: give it one")
             found = yield from self._page(exact_moment(place.timestamp()), 1, 0.0)
             if found is not None and found.messages:
                 return found.messages[0].offset
             return found.next if found is not None else (yield from self.stats()).next
         if isinstance(place, str):
-            if place not in ("first", "last"):
-                raise InvalidValue("from", f"unknown place {place!r}; expected: first, last")
             stats = yield from self.stats()
             return stats.first if place == "first" else stats.next
-        return check_number("from", place, 0, 10**18)
+        return place
 
     def page(self, start: int, count: int, max_bytes: int, wait: float = 0.0) -> Verb[Batch]:
         check_number("count", count, 1, 1_000_000)
@@ -183,11 +180,8 @@ def json_of(content: Mapping[str, Any]) -> bytes:
 
 
 def place_of(place: From) -> str:
-    if isinstance(place, datetime):
-        if place.tzinfo is None:
-            raise InvalidValue("from", "is a datetime without a time zone: give it one")
-        return exact_moment(place.timestamp())
-    return str(place)
+    check_place(place)
+    return exact_moment(place.timestamp()) if isinstance(place, datetime) else str(place)
 
 
 def _own_id(message: LogEntry) -> str:

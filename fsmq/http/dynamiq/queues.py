@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,8 +16,8 @@ from fsmq.spool.verbs.queues import creation
 from ...wire import quote_id
 from ..describe import MAX_SETTINGS_BYTES
 from ..dialect import Handlers
-from ..problems import UnreadableBody
 from ..routing import bodies
+from ..routing.body_reader import object_in
 from ..routing.call import Call
 from ..routing.headers import kept_headers
 from ..service.service import MAX_COUNT
@@ -172,13 +171,8 @@ def can_be(queue: str, message_id: str) -> bool:
 
 def _changes(body: bytes, settings: QueueSettings) -> dict[str, Any]:
     """The settings of the spool that a PATCH asks for; members that Dynamiq has not are ignored."""
-    try:
-        given = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableBody(f"the settings are not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise UnreadableBody("the settings are not a JSON object")
-    given = {name: value for name, value in given.items() if value is not None}
+    members = object_in(body, "the settings are")
+    given = {name: value for name, value in members.items() if value is not None}
     same = ("visibility_timeout", "min_partitions", "max_partitions", "max_partition_age")
     changes = {name: given[name] for name in same if name in given}
     compressed = given.get("compressed_messages")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -49,6 +48,7 @@ from ..guard.access import Identity
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import PreconditionFailed, SlowBody, UnreadableBody
 from ..routing import needs
+from ..routing.body_reader import object_in
 from ..routing.call import Call
 from ..routing.router import Router
 from .forms import STATE
@@ -294,13 +294,7 @@ _SIGHT = needs.Need(_sight, needs.queue().rights)
 
 def changes_in(body: bytes) -> dict[str, Any]:
     """The settings that a body names. Raises UnreadableBody."""
-    try:
-        changes = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableBody(f"the settings are not JSON: {error}") from None
-    if not isinstance(changes, dict):
-        raise UnreadableBody("the settings are not a JSON object")
-    return changes
+    return object_in(body, "the settings are")
 
 
 def require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:

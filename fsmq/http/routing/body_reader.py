@@ -7,9 +7,11 @@ So the time is looked at, and not the size.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import http_exceptions
 from aiohttp.streams import StreamReader
@@ -27,6 +29,17 @@ _TURN_S = 0.002
 # A body that cannot be packed grows by some bytes in each of its blocks.
 _PACKED_SHARE, _PACKED_MORE = 64, 1024
 _DISCARDED_BYTES = 64 * 1024
+
+
+def object_in(body: bytes, what: str = "the body is") -> dict[str, Any]:
+    """The JSON object that a body is; ``what``: how an error begins. Raises UnreadableBody."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableBody(f"{what} not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UnreadableBody(f"{what} not a JSON object")
+    return found
 
 
 class BodyReader:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +34,7 @@ from fsmq.pipeline.logs.log_columns import batch_of, schema_of
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, Log, OffsetGone, Spool, Unavailable
 from fsmq.spool.checks import check_queue
-from fsmq.spool.log.open_log import From
+from fsmq.spool.log.log_places import place_in
 from fsmq.spool.log.segment.record import Piece
 
 NAME = "fsmq_log"
@@ -56,22 +55,6 @@ class Part(InputPartition):
     end: int
 
 
-def place(name: str, text: str) -> From:
-    """What startingOffsets and endingOffsets take. Raises InvalidValue."""
-    if text in ("first", "last"):
-        return text
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        expected = "first, last, an offset, or a moment with a time zone"
-        raise InvalidValue(f"option {name}", f"{text!r} is not a place; expected {expected}")
-    return moment
-
-
 class Reading:
     """What a snapshot and a stream have in common. Raises InvalidValue."""
 
@@ -79,7 +62,9 @@ class Reading:
         self.schema = schema
         self.root = given.root()
         self.log = check_queue(given.required("log", "orders"), "option log")
-        self.start = place("startingOffsets", given.text("startingOffsets", start) or start)
+        self.start = place_in(
+            "option startingOffsets", given.text("startingOffsets", start) or start
+        )
         self.fails = given.flag("failOnDataLoss", True)
         self.parts = given.integer("minPartitions", os.cpu_count() or 1)
 
@@ -189,7 +174,7 @@ class _Reader(DataSourceReader):
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         given = Options(options, OPTIONS)
         self._reading = Reading(schema, given, "first")
-        self._end = place("endingOffsets", given.text("endingOffsets", "last") or "last")
+        self._end = place_in("option endingOffsets", given.text("endingOffsets", "last") or "last")
 
     def partitions(self) -> Sequence[Part]:
         with self._reading.opened() as log:

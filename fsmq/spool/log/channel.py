@@ -41,8 +41,9 @@ from .consuming.dispatch import Asked
 from .consuming.open_channel import TENDING_S
 from .consuming.progress import Lease
 from .delivered import Given, acked_of, claims_of, generation_of, in_claims, offset_of
+from .log_places import From
 from .log_settings import ChannelSettings
-from .open_log import From, OpenLog
+from .open_log import OpenLog
 from .ranges import Range, ranges_of
 from .segment.record import LogMessage
 

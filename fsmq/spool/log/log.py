@@ -18,8 +18,9 @@ from ..errors import (
 from ..layout.messages.message import NewMessage
 from ..layout.settings import check_number
 from .channel import Channel
+from .log_places import From
 from .log_settings import LogSettings
-from .open_log import From, OpenLog
+from .open_log import OpenLog
 from .reader import Page
 from .segment.record import Entry, LogMessage, entry
 from .store import Store

@@ -6,13 +6,11 @@ from datetime import datetime
 
 from ..context import OpenSpool
 from ..durability.locks import patiently
-from ..errors import InvalidValue, as_unavailable
-from ..layout.settings import check_number
+from ..errors import as_unavailable
+from .log_places import From, check_place
 from .logs import Logs
 from .store import Store
 
-From = int | datetime | str
-"""Where to begin: an offset, a moment with a time zone, "first" or "last"."""
 _POLL_S = 0.05
 
 
@@ -42,16 +40,13 @@ class OpenLog:
             "first": the first that is left; "last": the end.
         """
         store = self._store
+        check_place(place)
         if isinstance(place, datetime):
-            if place.tzinfo is None:
-                raise InvalidValue("from", "is a datetime without a time zone: give it one")
             with as_unavailable(f"cannot read log {self.name!r}"):
                 return store.reader.offset_at(int(place.timestamp() * 1_000_000))
         if isinstance(place, str):
-            if place not in ("first", "last"):
-                raise InvalidValue("from", f"unknown place {place!r}; expected: first, last")
             return store.first() if place == "first" else store.end()
-        return check_number("from", place, 0, 10**18)
+        return place
 
     def wait(self, offset: int, seconds: float) -> bool:
         """Wait until the log goes beyond an offset, ``seconds`` at most; whether it does."""

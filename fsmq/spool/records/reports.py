@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -89,21 +90,9 @@ class Reports:
 
     def read(self) -> list[Report]:
         """The reports of the other processes that live, on all hosts. Raises OSError."""
-        own = self._tree.stat(self._tree.folder(METRICS, self._name))
-        found = []
-        for name in self._tree.names(self._tree.folder(METRICS)):
-            parts = name.split(":")
-            if name == self._name or name[0] == "." or len(parts) != 3:
-                continue
-            path = self._tree.folder(METRICS, name)
-            there = self._tree.stat(path)
-            # Both times are the filesystem's, so the clocks of hosts do not matter.
-            if there is None or (own and own.st_mtime - there.st_mtime > DEAD_AFTER_S):
-                continue
-            snapshot = _read(self._tree, path)
-            if snapshot is not None:
-                found.append(Report(parts[0], parts[1], snapshot, _number(parts[2])))
-        return found
+        times = _times(self._tree)
+        # Both times are the filesystem's, so the clocks of hosts do not matter.
+        return _living(self._tree, times, times.pop(self._name, 0.0))
 
     def _replace(self, path: str, text: str) -> None:
         draft = self._tree.folder(METRICS, f".{uuid7()}.tmp")
@@ -135,10 +124,20 @@ class Reports:
 
 def reports_of(tree: Tree) -> list[Report]:
     """The reports of the processes that live, for one that writes none. Raises OSError."""
-    stats = {name: tree.stat(tree.folder(METRICS, name)) for name in tree.names(METRICS)}
-    times = {name: found.st_mtime for name, found in stats.items() if found is not None}
+    times = _times(tree)
     # By the youngest: a clock of this host that is behind must not let the others look dead.
-    now = max([time.time(), *times.values()])
+    return _living(tree, times, max([time.time(), *times.values()]))
+
+
+def _times(tree: Tree) -> dict[str, float]:
+    """When each report was written, by its name."""
+    names = tree.names(tree.folder(METRICS))
+    stats = {name: tree.stat(tree.folder(METRICS, name)) for name in names}
+    return {name: found.st_mtime for name, found in stats.items() if found is not None}
+
+
+def _living(tree: Tree, times: Mapping[str, float], now: float) -> list[Report]:
+    """The reports that are not too old."""
     found = []
     for name, at in sorted(times.items()):
         parts = name.split(":")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from fsmq.spool import LogEntry
@@ -12,7 +11,7 @@ from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES
 from fsmq.spool.prepare import MAX_BATCH
 
 from ...describe import array, integer, or_null, record, text
-from ...problems import UnreadableBody
+from ...routing.body_reader import object_in
 from ...routing.json_reader import JsonText
 from ..messages.batch_bodies import body_in, made_of, members_of
 from .log_forms import MAX_OFFSET
@@ -90,12 +89,7 @@ def _new_message(described: Any) -> LogEntry:
 
 def acked(body: bytes) -> Finished:
     """What a ``POST …/done`` acknowledges. Raises UnreadableBody, InvalidValue."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableBody(f"the body is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise UnreadableBody("the body is not a JSON object")
+    found = object_in(body)
     generation = found.pop("generation", None)
     if generation is not None and not (_is_offset(generation) and generation):
         raise InvalidValue("generation", "must be a whole number from 1 on")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from aiohttp import hdrs
@@ -12,13 +11,13 @@ from aiohttp import hdrs
 from fsmq.spool import ChannelMessage, LogMessage
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.log.channel import ChannelState
+from fsmq.spool.log.log_places import From, place_in
 from fsmq.spool.log.log_settings import (
     CHANNEL_SETTINGS,
     LOG_SETTINGS,
     ChannelSettings,
     LogSettings,
 )
-from fsmq.spool.log.open_log import From
 from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES
 from fsmq.spool.prepare import MAX_CLAIMS
 
@@ -61,22 +60,8 @@ def offset_of(value: str) -> int:
 
 
 def _place(name: str, value: str) -> From:
-    if value.isascii() and value.isdecimal() and len(value) <= 18:
-        return int(value)
-    if value in ("first", "last"):
-        return value
-    try:
-        # A plus sign that was not encoded is a space by now.
-        found = datetime.fromisoformat(value.replace(" ", "+"))
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise InvalidValue(
-            name,
-            f"{value[:50]!r} is unknown; expected an offset, first, last,"
-            " or a moment such as 2030-01-31T12:00:00Z",
-        )
-    return found
+    # A plus sign that was not encoded is a space by now.
+    return place_in(name, value.replace(" ", "+"))
 
 
 _PLACES = "an offset, a moment (RFC 3339, with a time zone), `first` or `last`"

@@ -15,8 +15,8 @@ from fsmq.spool.errors import (
     Unavailable,
 )
 from fsmq.spool.log.log import Batch, LogStats
+from fsmq.spool.log.log_places import From
 from fsmq.spool.log.log_settings import LogSettings
-from fsmq.spool.log.open_log import From
 from fsmq.spool.prepare import MAX_BATCH, MAX_CLAIMS
 
 from ....wire import MAX_BATCH_BYTES, exact_moment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -54,6 +53,7 @@ from ...guard.sight import seen_message
 from ...problem_answers import OF_BODIES, guarded, keyed
 from ...problems import SlowBody, UnreadableBody
 from ...routing import needs
+from ...routing.body_reader import object_in
 from ...routing.call import Call
 from ...routing.router import Router
 from ..forms import MESSAGE
@@ -246,12 +246,7 @@ def _ensure(indexed: Indexed, messages: list[NewMessage], among: list[str]) -> l
 
 def _request(body: bytes) -> dict[str, Any]:
     """What a request asks for. Raises UnreadableBody, InvalidValue."""
-    try:
-        asked = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableBody(f"the body is not JSON: {error}") from None
-    if not isinstance(asked, dict):
-        raise UnreadableBody("the body is not a JSON object")
+    asked = object_in(body)
     unknown = sorted(asked.keys() - _REQUEST["properties"].keys())
     if unknown:
         known = ", ".join(_REQUEST["properties"])

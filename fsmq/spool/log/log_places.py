@@ -1,0 +1,45 @@
+"""Places in a log: as programs give them, and as texts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ..errors import InvalidValue
+from ..layout.settings import check_number
+
+From = int | datetime | str
+"""Where to begin: an offset, a moment with a time zone, "first" or "last"."""
+_ENDS = ("first", "last")
+_MOST_DIGITS = 18
+
+
+def check_place(place: From) -> From:
+    """Return a place in a log; raise InvalidValue for what is none."""
+    if isinstance(place, datetime):
+        if place.tzinfo is None:
+            raise InvalidValue("from", "is a datetime without a time zone: give it one")
+    elif isinstance(place, str):
+        if place not in _ENDS:
+            raise InvalidValue("from", f"unknown place {place!r}; expected: first, last")
+    else:
+        check_number("from", place, 0, 10**_MOST_DIGITS)
+    return place
+
+
+def place_in(name: str, text: str) -> From:
+    """The place that a text stands for. Raises InvalidValue, which names ``name``."""
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    if text in _ENDS:
+        return text
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidValue(
+            name,
+            f"{text[:50]!r} is unknown; expected an offset, first, last,"
+            " or a moment such as 2030-01-31T12:00:00Z",
+        )
+    return moment
