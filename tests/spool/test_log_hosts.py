@@ -845,6 +845,7 @@ def test_stopped_and_killed_writers_lose_nothing_and_no_offset_means_two_things(
     wakes: list[tuple[float, Popen[bytes]]] = []
     grown = stops = 0
     try:
+        eventually(lambda: all(path.exists() for _, path in running))  # each has begun
         while (stops < 12 or log.end() < 400) and time.monotonic() < begin + 90:
             process, _ = rng.choice(running)
             if log.end() > grown + 20 and process not in [stopped for _, stopped in wakes]:
