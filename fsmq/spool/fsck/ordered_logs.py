@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 from ..errors import FsmqError
 from ..layout import documents
@@ -18,7 +19,8 @@ from ..log.consuming.lines import MAX_HEAD_BYTES, parse_head
 from ..log.consuming.progress_file import PROGRESS, newest, progress_name
 from ..log.log_document import Document
 from ..log.log_settings import ChannelSettings
-from ..log.reader import as_it_is
+from ..log.ranges import Range
+from ..log.reader import Known, as_it_is
 from ..log.segment.blocks import Blocks
 from ..log.segment.chain import open_piece
 from ..log.segment.disk import CHANNELS, FOLDERS, LOG_FILE, SEGMENTS, Disk
@@ -30,6 +32,7 @@ from ..log.store import Store
 from .messages import Inspection, kind_of_file, stray
 from .report import Fault, Finding, Kind, Severity
 
+T = TypeVar("T")
 Check = Callable[[], Fault | None]
 # A writer may be stopped for a while; what is older than this has none.
 LEFT_AFTER_S = 2 * 3600.0
@@ -162,37 +165,22 @@ class LogRules:
         reason = "has a damaged first line: the other copy, or its marks, tell what it said"
         return Fault(Finding(Kind.BAD_SEGMENT, Severity.ERROR, path, reason))
 
-    def _store(self, name: str) -> Store | None:
+    def _read(self, name: str, read: Callable[[Store, Known], T]) -> T | None:
+        """What is read of a log; None where it is gone, or another rule tells why it cannot be."""
         try:
-            return Store(Disk(self._tree, name, self._inspection.clock), Blocks(0))
+            store = Store(Disk(self._tree, name, self._inspection.clock), Blocks(0))
         except (FsmqError, OSError):
-            return None  # gone, or another rule reports it
-
-    def _holes(self, name: str) -> Fault | None:
-        """Offsets between two segments that no segment has."""
-        store = self._store(name)
-        if store is None:
             return None
         try:
-            known = as_it_is(store.disk, store.uuid)
-            pieces = known.pieces
-            # A file may end before its messages do.
-            short = [
-                one
-                for piece in pieces
-                if piece.end > piece.start
-                for one in store.reader.page_of(known, piece.end - 1, 1).lost
-            ]
+            return read(store, as_it_is(store.disk, store.uuid))
         except (FsmqError, OSError):
             return None
         finally:
             store.close()
-        holes = [
-            (before.end, after.start)
-            for before, after in pairwise(pieces)
-            if before.end < after.start
-        ]
-        holes += short
+
+    def _holes(self, name: str) -> Fault | None:
+        """Offsets between two segments that no segment has."""
+        holes = self._read(name, _holes_in)
         if not holes:
             return None
         lost = sum(end - start for start, end in holes)
@@ -203,27 +191,10 @@ class LogRules:
 
     def _records(self, name: str) -> Fault | None:
         """Read all messages of a log."""
-        store = self._store(name)
-        if store is None:
+        damage = self._read(name, _damage_in)
+        if damage is None:
             return None
-        lost: list[tuple[int, int]] = []
-        try:
-            known = as_it_is(store.disk, store.uuid)
-            offset = known.first
-            while offset < known.end:
-                page = store.reader.page_of(known, offset, 10_000)
-                lost += page.lost
-                if page.next <= offset:
-                    break
-                offset = page.next
-            spoiled = sum(not _is_sound(store, piece) for piece in known.pieces)
-        except (FsmqError, OSError):
-            return None
-        finally:
-            store.close()
-        lost = [
-            one for one in lost if any(piece.start <= one[0] < piece.end for piece in known.pieces)
-        ]
+        lost, spoiled = damage
         path = f"{self._tree.folder(LOGS, name)}/{SEGMENTS}"
         if spoiled and not lost:
             reason = "has damaged marks: all messages can be read, but damage near them costs more"
@@ -233,6 +204,36 @@ class LogRules:
         reason = f"has damaged messages, the first at offset {lost[0][0]}: readers pass over them"
         number = sum(end - start for start, end in lost)
         return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=number))
+
+
+def _holes_in(store: Store, known: Known) -> list[Range]:
+    """The offsets that no segment has, or whose messages a file that ends early has not."""
+    between = [
+        (before.end, after.start)
+        for before, after in pairwise(known.pieces)
+        if before.end < after.start
+    ]
+    return between + [
+        one
+        for piece in known.pieces
+        if piece.end > piece.start
+        for one in store.reader.page_of(known, piece.end - 1, 1).lost
+    ]
+
+
+def _damage_in(store: Store, known: Known) -> tuple[list[Range], int]:
+    """The offsets in segments whose messages cannot be read; how many segments have bad marks."""
+    lost: list[Range] = []
+    offset = known.first
+    while offset < known.end:
+        page = store.reader.page_of(known, offset, 10_000)
+        lost += page.lost
+        if page.next <= offset:
+            break
+        offset = page.next
+    pieces = known.pieces
+    within = [one for one in lost if any(piece.start <= one[0] < piece.end for piece in pieces)]
+    return within, sum(not _is_sound(store, piece) for piece in pieces)
 
 
 def _is_sound(store: Store, piece: Piece) -> bool:
