@@ -241,6 +241,21 @@ def test_paused_it_puts_nothing_and_makes_up_for_nothing(spool: Spool, clock: Cl
     assert "paused" not in settings
 
 
+@pytest.mark.parametrize(
+    ("catch_up", "came"), [("all", ["01 12:10:00", "01 12:20:00", "01 12:30:00"]), ("none", [])]
+)
+def test_a_pause_skips_nothing_that_was_missed_before_it(
+    spool: Spool, clock: Clock, catch_up: str, came: list[str]
+) -> None:
+    schedule = define(spool, catch_up=catch_up)
+    clock.advance(1900)  # nobody runs
+    schedule.configure(paused=True)
+    clock.advance(1200)
+    schedule.configure(paused=False)
+    spool.run_schedules()
+    assert moments(spool) == came
+
+
 def test_another_line_begins_anew_and_the_same_goes_on(spool: Spool, clock: Clock) -> None:
     schedule = define(spool, catch_up="all")
     clock.advance(3600)

@@ -87,14 +87,26 @@ class Putter:
         try:
             schedule = self._files.read(name)
             self.finish(name)
-            done = self._files.done_until(name, schedule)
-            found = due(schedule, done, self._context.clock())
-            if found.until > done:
-                self._put(name, schedule, found)
+            found = self._put_next(name, schedule)
         finally:
             held.free()
         upcoming = schedule.crontab.next(found.until)
         return Done(len(found.moments), None if upcoming is None else float(upcoming))
+
+    def put_all_due(self, name: str, schedule: ScheduleSettings) -> None:
+        """Put all that is due of one schedule; the caller has the lock, and it owes nothing.
+
+        Raises as `put_due`.
+        """
+        while self._put_next(name, schedule).moments:
+            self.finish(name)
+
+    def _put_next(self, name: str, schedule: ScheduleSettings) -> Due:
+        done = self._files.done_until(name, schedule)
+        found = due(schedule, done, self._context.clock())
+        if found.until > done:
+            self._put(name, schedule, found)
+        return found
 
     def finish(self, name: str) -> None:
         """Publish what the marker owes; the caller has the lock. Raises OSError."""

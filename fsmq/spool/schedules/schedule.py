@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from ..context import Context, Prepared
-from ..errors import InvalidValue, MessageTooLarge, NoSuchSchedule, as_unavailable
+from ..errors import (
+    InvalidValue,
+    MessageTooLarge,
+    NoSuchQueue,
+    NoSuchSchedule,
+    QueueFull,
+    as_unavailable,
+)
 from ..layout.settings import check_number
 from ..verbs.put import put
 from .putting import Putter
@@ -150,6 +157,10 @@ class Schedule:
         if isinstance(was, ScheduleSettings) and marker is not None and marker.fits(was):
             goes_on = marker.fits(content)
             resumes = goes_on and was.paused and not content.paused
+            if goes_on and content.paused and not was.paused:
+                with suppress(NoSuchQueue, QueueFull, InvalidValue, MessageTooLarge):
+                    # It skips what passes from now on, and not what it has yet to make up for.
+                    Putter(self._context, files).put_all_due(self.name, was)
         if resumes:
             # Before the file: a mover that finds that resumed would make up for the pause.
             files.mark(self.name, begun)
