@@ -271,6 +271,18 @@ async def test_why_there_is_nothing(log: Log) -> None:
     assert await waiting == [0]
 
 
+async def test_a_change_by_another_process_wakes_who_waits(log: Log, suite: Suite) -> None:
+    await log.publish()
+    channel = await log.channel(paused=True)
+    started = time.monotonic()
+    waiting = asyncio.ensure_future(log.claim(channel, 1, f"&wait={WAIT_S}"))
+    assert await log.claim(channel, 1) == []  # the other one waits by now
+    with Spool(suite.root, sync="none", delivers=False) as other:
+        other.log(log.name).channel("c").resume()
+    assert await waiting == [0]
+    assert time.monotonic() - started < WAIT_S  # at its end it would have looked once more
+
+
 async def test_what_was_claimed_before_a_seek_is_void(log: Log) -> None:
     await log.publish_many({"body": "x"}, {"body": "y"}, {"body": "z"})
     channel = await log.channel(order="none")

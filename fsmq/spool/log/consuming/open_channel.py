@@ -114,14 +114,16 @@ class OpenChannel:
         return f"{self.folder}/{progress_name(self._number)}"
 
     def changed_at_ns(self) -> int:
-        """When its file was changed last. Raises NoSuchChannel, Unavailable."""
-        return self._look().st_ctime_ns
+        """When it was changed last, or its settings were. Raises NoSuchChannel, Unavailable."""
+        return max(self._look().st_ctime_ns, self._configured_at_ns())
 
     def used_at_ns(self) -> int:
         """When somebody claimed or finished last, or changed a setting. Raises as above."""
+        return max(self._look().st_mtime_ns, self._configured_at_ns())
+
+    def _configured_at_ns(self) -> int:
         self.settings()
-        changed_ns = self._version[0] if self._version else 0
-        return max(self._look().st_mtime_ns, changed_ns)
+        return self._version[0] if self._version else 0
 
     def _look(self) -> os.stat_result:
         while True:
