@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -102,6 +103,29 @@ async def test_the_life_of_a_message_is_told_while_its_segments_are_open(
         if not seen[-1:]:
             break
     assert sorted(map(str, seen)) == sorted(map(str, steps))
+
+
+async def test_who_hung_up_keeps_nobody_waiting(
+    suite: Suite, client: aiohttp.ClientSession, queue: str
+) -> None:
+    """Each look through a large journal takes some time, and few are made at once."""
+    now = int(time.time() * 1000)
+    line = f'{{"at":{now},"step":"accepted","queue":"{queue}","id":"other"}}\n'
+    for number in range(1, 11):
+        path = suite.root / "journal" / f".{now}-other-1-{number}.jsonl"
+        path.write_text(line * 40_000)
+    path = f"/{queue}/messages/nowhere/life"
+    started = time.monotonic()
+    assert (await ask(client, "GET", path)).status == 200
+    alone = time.monotonic() - started
+    for _ in range(100):
+        _, writer = await asyncio.open_connection("127.0.0.1", suite.port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+    started = time.monotonic()
+    assert (await ask(client, "GET", path)).status == 200
+    assert time.monotonic() - started < 20 * alone  # behind all it would be 50 times
 
 
 async def test_a_key_sees_only_what_it_may_look_into(tmp_path: Path) -> None:

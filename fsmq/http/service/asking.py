@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..guard.access import Identity
@@ -46,6 +47,17 @@ class Party(Protocol):
 
         Raises Overloaded, TooManyRequests.
         """
+
+
+# For whom aiohttp's handler works.
+party: ContextVar[Party | None] = ContextVar("party", default=None)
+
+
+def check_is_there() -> None:
+    """Make sure that somebody waits for what is about to be done. Raises ConnectionResetError."""
+    waiting = party.get()
+    if waiting is not None and waiting.is_gone:
+        raise ConnectionResetError("the client has hung up")
 
 
 def report(answered: Answered[T], outcome: T | Exception) -> None:

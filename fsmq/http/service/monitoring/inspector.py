@@ -24,6 +24,7 @@ from fsmq.spool.views.wanted import Found, Wanted
 from ...guard.access import Identity
 from ...guard.sight import seen_message
 from ...running.runner import Runner
+from ..asking import check_is_there
 from .spool_warnings import SpoolWarnings, long_paused
 from .surveys import Kept
 
@@ -75,6 +76,7 @@ class Inspector:
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
         # Not in threads of their own: each thread keeps the largest message that it has read.
         async with self._few:
+            check_is_there()
             return await self._runner.listing(function, *arguments)
 
     async def peek(self, identity: Identity, what: Search, room: Room | None = None) -> Found:
