@@ -113,6 +113,22 @@ def test_several_of_a_group_may_be_in_flight_where_that_is_set(queue: Queue) -> 
     assert bodies(list(queue.claim(10))) == ["a3"]
 
 
+@pytest.mark.parametrize("fifo", [True, False])
+def test_a_higher_limit_holds_for_a_group_that_was_full(spool: Spool, fifo: bool) -> None:
+    spool.create_queue("limited", fifo=fifo)
+    limited = spool.queue("limited")
+    limited.configure(max_in_flight_per_group=1, **({} if fifo else {"fetch_order": "fair"}))
+    limited.put_many([NewMessage(b"x", group="one") for _ in range(4)])
+    assert len(limited.claim(9)) == 1
+    listings.forbid()  # to list again would find them, too
+    try:
+        assert limited.claim(9) == []
+        limited.configure(max_in_flight_per_group=3)
+        assert len(limited.claim(9)) == 2
+    finally:
+        listings.allow()
+
+
 def test_a_whole_group_is_claimed_together(spool: Spool, queue: Queue) -> None:
     put(queue, "a1", "b1", "a2", "a3")
 

@@ -48,6 +48,11 @@ def without_waiting(function: Callable[..., T], *arguments: object) -> T:
         _waits.reset(token)
 
 
+def may_wait() -> bool:
+    """Whether this is not `without_waiting`."""
+    return _waits.get()
+
+
 def is_reservation(name: str) -> bool:
     """Whether a dot-name of ``new/`` is a reservation."""
     return _name.fullmatch(name) is not None
@@ -190,7 +195,7 @@ def patiently(attempt: Callable[[], T], patience_s: float, pause_s: float = 0.00
 
 def wait_for(attempt: Callable[[], T | None], patience_s: float, why: str) -> T:
     """Try for a lock until it is there. Raises InUse, which tells why, if that takes so long."""
-    found = patiently(attempt, patience_s if _waits.get() else 0.0)
+    found = patiently(attempt, patience_s if may_wait() else 0.0)
     if not found:
         raise InUse(why)
     return found

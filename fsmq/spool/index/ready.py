@@ -95,11 +95,10 @@ class Ready:
 
     def load(self, queue: str) -> None:
         """List a queue if that is due, which may take seconds. Raises NoSuchQueue, OSError."""
-        if not self.is_due(queue):
-            return
-        with self._lock:
-            entry = self._entries.setdefault(queue, Entry(self._share_of(queue)))
-        self._scan(queue, entry)
+        if self.is_due(queue):
+            with self._lock:
+                entry = self._entries.setdefault(queue, Entry(self._share_of(queue)))
+            self._scan(queue, entry)
 
     def popped(self, queue: str, wanted: int = 1) -> Generator[str, None, None]:
         """The ids of a queue, each taken out of its index; close it when done.
@@ -137,12 +136,7 @@ class Ready:
         self.refresh()
         with self._lock:
             entry = self._entries.get(queue)
-            if (
-                entry is None
-                or not entry.watched
-                or not entry.stale_at
-                or entry.meanwhile is not None
-            ):
+            if entry is None or not entry.is_exact:
                 return None
             entry.used = time.monotonic()
             return entry.index.first(limit)

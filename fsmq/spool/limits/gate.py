@@ -16,8 +16,8 @@ from ..layout.settings import QueueSettings
 from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
 from ..layout.tree import Tree
+from .contention import SHORT_S, give_up, patience_s
 from .in_flight import InFlight
-from .patience import SHORT_S, Patience
 from .shared import Line, Shared
 
 # A rate is kept in steps of this time: who waits for a message need not wake for each.
@@ -62,7 +62,6 @@ class Gate:
         self._in_flight = in_flight
         self._shared = Shared(spool_view.tree, queue)
         self._threads = Turnstile()
-        self._patience = Patience(queue)
         self._line = Line()
         self._lease = 0.0  # of the rate: messages that this process may claim
         self._limited_until = 0.0  # in monotonic seconds, for those who wait
@@ -107,10 +106,21 @@ class Gate:
         if not self.is_limited or self.settings.paused_until > now:
             yield self.settings.paused_until <= now
             return
-        with self._locked(self._patience.seconds(), may_lease=True) as line:
+        with self._locked(patience_s(), may_lease=True) as line:
             if not self._learns(line):
-                self._patience.give_up()
+                give_up(self._queue)
             yield self._may_claim(now)
+
+    def learn(self) -> None:
+        """Count the claims, in a thread that may list folders, as soon as no other process makes
+        one. Raises InUse, OSError.
+        """
+        if not self.is_limited:
+            return
+        with self._locked(patience_s()) as line:
+            if not self._learns(line):
+                give_up(self._queue)
+            self._has_room(self._spool_view.clock())
 
     def _may_claim(self, now: float) -> bool:
         may = self._has_room(now) and self._has_lease(now)
@@ -147,19 +157,19 @@ class Gate:
 
     @contextmanager
     def _locked(
-        self, patience_s: float = SHORT_S, *, may_lease: bool = False
+        self, seconds: float = SHORT_S, *, may_lease: bool = False
     ) -> Iterator[Line | None]:
         """Let nobody else change what is shared: its line; None if somebody is at it for so long.
 
         may_lease: what this process has of the rate is enough, if there is some.
         """
-        with self._threads.passed(patience_s) as is_ours:
+        with self._threads.passed(seconds) as is_ours:
             if not is_ours:
                 yield None
             elif may_lease and self.settings.max_in_flight is None and self._lease >= 1:
                 yield self._line
             else:
-                with self._shared.locked(patience_s) as line:
+                with self._shared.locked(seconds) as line:
                     yield line
 
     def _has_room(self, now: float) -> bool:

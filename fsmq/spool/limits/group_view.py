@@ -12,6 +12,8 @@ from heapq import heapify, heappop, heappush
 
 from ..layout.steps import portions
 
+_NEVER = 1 << 62
+
 
 class _Group:
     """The messages of a group. ready: a heap, from which what is gone goes when it comes up.
@@ -43,6 +45,7 @@ class GroupView:
         self._ready: set[str] = set()
         self._order: list[tuple[int, str, str]] = []  # turn, first message, group
         self._turn = 0
+        self._least = _NEVER  # in flight of a group, of the claims for which one was too full
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -107,6 +110,10 @@ class GroupView:
         most: how many of a group may be hidden in all. mine: messages that do not count: those
         that were claimed together with this one.
         """
+        if most > self._least:
+            self._least = _NEVER
+            for name, full in self._groups.items():
+                self._queue(name, full)
         while self._order:
             turn, first, name = heappop(self._order)
             group = self._groups.get(name)
@@ -123,7 +130,8 @@ class GroupView:
             if self._may(group, first, most, mine):
                 self._turn = max(self._turn, turn)
                 return first
-            # What hides it from us will be noted, and brings the group back.
+            # What hides it from us will be noted, and brings it back; so does a higher limit.
+            self._least = min(self._least, most)
         return None
 
     def next_with(self, message_id: str, mine: set[str]) -> str | None:

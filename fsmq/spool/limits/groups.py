@@ -32,11 +32,11 @@ from ..layout.of_queues import OfQueues
 from ..layout.settings import QueueSettings
 from ..layout.transitions import CONFIG, DELAY, QUEUES, State
 from ..layout.tree import Tree
+from .contention import give_up, patience_s
 from .gate import SpoolView
 from .group_modes import WHO_BYTES, Mode, holds, kernel, line_of, mode_of
 from .group_view import GroupView
 from .in_flight import hidden_ids
-from .patience import Patience
 
 T = TypeVar("T")
 _ANY = 1 << 40
@@ -86,7 +86,7 @@ class Groups:
         return one is not None and one.polls
 
     def learn(self, queue: str) -> None:
-        """List a queue, in a thread that may do so. Raises OSError."""
+        """List a queue, in a thread that may do so. Raises InUse, OSError."""
         one = self._queue(queue, self._spool_view.settings.get(queue))
         with closing(one.claiming()) as claiming:
             next(claiming)
@@ -146,7 +146,6 @@ class _Queue:
         self._tree: Tree = spool_view.tree
         self._path = spool_view.tree.folder(CONFIG, claims_name(queue))
         self._threads = Turnstile()  # one claim of this process at a time
-        self._patience = Patience(queue)
         self._noting = threading.RLock()  # for the view
         self._unsure: set[str] = set()
         # What events told during a listing, to be applied to its result. None: no listing runs.
@@ -170,20 +169,19 @@ class _Queue:
 
         Raises Unlisted, InUse, OSError.
         """
-        patience_s = self._patience.seconds()
-        with self._threads.passed(patience_s) as is_ours:
-            held = self._lock(patience_s) if is_ours else None
+        seconds = patience_s()
+        with self._threads.passed(seconds) as is_ours:
+            held = self._lock(seconds) if is_ours else None
             if held is None:
-                self._patience.give_up()
-                return
+                give_up(self.queue)
             try:
                 self._look(held.fd)
                 yield
             finally:
                 held.unlock()
 
-    def _lock(self, patience_s: float) -> Lock | None:
-        return patiently(lambda: lock(self._tree, self._path, os.O_CREAT), patience_s, _RETRY_S)
+    def _lock(self, seconds: float) -> Lock | None:
+        return patiently(lambda: lock(self._tree, self._path, os.O_CREAT), seconds, _RETRY_S)
 
     def _look(self, fd: int) -> None:
         is_ours = os.pread(fd, WHO_BYTES, 0) == self._who

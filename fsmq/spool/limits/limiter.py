@@ -159,10 +159,8 @@ class Limiter:
             raise fault
 
     def learn(self, queue: str) -> None:
-        """Count the claims of a queue, in a thread that may list folders. Raises OSError."""
-        settings = self._spool_view.settings.get(queue)
-        if settings.max_in_flight is not None:
-            self._gate(queue, settings).permits()
+        """Be ready for a claim, in a thread that may list folders. Raises InUse, OSError."""
+        self._gate(queue, self._spool_view.settings.get(queue)).learn()
 
     def _look(self, queue: str) -> None:
         spool_view = self._spool_view
