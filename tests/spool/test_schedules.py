@@ -256,6 +256,20 @@ def test_a_pause_skips_nothing_that_was_missed_before_it(
     assert moments(spool) == came
 
 
+def test_a_clock_that_is_set_back_shuts_no_schedule_out(spool: Spool, clock: Clock) -> None:
+    define(spool)
+    spool.delete_queue(JOBS)
+    scheduler = Scheduler(spool.context)
+    clock.advance(3600)
+    scheduler.step()  # there is no queue: later
+    clock.advance(-3600)
+    spool.create_queue(JOBS)
+    for _ in range(21):
+        clock.advance(30)
+        scheduler.step()
+    assert moments(spool) == ["01 12:10:00"]
+
+
 def test_another_line_begins_anew_and_the_same_goes_on(spool: Spool, clock: Clock) -> None:
     schedule = define(spool, catch_up="all")
     clock.advance(3600)

@@ -79,6 +79,8 @@ class Scheduler:
         version = self._version(self._files.folder)
         if version == self._folder and abs(now - self._listed) < IDLE_S:
             return
+        if now < self._listed:  # the clock was set back
+            self._due = dict.fromkeys(self._due, now)
         self._folder, self._listed = version, now
         names, orphans = self._files.names_and_orphans() if version is not None else ([], [])
         for gone in self._versions.keys() - set(names):
