@@ -32,6 +32,14 @@ def test_nothing_waits_longer_than_its_fault_has_lasted() -> None:
         assert due <= 2 * lasted + FIRST_S
 
 
+def test_a_clock_that_is_set_back_shuts_nothing_out() -> None:
+    quarantined = Quarantine()
+    quarantined.add("x", 3600.0)
+    assert quarantined.pop_due(0.0) == "x"
+    quarantined.add("x", 0.0)
+    assert [quarantined.pop_due(1.0), quarantined.pop_due(LONGEST_S)] == [None, "x"]
+
+
 def test_each_has_a_time_of_its_own() -> None:
     quarantined = Quarantine()
     quarantined.add("old", 0.0)

@@ -18,7 +18,7 @@ _REPORT_EVERY_S = 10.0
 
 
 class Quarantine:
-    """Names that wait for their next try. All times are seconds of one clock.
+    """Names that wait for their next try. All times are seconds of one clock, which may be set.
 
     limit: how many failed names are remembered; a listing has to find the others again.
     """
@@ -46,7 +46,7 @@ class Quarantine:
     def add(self, name: str, now: float, error: Exception | None = None) -> None:
         """It failed at ``now``. A failure before its time makes the pause no longer."""
         due, pause = self._known.get(name, (now, FIRST_S / 2))
-        if now >= due:
+        if now >= due or due > now + LONGEST_S:
             pause = min(2 * pause, LONGEST_S)
             due = now + pause
         if name not in self._known:
@@ -60,6 +60,9 @@ class Quarantine:
 
     def pop_due(self, now: float) -> str | None:
         """A name that is due. It is remembered until the caller adds it again or forgets it."""
+        next_ms = self._waiting.next_ms() or 0
+        if next_ms > (now + LONGEST_S) * 1000:  # no pause is so long: the clock was set back
+            now = next_ms / 1000
         return self._waiting.pop_due(round(now * 1000))
 
     def pop_first(self) -> str | None:
