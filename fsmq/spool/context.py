@@ -110,6 +110,13 @@ class Context:
         """
         return self.settings.get(queue).kind == before.kind
 
+    def postpone(self, queue: str, message_ids: Sequence[str]) -> None:
+        """Note that messages cannot be claimed right now, as other processes act on them."""
+        for message_id in message_ids:
+            self.ready.postpone(queue, message_id)
+        if message_ids:
+            self.groups.postpone(queue)  # whose ids stay in the index of what is ready
+
     def pause_of(self, queue: str, at_most: float) -> float:
         """Seconds after which a claim that got nothing may get something, though none arrives."""
         if self.limiter.shut and self.limiter.is_shut(queue):
@@ -118,7 +125,7 @@ class Context:
         if not self.ready.hears_all and self.ready.count(queue) and self.groups.polls(queue):
             # What is ready may be kept back by a claim, of whose end no event tells.
             return min(at_most, self.ready.poll_interval)
-        ripens_in = self.ready.ripens_in(queue)
+        ripens_in = self.groups.ripens_in(queue) or self.ready.ripens_in(queue)
         if self.limiter.has_just_opened(queue) and self.ready.count(queue):
             ripens_in = GRACE_S
         return at_most if ripens_in is None else min(at_most, ripens_in)

@@ -167,6 +167,19 @@ def test_one_who_waits_gets_the_next_of_a_group_at_once(hosts: list[Suite]) -> N
         assert found == [b"1"]
 
 
+def test_who_waits_gets_the_one_behind_many_that_have_expired(hosts: list[Suite]) -> None:
+    with Wire(hosts[0].url) as wire:
+        assert wire.ask("PUT", "/expired?fifo=true").status == 201
+        for _ in range(3):
+            old = [{"body": "old", "group": "one", "ttl": 1}] * 100
+            assert wire.ask("POST", "/expired/batch", body=json.dumps(old).encode()).status == 201
+        assert wire.ask("POST", "/expired/messages?group=one", body=b"alive").status == 201
+        time.sleep(2.2)  # they expire: a ttl is told in whole seconds
+        started = time.monotonic()
+        assert wire.ask("GET", "/expired/messages?wait=20").body == b"alive"
+        assert time.monotonic() - started < 20
+
+
 def test_a_batch_keeps_its_order_and_names_what_lacks_a_group(hosts: list[Suite]) -> None:
     with Wire(hosts[0].url) as wire:
         many = [{"body": "1", "group": "z"}, {"body": "2"}]

@@ -18,10 +18,12 @@ from fsmq.spool.fsck import check
 from fsmq.spool.index import listings
 from fsmq.spool.index.events import Events
 from fsmq.spool.index.listings import Unlisted
+from fsmq.spool.index.ready_index import GRACE_S
 from fsmq.spool.layout.names import claims_name
 from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import group_bits
 from tests.spool.crashing import begin_sends
+from tests.spool.test_delivery import someone_holds
 
 QUEUE = "orders"
 
@@ -127,6 +129,19 @@ def test_a_higher_limit_holds_for_a_group_that_was_full(spool: Spool, fifo: bool
         assert len(limited.claim(9)) == 2
     finally:
         listings.allow()
+
+
+@pytest.mark.parametrize("fifo", [True, False])
+def test_who_waits_comes_again_for_one_that_a_mover_held(spool: Spool, fifo: bool) -> None:
+    spool.create_queue("held", fifo=fifo)
+    held = spool.queue("held")
+    if not fifo:
+        held.configure(fetch_order="fair")
+    [message_id] = held.put_many([NewMessage(b"x", group="one")])
+    with someone_holds(spool.tree.root / "queues" / "held" / message_id):
+        assert held.claim() == []
+        assert spool.context.pause_of("held", 10.0) <= GRACE_S
+    assert len(held.claim()) == 1
 
 
 def test_a_whole_group_is_claimed_together(spool: Spool, queue: Queue) -> None:

@@ -99,6 +99,10 @@ class GroupView:
         self._queue(name, group)
         return first is not None
 
+    def is_ready(self, message_id: str) -> bool:
+        """Whether a message is noted as ready."""
+        return message_id in self._ready
+
     def is_hidden(self, message_id: str) -> bool:
         """Whether a message is noted as hidden."""
         group = self._groups.get(self._name_of(message_id))

@@ -20,12 +20,13 @@ from functools import partial
 from typing import TypeVar
 from uuid import uuid4
 
-from ..durability.locks import Lock, lock, patiently
+from ..durability.locks import lock, patiently
 from ..durability.owned import Turnstile
 from ..errors import InUse
 from ..index import listings
 from ..index.events import Event, Kind
 from ..index.ready import Ready
+from ..index.ready_index import GRACE_S
 from ..layout.duty_cycle import DutyCycle
 from ..layout.names import claims_name, fair_group, group_hash, is_id, split_entry
 from ..layout.of_queues import OfQueues
@@ -85,11 +86,20 @@ class Groups:
         one = self._queues.get(queue)
         return one is not None and one.polls
 
+    def postpone(self, queue: str) -> None:
+        """Note that a message could not be claimed as another process acts on it right now."""
+        if (one := self._queues.get(queue)) is not None:
+            one.busy_until = time.monotonic() + GRACE_S
+
+    def ripens_in(self, queue: str) -> float | None:
+        """Seconds until it is worth another try to claim one that was postponed; None for none."""
+        until = 0.0 if (one := self._queues.get(queue)) is None else one.busy_until
+        return max(0.0, until - time.monotonic()) or None
+
     def learn(self, queue: str) -> None:
         """List a queue, in a thread that may do so. Raises InUse, OSError."""
-        one = self._queue(queue, self._spool_view.settings.get(queue))
-        with closing(one.claiming()) as claiming:
-            next(claiming)
+        with closing(self._queue(queue, self._spool_view.settings.get(queue)).claiming()) as one:
+            next(one)
 
     def _queue(self, queue: str, settings: QueueSettings) -> _Queue:
         ready, mode, now = self._spool_view.ready, mode_of(settings), time.monotonic()
@@ -152,6 +162,7 @@ class _Queue:
         self._meanwhile: list[tuple[str, str, bool]] | None = None
         self._polling = DutyCycle(_DISTRUST.share, spool_view.ready.poll_interval)
         self._due = 0.0
+        self.busy_until = 0.0  # monotonic seconds
         self.polls = spool_view.ready.polls
         self.hears_at = time.monotonic() + _HEAR_AGAIN_S if self.polls else float("inf")
         # What stands in the lock's file after a claim of those whose claims this hears of.
@@ -171,7 +182,8 @@ class _Queue:
         """
         seconds = patience_s()
         with self._threads.passed(seconds) as is_ours:
-            held = self._lock(seconds) if is_ours else None
+            attempt = partial(lock, self._tree, self._path, os.O_CREAT)
+            held = patiently(attempt, seconds, _RETRY_S) if is_ours else None
             if held is None:
                 give_up(self.queue)
             try:
@@ -179,9 +191,6 @@ class _Queue:
                 yield
             finally:
                 held.unlock()
-
-    def _lock(self, seconds: float) -> Lock | None:
-        return patiently(lambda: lock(self._tree, self._path, os.O_CREAT), seconds, _RETRY_S)
 
     def _look(self, fd: int) -> None:
         is_ours = os.pread(fd, WHO_BYTES, 0) == self._who
@@ -277,8 +286,8 @@ class _Queue:
                 self.view.hide(message_id)
             else:
                 self.view.discard(message_id)
-        elif folder == DELAY or not self.view.is_hidden(message_id):
-            # It may be on its way to the other folder: its arrival there is an event to come.
+        elif folder == DELAY or self.view.is_ready(message_id):
+            # Perhaps it is on its way to the other folder: its arrival there is an event to come.
             self.view.hide(message_id)
             self._unsure.add(message_id)
 

@@ -34,7 +34,7 @@ _CLAIM_PATIENCE_S = 0.001
 # not hide those behind them. A disk that refuses one will likely refuse all: each counts as many.
 _MAX_FOREIGN = 10_000
 _FAULT = 100
-# A claim removes at most this many expired messages, and leaves the others to the mover.
+# A claim by no groups removes so many expired messages, and leaves the others to the mover.
 _MAX_EXPIRED = 200
 
 
@@ -140,8 +140,7 @@ def _claims_of(
             won += 1
             yield claim
     finally:
-        for message_id in busy:
-            context.ready.postpone(queue, message_id)
+        context.postpone(queue, busy)
         for message_id in faults:
             context.ready.quarantine(queue, message_id)
     # Another user's file, which fsck reports, is skipped as if it were not there.
@@ -168,7 +167,8 @@ def _alive(
     expired, retention = 0, settings.retention
     for number, message_id in enumerate(ids, 1):
         can_expire = retention is not None or ".x" in message_id
-        removes = expired < _MAX_EXPIRED
+        # Of a group the next one may be claimed only when those in front are gone.
+        removes = expired < _MAX_EXPIRED or settings.in_groups
         if not can_expire or not expire(
             context, EXPIRE_READY, queue, message_id, retention, removes=removes
         ):
