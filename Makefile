@@ -152,7 +152,7 @@ sdks: setup ## test Amazon's clients in other languages, with packages fetched n
 	TEST_ALL=1 $(BIN)/python -m pytest -rs tests/sdks/sdks.py tests/http/sqs/test_celery.py
 
 .PHONY: bench
-bench: setup ## measure fsmq against the raw disk, beanstalkd and Redis (most of an hour)
+bench: setup ## measure fsmq against the raw disk and other queues (more than an hour)
 	$(BIN)/python -m benchmarks --write
 
 .PHONY: day

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from subprocess import CalledProcessError
 from types import FrameType
 from typing import Any
 
@@ -59,7 +60,7 @@ def main(
 ) -> None:
     """Measure fsmq against what does the same work in the same run on the same disk.
 
-    Without a ROW all of them run, which takes most of an hour. The loop device is an ext4 with a
+    Without a ROW all of them run, which takes more than an hour. The loop device is an ext4 with a
     journal, made for the run and removed afterwards.
 
     Exits with 0 whether bars are met or not, 1 if a row could not be measured.
@@ -122,7 +123,7 @@ def _run(bench: Bench, rows: tuple[str, ...]) -> tuple[Mapping[str, Outcome], bo
         click.echo(f"{name} …", err=True, nl=False)
         try:
             outcomes[name] = ROWS[name](bench)
-        except (Failed, AssertionError, OSError) as error:
+        except (Failed, AssertionError, OSError, RuntimeError, CalledProcessError) as error:
             # One row that cannot be measured must not cost the others an hour's work.
             outcomes[name] = Outcome([Measure(name, [], note=f"could not be measured: {error!r}")])
             failed = True

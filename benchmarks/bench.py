@@ -39,6 +39,7 @@ class Sizes:
     neighbour_mb_per_s: int = 200
     tabled: int = 100_000  # messages that Spark reads
     connections: tuple[int, ...] = (1, 8, 64, 512)
+    clients: tuple[int, ...] = (1, 8, 64)  # of us and of the rivals
     bodies: tuple[int, ...] = (100, 1024, 64 * 1024, 1024 * 1024)
     depths: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     ordered: int = 200_000  # messages waiting in a thousand groups
@@ -72,6 +73,7 @@ TINY = Sizes(
     neighbour_mb_per_s=5,
     tabled=200,
     connections=(1, 8),
+    clients=(1, 2),
     bodies=(100, 1024),
     depths=(50, 200),
 )

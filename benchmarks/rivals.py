@@ -1,4 +1,5 @@
-"""The rivals: beanstalkd and Redis, told to sync before every answer, each on a fresh folder.
+"""The rivals, told to sync before every answer, each on a fresh folder: beanstalkd, Redis, NATS
+JetStream, RabbitMQ and SQLite; `postgres.py` has PostgreSQL.
 
 And those that speak SQS, ElasticMQ and moto's server, which keep all in memory.
 """
@@ -9,27 +10,39 @@ import contextlib
 import csv
 import json
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from .place import Place
 
 _PATIENCE_S = 10.0
-_JVM_PATIENCE_S = 120.0
+_VM_PATIENCE_S = 120.0  # for those in a virtual machine of Java or Erlang
 _HOME = Path(__file__).resolve().parents[1]
 BEANSTALKD, REDIS = "beanstalkd", "redis-server"
+NATS, RABBITMQ = "nats-server", "rabbitmq-server"
 ELASTICMQ, MOTO = "ElasticMQ", "moto"
 _OF_SQS = {
     ELASTICMQ: "Java: mvn -f benchmarks/elasticmq.xml dependency:copy-dependencies"
     " -DoutputDirectory=DIR, and ELASTICMQ=DIR",
     MOTO: "pip install 'moto[server]'",
 }
-_DEBIAN = {BEANSTALKD: "beanstalkd", REDIS: "redis-server redis-tools"}
+_DEBIAN = {
+    BEANSTALKD: "beanstalkd",
+    REDIS: "redis-server redis-tools",
+    RABBITMQ: "rabbitmq-server",
+}
+# The script on the PATH changes to a user of its own, and to that one's files.
+_RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+_NATS_SYNCS = (2, 10)  # the version that can sync before each answer
 
 
 def missing(name: str) -> str:
@@ -39,28 +52,139 @@ def missing(name: str) -> str:
         if shutil.which(program) and (name == MOTO or os.environ.get("ELASTICMQ")):
             return ""
         return f"skipped: {name} is not installed ({_OF_SQS[name]})"
-    needed = (name, "redis-benchmark") if name == REDIS else (name,)
+    if name == NATS:
+        return _missing_nats()
+    needed = {REDIS: (name, "redis-benchmark", "redis-cli"), RABBITMQ: (_RABBITMQ, "epmd")}.get(
+        name, (name,)
+    )
     if all(shutil.which(program) for program in needed):
         return ""
     return f"skipped: {name} is not installed (Debian: apt install {_DEBIAN[name]})"
 
 
-def beanstalkd(place: Place, connections: int, seconds: float, size: int) -> dict[str, float]:
-    """Puts with a binlog and fsync on every put; rate, latencies and the client's share of a CPU.
+def _missing_nats() -> str:
+    least = ".".join(map(str, _NATS_SYNCS))
+    how = f"go install github.com/nats-io/nats-server/v2@latest, on PATH; {least} or later"
+    if not shutil.which(NATS):
+        return f"skipped: {NATS} is not installed ({how})"
+    told = subprocess.run([NATS, "--version"], stdout=subprocess.PIPE, check=True, text=True).stdout
+    found = re.search(r"v(\d+)\.(\d+)", told)
+    if found is None or tuple(map(int, found.groups())) < _NATS_SYNCS:
+        return f"skipped: a {NATS} that can sync before it answers is not installed ({how})"
+    return ""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What clients do: rounds of ``put`` or ``life``, one after the other on each connection.
+
+    size: of a body, in bytes. warm_up: seconds of the same before, not counted.
+    """
+
+    what: Literal["put", "life"]
+    connections: int
+    seconds: float
+    size: int
+    warm_up: float = 0.0
+
+    def load(self, module: str, *arguments: object) -> str:
+        """Run a load in a process of its own; what it prints.
+
+        Raises:
+            subprocess.CalledProcessError: the load failed, or messages were lost.
+        """
+        command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
+        command += [f"--connections={self.connections}", f"--seconds={self.seconds}"]
+        command += [f"--size={self.size}", f"--warm-up={self.warm_up}"]
+        return subprocess.run(
+            command, cwd=_HOME, stdout=subprocess.PIPE, check=True, text=True
+        ).stdout
+
+
+Told = dict[str, float]
+"""What a load of a server tells: ``rate``, rounds a second, and ``cpu``, its share of a CPU."""
+
+
+def beanstalkd(place: Place, work: Work) -> Told:
+    """With a binlog and fsync on every put.
 
     Raises:
-        subprocess.CalledProcessError: the load failed.
+        subprocess.CalledProcessError: the load failed, or messages were lost.
     """
-    with place.fresh("beanstalkd") as folder:
+    with place.fresh("beanstalkd") as folder, started_beanstalkd(folder, work.size) as port:
+        return _told(work.load("wire_load", "beanstalkd", work.what, port))
+
+
+@contextlib.contextmanager
+def started_beanstalkd(folder: Path, size: int) -> Iterator[int]:
+    """One with its binlog in a folder that takes bodies of ``size`` bytes; its port."""
+    port = _free_port()
+    command = ["beanstalkd", "-l", "127.0.0.1", "-p", str(port), "-b", str(folder), "-f", "0"]
+    # The longest job is 65,535 bytes unless one asks for more.
+    command += ["-z", str(max(65_535, size))]
+    with _server(command, port):
+        yield port
+
+
+def nats(place: Place, work: Work) -> Told:
+    """A stream in files, synced at each message.
+
+    Raises:
+        subprocess.CalledProcessError: the load failed, or messages were lost.
+    """
+    with place.fresh("nats") as folder:
         port = _free_port()
-        command = ["beanstalkd", "-l", "127.0.0.1", "-p", str(port), "-b", str(folder), "-f", "0"]
-        # The longest job is 65,535 bytes unless one asks for more.
-        command += ["-z", str(max(65_535, size))]
-        with _server(command, port):
-            load = [sys.executable, "-m", "benchmarks.beanstalk_load", str(port)]
-            load += [f"--connections={connections}", f"--seconds={seconds}", f"--size={size}"]
-            done = subprocess.run(load, cwd=_HOME, stdout=subprocess.PIPE, check=True, text=True)
-    told: dict[str, float] = json.loads(done.stdout)
+        settings = folder / "settings"
+        settings.write_text(
+            f"host: 127.0.0.1\nport: {port}\n"
+            f'jetstream {{ store_dir: "{folder}/store", sync_interval: always }}\n'
+        )
+        with _server([NATS, "-c", str(settings)], port):
+            return _told(work.load("wire_load", "nats", work.what, port))
+
+
+def rabbitmq(place: Place, work: Work) -> Told:
+    """A quorum queue on one node, which syncs its log before it confirms.
+
+    Raises:
+        subprocess.CalledProcessError: the load failed, or messages were lost.
+    """
+    with place.fresh("rabbitmq") as folder:
+        port, names = _free_port(), _free_port()
+        settings = folder / "settings.conf"
+        settings.write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\n")
+        environ = {
+            "HOME": str(folder),  # where the cookie is made
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(names),
+            "RABBITMQ_NODENAME": "bench@localhost",
+            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            "RABBITMQ_CONFIG_FILE": str(settings.with_suffix("")),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOGS": "-",
+        }
+        # Erlang's table of names would else be started by the server, and outlive it.
+        table = ["epmd", "-address", "127.0.0.1", "-port", str(names)]
+        server = ["env", *(f"{name}={value}" for name, value in environ.items()), _RABBITMQ]
+        with _server(table, names), _server(server, port, _VM_PATIENCE_S):
+            return _told(work.load("wire_load", "rabbitmq", work.what, port))
+
+
+def sqlite(place: Place, work: Work) -> float:
+    """Rounds a second on a table, without a server.
+
+    Raises:
+        subprocess.CalledProcessError: the load failed, or messages were lost.
+    """
+    with place.fresh("sqlite") as folder:
+        return float(work.load("sqlite_load", folder / "queue", work.what))
+
+
+def _told(text: str) -> Told:
+    told: Told = json.loads(text)
     return told
 
 
@@ -69,6 +193,7 @@ def redis(place: Place, connections: int, seconds: float, size: int) -> float:
 
     Raises:
         subprocess.CalledProcessError: the load failed.
+        AssertionError: messages were lost.
     """
     with place.fresh("redis") as folder:
         port = _free_port()
@@ -77,8 +202,14 @@ def redis(place: Place, connections: int, seconds: float, size: int) -> float:
         command += ["--auto-aof-rewrite-percentage", "0"]
         with _server(command, port):
             # It takes a number of requests, not a time: find out how many fill it.
-            trial = _redis_benchmark(port, connections, 20 * connections + 200, size)
-            return _redis_benchmark(port, connections, max(1000, int(trial * seconds)), size)
+            few = 20 * connections + 200
+            trial = _redis_benchmark(port, connections, few, size)
+            many = max(1000, int(trial * seconds))
+            found = _redis_benchmark(port, connections, many, size)
+            command = ["redis-cli", "-p", str(port), "llen", "mylist"]
+            held = int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+            assert held == few + many, f"the list has {held} messages, not {few + many}"
+            return found
 
 
 @contextlib.contextmanager
@@ -91,7 +222,7 @@ def sqs_server(name: str) -> Iterator[int]:
         command = ["java", "-cp", f"{os.environ['ELASTICMQ']}/*"]
         command += [f"-Drest-sqs.bind-port={port}", "-Drest-sqs.bind-hostname=127.0.0.1"]
         command += ["-Drest-stats.enabled=false", "org.elasticmq.server.Main"]
-    with _server(command, port, _JVM_PATIENCE_S):
+    with _server(command, port, _VM_PATIENCE_S):
         yield port
 
 
@@ -111,7 +242,10 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _server(command: Sequence[str], port: int, patience_s: float = _PATIENCE_S) -> Iterator[None]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # A group of its own: some are scripts that start what serves.
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         end = time.monotonic() + patience_s
         while True:
@@ -124,5 +258,5 @@ def _server(command: Sequence[str], port: int, patience_s: float = _PATIENCE_S) 
                 time.sleep(0.02)
         yield
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import floor, quota, report
+from benchmarks import floor, quota, report, rivals, wire_load
 from benchmarks.bench import Bench
 from benchmarks.load import Failed
 from benchmarks.measure import Bar, Measure, Outcome, Plot, Series
@@ -46,6 +46,7 @@ DYNAMIQ_ROWS = ("publish", "dynamiq-batch", "two-hosts")
 DYNO_ROWS = ("dyno-push", "dyno-life", "dyno-depth")
 SQS_ROWS = ("sqs-receive-delete",)
 WRK_ROWS = ("post-1", "post-8", "get-64", "life-64", "cpu", "log-http", "growth")
+RIVAL_ROWS = ("rivals-put", "rivals-life")
 QUOTA_ROWS = () if quota.missing() else ("processes",)
 _MOUNTS = Path("/proc/self/mountinfo")
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
@@ -66,13 +67,41 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         *DYNAMIQ_ROWS,
         *DYNO_ROWS,
         *SQS_ROWS,
-        *(pytest.param(row, marks=needs_wrk) for row in (*WRK_ROWS, *QUOTA_ROWS)),
+        *(pytest.param(row, marks=needs_wrk) for row in (*WRK_ROWS, *RIVAL_ROWS, *QUOTA_ROWS)),
     ],
 )
 def test_a_row_gives_figures(bench: Bench, row: str) -> None:
     if row in QUOTA_ROWS:  # a tenth of a core may come to nothing in less
         bench = dataclasses.replace(bench, seconds=1.0)
     rows.run(bench, row)
+
+
+def test_what_a_rival_has_lost_or_has_too_much_is_no_figure(tmp_path: Path) -> None:
+    if reason := rivals.missing(rivals.BEANSTALKD):
+        pytest.skip(reason)
+    with rivals.started_beanstalkd(tmp_path, 10) as port:
+        wire_load.run("beanstalkd", "put", port, connections=1, seconds=0.01, size=10)
+        with pytest.raises(RuntimeError, match=r"the server holds \d+ messages, not "):
+            wire_load.run("beanstalkd", "put", port, connections=1, seconds=0.01, size=10)
+
+
+def test_nats_may_ask_whether_its_client_lives(bench: Bench) -> None:
+    if reason := rivals.missing(rivals.NATS):
+        pytest.skip(reason)
+    # It does so for the first time within two seconds.
+    assert rivals.nats(bench.place, rivals.Work("put", 8, 2.5, 10))["rate"] > 0
+
+
+def test_a_nats_that_cannot_sync_before_it_answers_is_no_rival(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nats-server"
+    program.write_text("#!/bin/sh\necho nats-server: v2.9.10\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "2.10 or later" in rivals.missing(rivals.NATS)
+    program.write_text("#!/bin/sh\necho nats-server: v2.10.0\n")
+    assert rivals.missing(rivals.NATS) == ""
 
 
 @needs_wrk

@@ -97,7 +97,8 @@ class _Runs:
 
     def _beanstalkd(self) -> float:
         bench = self._bench
-        told = rivals.beanstalkd(bench.place, self._connections, bench.seconds, bench.sizes.body)
+        work = rivals.Work("put", self._connections, bench.seconds, bench.sizes.body)
+        told = rivals.beanstalkd(bench.place, work)
         self.client_cpu.append(told["cpu"])
         return told["rate"]
 

@@ -20,6 +20,7 @@ _SIZES = dataclasses.replace(
     contested=1_000,
     waiters=20,
     connections=(1,),
+    clients=(2,),
     bodies=(100,),
     depths=(50,),
     timers=20,
