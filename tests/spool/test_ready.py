@@ -6,6 +6,7 @@ import os
 import signal
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from fsmq.spool.index import listings
 from fsmq.spool.index.ready_index import GRACE_S, ReadyIndex
 from fsmq.spool.index.share import Share
 from tests.harness.suite import eventually
-from tests.spool.helpers import Clock
+from tests.spool.helpers import Clock, forked
 
 ids = st.text("abc", min_size=1, max_size=3)
 verbs = st.sampled_from(["add", "discard", "pop", "load", "fail", "again"])
@@ -244,3 +245,24 @@ def test_a_child_of_a_fork_hears_of_all_that_its_parent_hears(root: Path) -> Non
             os.waitpid(child, 0)
             for fd in (*to_child, *to_parent):
                 os.close(fd)
+
+
+def test_a_child_of_a_fork_that_uses_nothing_takes_no_instance(jobs: Queue) -> None:
+    """A user has 128 of them: a program that forks for each request would use them up."""
+    assert jobs.claim() == []
+    reading, writing = os.pipe()
+    with forked(lambda: _fork_and_count(writing)):
+        assert os.read(reading, 10) == b"0"
+    os.close(reading)
+    os.close(writing)
+
+
+def _fork_and_count(writing: int) -> int:
+    child = os.fork()
+    if child == 0:
+        links = []
+        for fd in os.listdir("/proc/self/fd"):
+            with suppress(FileNotFoundError):  # the folder itself, which was open meanwhile
+                links.append(os.readlink(f"/proc/self/fd/{fd}"))
+        os.write(writing, b"%d" % sum("inotify" in link for link in links))
+    return child

@@ -117,7 +117,8 @@ class Events:
         self._masks: dict[str, int] = {}  # what is watched in each
         self._lasting: set[str] = set()  # those that come back
         self._missing: set[str] = set()  # of them
-        self._is_copy = False  # of our parent's, behind a fork
+        self._is_over = False  # it was our parent's, before a fork
+        self._has_lost = False  # events, by that
         self._hidden: set[str] = set()  # those whose hidden names are reported
         self._looked = 0.0
         self._begin()
@@ -132,28 +133,27 @@ class Events:
 
     @classmethod
     def after_fork(cls) -> None:
-        """Take instances of our own, in a child: of what it reads its parent would not hear.
-
-        What happened meanwhile is told as LOST.
+        """Let go of the instances of our parent, in a child: of what it reads the other would not
+        hear. Where it is used it takes its own, and tells what happened meanwhile as LOST.
         """
         cls._opening = threading.Lock()
         for one in cls.all_open():
-            one._begin_again()
+            if one._inotify is not None:
+                one._inotify.close()
+                one._inotify = None
+            one._is_over = True
 
     def _begin_again(self) -> None:
-        if self._inotify is not None:
-            self._inotify.close()
-            self._inotify = None
-        self._is_copy = True
+        """Take an instance of our own, behind a fork. Raises OSError, as often as it is tried."""
+        if not self._is_over:
+            return
+        self._begin()
+        self._is_over, self._has_lost = False, True
         self._folders.clear()
         self._watches.clear()
-        try:
-            self._begin()
-            for folder, mask in list(self._masks.items()):
-                if not self._add(folder, mask) and folder in self._lasting:
-                    self._missing.add(folder)
-        except OSError as error:  # the disk refuses: they are listed now and then
-            self.unwatched.update(dict.fromkeys(self._masks, str(error)))
+        for folder, mask in list(self._masks.items()):
+            if not self._add(folder, mask) and folder in self._lasting:
+                self._missing.add(folder)
 
     @classmethod
     def all_open(cls) -> list[Events]:
@@ -163,6 +163,7 @@ class Events:
 
     def fileno(self) -> int | None:
         """Readable when something happened; None where the user had no instance left."""
+        self._begin_again()
         return None if self._inotify is None else int(self._inotify.fileno())
 
     def close(self) -> None:
@@ -205,6 +206,7 @@ class Events:
         if lasting:
             mask |= flags.MOVE_SELF
             self._lasting.add(folder)
+        self._begin_again()
         self._masks[folder] = int(mask)
         there = self._add(folder, int(mask))
         if lasting and not there:
@@ -248,13 +250,12 @@ class Events:
         Names with a dot in front are left out, unless they were asked for: nothing that is finished
         has one.
         """
-        if timeout_ms != 0:
+        self._begin_again()
+        if timeout_ms != 0 and not self._has_lost:
             heard = [] if self._inotify is None else [self._inotify]
             select.select(heard, [], [], timeout_ms and timeout_ms / 1000)
-        if self._inotify is None:
-            return []
         result: list[Event] = []
-        while True:
+        while self._inotify is not None:
             try:
                 data = os.read(self._inotify.fileno(), _READ_BYTES)
             except BlockingIOError:
@@ -262,8 +263,9 @@ class Events:
             self._parse(data, result)
             if len(data) < _READ_BYTES - _LARGEST_BYTES:
                 break
-        if self._is_copy or (self._missing and self._find_missing()):
-            self._is_copy = False
+        is_heard = self._inotify is not None
+        if self._has_lost or (is_heard and self._missing and self._find_missing()):
+            self._has_lost = False
             result.append(Event(Kind.LOST, "", ""))
         return result
 
