@@ -42,7 +42,7 @@ from .problems import (
 from .routing.call import Call, split_target
 from .routing.system import System
 from .running.open_requests import OpenRequests
-from .service import asking
+from .service.asking import work_for
 from .service.service import Service
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class Server:
         # As it came over the wire: anything else has been normalised already.
         path, query = split_target(request.raw_path)
         call = Call(request, {}, query, service.access, service.admission, service)
-        asking.party.set(call)
+        work_for(call)
         try:
             response = await self._answer(call, path)
         except ConnectionError:

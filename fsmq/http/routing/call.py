@@ -33,6 +33,7 @@ class Call:
     """One request: ``names`` from the path; its query is read by its ``operation``."""
 
     __slots__ = (
+        "__weakref__",
         "_access",
         "_admission",
         "_form",

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias, TypeVar
+from weakref import ref
 
 from ..guard.access import Identity
 
@@ -49,14 +50,20 @@ class Party(Protocol):
         """
 
 
-# For whom aiohttp's handler works.
-party: ContextVar[Party | None] = ContextVar("party", default=None)
+# For whom aiohttp's handler works. (Timers and threads have copies of a context, and keep nobody.)
+_party: ContextVar[ref[Party] | None] = ContextVar("party", default=None)
+
+
+def work_for(party: Party) -> None:
+    """Say for whom the handler works from now on."""
+    _party.set(ref(party))
 
 
 def check_is_there() -> None:
     """Make sure that somebody waits for what is about to be done. Raises ConnectionResetError."""
-    waiting = party.get()
-    if waiting is not None and waiting.is_gone:
+    waiting = _party.get()
+    party = None if waiting is None else waiting()
+    if party is not None and party.is_gone:
         raise ConnectionResetError("the client has hung up")
 
 

@@ -99,7 +99,7 @@ def test_so_does_what_came_while_events_of_it_were_lost(tmp_path: Path) -> None:
         suite.terminate("mover")
         loud, quiet = (spool.queue(name, create=True) for name in ("loud", "quiet"))
         loud.put(b"x")
-        speaker = Native(suite.url, "")
+        speaker = Native(suite.url, "", spool)
         assert len(speaker.take("loud")) == 1
         assert speaker.take("quiet") == []
         suite["mq"].signal(signal.SIGSTOP)
