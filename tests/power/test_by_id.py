@@ -61,7 +61,8 @@ def allowed(log: Path, cut: Cut, before: dict[str, set[str | None]]) -> dict[str
     """For each id what may stand: a body, or None for no message."""
     state = {one: set(bodies) for one, bodies in before.items()}
     begun: tuple[str, str, str] | None = None
-    for line in log.read_text().splitlines():
+    whole, _, _ = log.read_text().rpartition("\n")  # a kill may leave half a line
+    for line in whole.splitlines():
         what, one, *rest = line.split(" ")
         now = state.setdefault(one, {None})
         if what == "begin":

@@ -146,7 +146,7 @@ VERBS: dict[str, Callable[[Spool], object]] = {
         ("given id", ids.Held.free),
         ("limits", shared.Shared._lock),
         ("limits", locks.Lock.unlock),
-        ("order", groups._Queue._lock),
+        ("order", locks.lock),
         ("order", locks.Lock.unlock),
         ("sends", send_lines.lock_sends),
         ("sends", locks.Lock.unlock),
