@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
+# What one read of a file brings; of a pipe it is what stands in it, so that nothing waits there.
 _CHUNK = 1 << 20
 
 

@@ -32,7 +32,6 @@ from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import FsmqError, NewMessage
 from fsmq.words import many
 
-# What one read of a file brings; of a pipe it is what stands in it, so that nothing waits there.
 # One batch, which is stored whole or not at all.
 _BATCH = 250
 

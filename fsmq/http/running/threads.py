@@ -28,7 +28,7 @@ class Threads:
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that takes long, and wait for it; from its beginning again, as long as
-        another process has a lock of settings that it needs. Raises InUse.
+        another process has a lock that it needs. Raises Unavailable behind five seconds.
         """
         attempt = partial(self.run_once, without_waiting, function, *arguments)
         return await self._patience.until_free(attempt, InUse, SETTINGS_PATIENCE_S)

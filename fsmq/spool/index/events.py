@@ -117,7 +117,7 @@ class Events:
         self._masks: dict[str, int] = {}  # what is watched in each
         self._lasting: set[str] = set()  # those that come back
         self._missing: set[str] = set()  # of them
-        self._is_over = False  # it was our parent's, before a fork
+        self._is_inherited = False  # from our parent, by a fork
         self._has_lost = False  # events, by that
         self._hidden: set[str] = set()  # those whose hidden names are reported
         self._looked = 0.0
@@ -141,19 +141,22 @@ class Events:
             if one._inotify is not None:
                 one._inotify.close()
                 one._inotify = None
-            one._is_over = True
+            one._is_inherited = True
 
     def _begin_again(self) -> None:
-        """Take an instance of our own, behind a fork. Raises OSError, as often as it is tried."""
-        if not self._is_over:
+        """Take an instance of our own, behind a fork. Raises OSError; the next call tries anew."""
+        if not self._is_inherited:
             return
+        if self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
         self._begin()
-        self._is_over, self._has_lost = False, True
         self._folders.clear()
         self._watches.clear()
         for folder, mask in list(self._masks.items()):
             if not self._add(folder, mask) and folder in self._lasting:
                 self._missing.add(folder)
+        self._is_inherited, self._has_lost = False, True
 
     @classmethod
     def all_open(cls) -> list[Events]:

@@ -13,6 +13,8 @@ from .timers import Timers
 # The first pause; each is twice as long as the one before, up to the longest.
 FIRST_S = 1.0
 LONGEST_S = 30.0
+# What is due later than in this time was noted before the clock was set back.
+_TOO_LATE_S = 2 * LONGEST_S
 # Failures are reported at most once in this time.
 _REPORT_EVERY_S = 10.0
 
@@ -46,7 +48,7 @@ class Quarantine:
     def add(self, name: str, now: float, error: Exception | None = None) -> None:
         """It failed at ``now``. A failure before its time makes the pause no longer."""
         due, pause = self._known.get(name, (now, FIRST_S / 2))
-        if now >= due or due > now + LONGEST_S:
+        if now >= due or due > now + _TOO_LATE_S:
             pause = min(2 * pause, LONGEST_S)
             due = now + pause
         if name not in self._known:
@@ -61,7 +63,7 @@ class Quarantine:
     def pop_due(self, now: float) -> str | None:
         """A name that is due. It is remembered until the caller adds it again or forgets it."""
         next_ms = self._waiting.next_ms() or 0
-        if next_ms > (now + LONGEST_S) * 1000:  # no pause is so long: the clock was set back
+        if next_ms > (now + _TOO_LATE_S) * 1000:
             now = next_ms / 1000
         return self._waiting.pop_due(round(now * 1000))
 
