@@ -47,10 +47,14 @@ class Sizes:
     log_messages: int = 5_000
     log_channels: int = 1_000
     processes: tuple[int, ...] = (1, 2, 4)  # each against the first
+    # Of a core, for each of them: four such processes, the mover, the load and the kernel's own
+    # work fit two cores.
+    core_share: float = 0.1
 
 
 TINY = Sizes(
     processes=(1, 2),
+    core_share=0.5,
     ordered=5_000,
     one_group=2_000,
     log_messages=1000,

@@ -71,7 +71,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     ],
 )
 def test_a_row_gives_figures(bench: Bench, row: str) -> None:
-    if row in QUOTA_ROWS:  # a tenth of a core may come to nothing in less
+    if row in QUOTA_ROWS:  # a share of a core may come to nothing in less
         bench = dataclasses.replace(bench, seconds=1.0)
     rows.run(bench, row)
 

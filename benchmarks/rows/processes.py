@@ -8,16 +8,15 @@ from ..procfs import descendants
 from ..quota import limited, missing
 
 _CONNECTIONS = 64
-# Four such processes, the mover, the load and the kernel's own work fit two cores.
-_SHARE = 0.1
 _DELETED = 202
 
 
 def processes(bench: Bench) -> Outcome:
-    """POSTs and whole lives with one, two and four processes that have a tenth of a core each."""
+    """POSTs and whole lives with one, two and four processes that have a share of a core each."""
     if why := missing():
-        return Outcome([Measure("processes, each with a tenth of a core", [], note=why)])
+        return Outcome([Measure("processes, each with a share of a core", [], note=why)])
     measures: list[Measure] = []
+    share = bench.sizes.core_share
     one, *more = bench.sizes.processes
     for title, script in (("durable POST", "post"), ("whole lives", "life")):
         runs = {
@@ -28,7 +27,7 @@ def processes(bench: Bench) -> Outcome:
         for count in more:
             measures.append(
                 Measure(
-                    f"{title}, {count} processes that have a tenth of a core each, against one",
+                    f"{title}, {count} processes that have {share:.0%} of a core each, against one",
                     ratios(found[f"{count}"], found[f"{one}"]),
                     measured=rate(found[f"{count}"]),
                     against=rate(found[f"{one}"]),
@@ -42,7 +41,7 @@ def _rate(bench: Bench, script: str, count: int) -> float:
     with bench.suite(processes=count, mover=beside, reaper=beside, start=False) as suite:
         suite.start("mq")
         pid = suite["mq"].pid
-        with limited(list(descendants(pid)) or [pid], _SHARE):
+        with limited(list(descendants(pid)) or [pid], bench.sizes.core_share):
             try:
                 for name in ("mover", "reaper") if beside else ():
                     suite.start(name)
