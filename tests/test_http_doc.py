@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fsmq.http.problems import PROBLEM_TYPES
-from fsmq.spool.layout.settings import DEFAULTS, SETTINGS, Setting
+from fsmq.spool.layout.settings import DEFAULTS, SETTINGS
+from fsmq.spool.layout.settings_base import Setting
 from tests.harness import doc_tables
 from tests.harness.described import native_routes
 from tests.harness.suite import HOME

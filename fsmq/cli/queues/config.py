@@ -13,7 +13,8 @@ from fsmq.cli.output import json_option
 from fsmq.cli.params import Completed, queue_argument, seconds
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.kinds import Choice
-from fsmq.spool.layout.settings import DEFAULTS, SETTINGS, Setting
+from fsmq.spool.layout.settings import DEFAULTS, SETTINGS
+from fsmq.spool.layout.settings_base import Setting
 
 _SIZE = re.compile(r"([0-9]+) ?(|B|K|KiB|M|MiB|G|GiB)")
 _FACTORS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3}

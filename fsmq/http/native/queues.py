@@ -14,7 +14,8 @@ from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.layout import settings
 from fsmq.spool.layout.names import split_shard
-from fsmq.spool.layout.settings import DEFAULTS, Setting
+from fsmq.spool.layout.settings import DEFAULTS
+from fsmq.spool.layout.settings_base import Setting
 from fsmq.spool.verbs.queues import creation
 
 from ..answers import json_answer, made

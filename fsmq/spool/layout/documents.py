@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Mapping
 from typing import Any
 
 from .tree import STRAY, Tree
@@ -71,6 +72,11 @@ def parse(text: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("is not a JSON object")
     return found
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """A document's file, as an editor shows it well."""
+    return (json.dumps(document, indent=2) + "\n").encode()
 
 
 def whole(document: dict[str, Any], name: str, least: int = 0) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from ..errors import InvalidValue
 from . import documents
 from .of_queues import OfQueues
-from .settings import DEFAULTS, SETTINGS, QueueSettings
+from .settings import DEFAULTS, QueueSettings
 from .transitions import CONFIG
 from .tree import Tree
 
@@ -49,7 +48,7 @@ class SettingsStore:
             return known[1]
         settings = known[1] if known else DEFAULTS
         with suppress(ValueError):
-            settings = settings_in(self.document(queue))
+            settings = QueueSettings.of(self.document(queue))
         self._known[queue] = (version, settings)
         return settings
 
@@ -71,7 +70,7 @@ class SettingsStore:
     def problem(self, queue: str) -> str | None:
         """Why a queue's file does not parse; None if it does."""
         try:
-            settings_in(self.document(queue))
+            QueueSettings.of(self.document(queue))
         except (OSError, ValueError) as error:
             return str(error)
         return None
@@ -89,16 +88,11 @@ class SettingsStore:
 
     def write(self, queue: str, document: Mapping[str, Any]) -> None:
         """Replace a queue's file durably; the caller has its lock. Raises InvalidValue, OSError."""
-        text = json.dumps(document, indent=2) + "\n"
-        if len(text) > _MAX_SETTINGS_BYTES:
+        content = documents.encode(document)
+        if len(content) > _MAX_SETTINGS_BYTES:
             raise InvalidValue("settings", f"are more than {_MAX_SETTINGS_BYTES} bytes in all")
-        self._tree.replace(self.path(queue), text.encode())
+        self._tree.replace(self.path(queue), content)
 
     def path(self, queue: str) -> str:
         """The file of a queue's settings, relative to the root."""
         return self._tree.folder(CONFIG, f"{queue}.json")
-
-
-def settings_in(document: Mapping[str, Any]) -> QueueSettings:
-    """The settings that a file says. Raises InvalidValue."""
-    return DEFAULTS.changed({name: document[name] for name in document if name in SETTINGS})

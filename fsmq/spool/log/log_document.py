@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..layout import documents
 from .log_settings import LogSettings
 
 
@@ -23,7 +23,7 @@ class Document:
     def encode(self) -> bytes:
         about = {"uuid": self.uuid, "host": self.host, "created_at": self.created_at}
         members = {**self.members, **about, **asdict(self.settings)}
-        return (json.dumps(members, indent=2) + "\n").encode()
+        return documents.encode(members)
 
     @classmethod
     def parse(cls, found: dict[str, Any]) -> Document:

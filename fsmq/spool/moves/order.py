@@ -298,8 +298,7 @@ def save(tree: Tree, move: Move) -> None:
     name = move.ref + (OPEN if move.status == "in_progress" else DONE)
     if move.status != "in_progress":
         move = replace(move, ids=None, chosen=(), moved_before=0)  # it is kept for days
-    content = json.dumps(asdict(move), indent=2) + "\n"
-    tree.replace(tree.folder(MOVES, name), content.encode())
+    tree.replace(tree.folder(MOVES, name), documents.encode(asdict(move)))
 
 
 def write_found(tree: Tree, ref: str, found: Mapping[str, float | None]) -> None:

@@ -60,7 +60,7 @@ class Marker(NamedTuple):
         found: dict[str, Any] = {"cron": self.cron, "timezone": self.timezone, "done": self.done}
         found["last"] = self.last
         owed = {str(moment): staged for moment, staged in self.owed.items()}
-        return (json.dumps({**found, "owed": owed}, indent=2) + "\n").encode()
+        return documents.encode({**found, "owed": owed})
 
     @classmethod
     def parse(cls, found: dict[str, Any]) -> Marker:

@@ -16,7 +16,7 @@ from fsmq.spool.errors import (
     NotInFlight,
     Unavailable,
 )
-from fsmq.spool.layout.settings import checked
+from fsmq.spool.layout.settings_base import checked
 from fsmq.spool.log.delivered import named
 from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
 from fsmq.spool.prepare import MAX_CLAIMS

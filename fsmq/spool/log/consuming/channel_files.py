@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any
 
+from ...layout import documents
 from ...layout.files import write_all
 from ...layout.uuids import uuid7
 from ..log_settings import ChannelSettings
@@ -35,7 +34,7 @@ def create(disk: Disk, name: str, start: int, settings: ChannelSettings) -> bool
             disk.sync_file(fd)
         finally:
             os.close(fd)
-        disk.tree.replace(f"{draft}/{CHANNEL_FILE}", encode(settings.as_dict()))
+        disk.tree.replace(f"{draft}/{CHANNEL_FILE}", documents.encode(settings.as_dict()))
 
     return disk.make(disk.channel(name), fill)
 
@@ -44,7 +43,3 @@ def _first_generation() -> int:
     """A number that no other channel has begun with: what names a claim of one that was deleted
     names none of the one that has its name now."""
     return 1 + (int.from_bytes(os.urandom(8)) >> (64 - _BITS))
-
-
-def encode(document: dict[str, Any]) -> bytes:
-    return (json.dumps(document, indent=2) + "\n").encode()

@@ -24,7 +24,7 @@ from ..ranges import Range
 from ..reader import PAGE_BYTES, Page
 from ..segment.hints import PATIENCE_S
 from ..store import Store
-from .channel_files import CHANNEL_FILE, MAX_FILE_BYTES, encode
+from .channel_files import CHANNEL_FILE, MAX_FILE_BYTES
 from .lines import MAX_HEAD_BYTES, NEXT, Line, parse, parse_head
 from .lines import encode as encode_lines
 from .progress import Progress
@@ -106,7 +106,7 @@ class OpenChannel:
         """Write the settings, and leave members that this version does not know."""
         with self.locked():
             members = {**self._members(), **settings.as_dict()}
-            self._tree.replace(f"{self.folder}/{CHANNEL_FILE}", encode(members))
+            self._tree.replace(f"{self.folder}/{CHANNEL_FILE}", documents.encode(members))
 
     @property
     def path(self) -> str:

@@ -12,7 +12,6 @@ from ...errors import InUse, InvalidValue, NoSuchQueue, as_unavailable, understo
 from ...layout.files import write_at
 from ...layout.names import check_queue, claims_name, limits_name
 from ...layout.settings import DEFAULTS, SETTINGS, QueueSettings
-from ...layout.settings_store import settings_in
 from ...layout.transitions import CONFIG, IDS, QUEUES
 from ...layout.tree import Tree
 from .deletion import forget
@@ -43,7 +42,7 @@ def create(
         Unavailable
     """
     members = members or {}
-    wanted = settings_in(members)
+    wanted = QueueSettings.of(members)
     tree = context.tree
 
     def lacks() -> list[str]:
@@ -107,7 +106,7 @@ def change(context: Context, queue: str, change: Change, keeps: str | None = Non
             raise NoSuchQueue(queue)
         with understood(context.settings.path(queue)):
             document = context.settings.document(queue)
-            now = settings_in(document)
+            now = QueueSettings.of(document)
         members = change(now, document)
         settings = now.changed({n: value for n, value in members.items() if n != keeps})
         if fixed := [k for k in _KINDS if getattr(settings, k) != getattr(now, k)]:
