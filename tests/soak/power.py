@@ -273,8 +273,9 @@ def main(
             try:
                 findings += len(run_cuts(rounds, seed, Path(folder), syncs or SYNCS).findings)
             except CannotMount as error:
-                print(f"NO POWER CUTS: {error}")
-                fifo = others = 0
+                raise click.ClickException(
+                    f"{error}; --cuts 0 --fifo 0 --others 0 leaves cuts out"
+                ) from None
         if others:
             findings += run_others(others, seed, Path(folder))
         if fifo:
