@@ -38,12 +38,18 @@ def test_json_has_every_method_and_group(root: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     figures = {(f["method"], f["group"]): f for f in told["figures"]}
-    assert set(figures) == {("raw fsync", 1)} | {(m, g) for m in _METHODS for g in _GROUPS}
+    assert set(figures) == {("raw fsync", 1), ("raw flush", 1)} | {
+        (m, g) for m in _METHODS for g in _GROUPS
+    }
     for figure in figures.values():
         assert figure["messages_per_second"] > 0
         assert 0 < figure["p50_ms"] <= figure["p95_ms"] <= figure["p99_ms"] <= figure["max_ms"]
     assert told["sync"] in ("auto", "fsync")
     assert told["reason"]
+    alone = told["put_alone"]
+    parts = {part: alone[f"{part}_ms"] for part in ("flush", "journal", "cpu")}
+    assert parts["cpu"] == pytest.approx(figures["none", 1]["p50_ms"], abs=0.001)
+    assert parts[alone["largest"]] == max(parts.values())
 
 
 def test_text_names_the_method_that_suits(root: Path) -> None:
@@ -51,6 +57,7 @@ def test_text_names_the_method_that_suits(root: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "raw fsync" in done.stdout
     assert "\n--sync " in done.stdout
+    assert "\nA put alone waits " in done.stdout
     assert not root.exists(), "it made the folder, and has to take it away"
 
 

@@ -9,9 +9,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -36,10 +37,19 @@ _METHODS: tuple[SyncMode, ...] = ("fsync", "syncfs", "auto", "none")
 # Each measurement is made in so many turns, one after the other with all the others, so that
 # whatever else happens on the disk meanwhile slows all of them.
 _TURNS = 4
+# What helps where one of the `Limits` is the largest.
+_CURES: dict[Literal["flush", "journal", "cpu"], str] = {
+    "flush": "a disk with power-loss protection answers at once; clients at one time share flushes",
+    "journal": "another filesystem may need less: run this on ext4 and on xfs, a mount of its own",
+    "cpu": "a Python built with profile-guided optimisation, or a faster core",
+}
 # One method counts as faster than another from here on: less is noise.
 _CLEARLY = 1.1
-_FLOOR = "raw fsync"
-"""The name of the floor among the methods: files created, written, fsynced, closed, one by one."""
+# The floors among the methods, one file or write after the other: files that are created, written,
+# fsynced and closed; and blocks written anew in place, whose sync commits no journal.
+_FLOOR, _FLUSH = "raw fsync", "raw flush"
+_BLOCK_BYTES = 4096
+_BLOCKS = 64
 
 
 @dataclass
@@ -83,6 +93,24 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a put alone waits for, in milliseconds at the median.
+
+    flush: the disk, until what it was given is on stable media. cpu: all that is no sync. journal:
+    the rest, for the filesystem has to note that there is a new file.
+    """
+
+    flush_ms: float
+    journal_ms: float
+    cpu_ms: float
+
+    @property
+    def largest(self) -> Literal["flush", "journal", "cpu"]:
+        """What takes the most."""
+        return max(_CURES, key=lambda part: getattr(self, f"{part}_ms"))
+
+
+@dataclass(frozen=True)
 class Result:
     """All figures of a run, in the order in which they were asked for."""
 
@@ -90,6 +118,7 @@ class Result:
     own_mount: bool  # whether no one else has files on the same mount
     figures: list[Figure]
     advice: Advice
+    limits: Limits
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -98,6 +127,7 @@ class Result:
             "figures": [figure.as_dict() for figure in self.figures],
             "sync": self.advice.sync,
             "reason": self.advice.reason,
+            "put_alone": {**asdict(self.limits), "largest": self.limits.largest},
         }
 
 
@@ -161,20 +191,21 @@ def measure(
             # It would be fsync; here one syncfs promises too little.
             del spools["syncfs"]
         spools["auto"].create_queue(_QUEUE)
-        floor = Figure(_FLOOR, 1, body_bytes)
+        floors = [Figure(method, 1, body_bytes) for method in _FLOORS]
         puts = [Figure(method, group, body_bytes) for group in _GROUPS for method in spools]
-        turns = [figure for _ in range(_TURNS) for figure in (floor, *puts)]
+        turns = [figure for _ in range(_TURNS) for figure in (*floors, *puts)]
         for done, figure in enumerate(turns):
             progress(done / len(turns))
-            if figure is floor:
+            if figure.method in _FLOORS:
                 _try_floor(folder / "floor", seconds / _TURNS, body, figure)
             else:
                 method = next(m for m in spools if m == figure.method)
                 _try_put(spools[method], seconds / _TURNS, body, figure)
                 _remove_messages(spools["none"])
         progress(1.0)
-    figures = [floor, *puts]
-    return Result(filesystem.kind, _is_own_mount(folder), figures, advise(figures))
+    figures = [*floors, *puts]
+    is_own = _is_own_mount(folder)
+    return Result(filesystem.kind, is_own, figures, advise(figures), limits(figures))
 
 
 def advise(figures: list[Figure]) -> Advice:
@@ -199,6 +230,13 @@ def advise(figures: list[Figure]) -> Advice:
     )
 
 
+def limits(figures: list[Figure]) -> Limits:
+    """Say what a put alone waits for on a disk on which this was measured."""
+    alone = {figure.method: figure.latency_ms(0.5) for figure in figures if figure.group == 1}
+    flush, cpu = alone[_FLUSH], alone["none"]
+    return Limits(flush, max(0.0, alone["auto"] - flush - cpu), cpu)
+
+
 @contextmanager
 def scratch(root: Path) -> Iterator[Path]:
     """A folder inside ``root``, which is made if it is missing; nothing stays. Raises OSError."""
@@ -220,16 +258,37 @@ def scratch(root: Path) -> Iterator[Path]:
 def _try_floor(folder: Path, seconds: float, body: bytes, figure: Figure) -> None:
     """What no message goes through: the disk without us."""
     folder.mkdir()
-    count = 0
-
-    def one() -> None:
-        add_file(folder / str(count), body)
-
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or not count:
-        figure.seconds.append(duration_of(one))
-        count += 1
+    with closing(_FLOORS[figure.method](folder, body)) as each:
+        next(each)
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or not figure.seconds:
+            figure.seconds.append(duration_of(lambda: next(each)))
     shutil.rmtree(folder)
+
+
+def _create(folder: Path, body: bytes) -> Generator[None, None, None]:
+    for number in count():
+        yield
+        add_file(folder / str(number), body)
+
+
+def _overwrite(folder: Path, body: bytes) -> Generator[None, None, None]:
+    """A block for each write, as messages have; they are there, so that no journal has a part."""
+    size = max(1, len(body))
+    step = -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
+    fd = os.open(folder / "blocks", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.pwrite(fd, b"x" * step * _BLOCKS, 0)
+        os.fsync(fd)
+        for number in count():
+            yield
+            os.pwrite(fd, (body or b"y"), number % _BLOCKS * step)
+            os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
+_FLOORS = {_FLOOR: _create, _FLUSH: _overwrite}
 
 
 def _try_put(spool: Spool, seconds: float, body: bytes, figure: Figure) -> None:
@@ -270,14 +329,24 @@ def _as_text(result: Result) -> str:
     )
     last = 0
     for figure in result.figures:
-        if figure.method != _FLOOR and figure.group != last:
+        if figure.method not in _FLOORS and figure.group != last:
             last = figure.group
             lines.append("")
         times = "".join(f"{figure.latency_ms(share):7.2f} ms" for share in (0.5, 0.95, 0.99, 1.0))
         lines.append(f"{figure.method:14}{figure.group:5}{figure.rate:12,.0f}{times}")
     lines.append("")
     lines.append("A group is what shares one sync; its messages wait for it together. raw fsync is")
-    lines.append("the plain loop of create, write, fsync, close; none is not durable.")
+    lines.append(
+        "the plain loop of create, write, fsync, close; raw flush overwrites blocks of one"
+    )
+    lines.append("file; none is not durable.")
+    lines.append("")
+    alone = result.limits
+    lines.append(
+        f"A put alone waits {alone.flush_ms:.2f} ms for the disk's flush, {alone.journal_ms:.2f} ms"
+        f" for the filesystem's journal, {alone.cpu_ms:.2f} ms for the CPU."
+    )
+    lines.append(f"Most is the {alone.largest}: {_CURES[alone.largest]}.")
     lines.append("")
     lines.append(f"--sync {result.advice.sync}: {result.advice.reason}.")
     if not result.own_mount and result.advice.sync != "fsync":
