@@ -18,8 +18,22 @@ from fsmq.spool.layout.filesystem import has_journal, kind_of
 _libc = ctypes.CDLL(None, use_errno=True)
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
-
 _MEMORY = Path("/dev/shm")
+EXT4 = "ext4 with a journal"
+# One inode for each 4 KiB block: a million messages are a million files. Tables are written now,
+# or the kernel would write them in the background while we measure.
+_EXT4 = (
+    *("mkfs.ext4", "-q", "-F", "-i", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "-O",
+)
+# How each is made; the path of the image follows.
+FILESYSTEMS: dict[str, tuple[str, ...]] = {
+    EXT4: (*_EXT4, "has_journal"),
+    "ext4 with fast_commit": (*_EXT4, "has_journal,fast_commit"),
+    "ext4 without a journal": (*_EXT4, "^has_journal"),
+    "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
+}
 
 
 class CannotMount(Exception):
@@ -75,7 +89,7 @@ def open_place(where: str | None, gigabytes: int) -> Iterator[Place]:
     with contextlib.ExitStack() as stack:
         if where == "loop" or (where is None and os.geteuid() == 0):
             try:
-                yield stack.enter_context(_loop(gigabytes))
+                yield stack.enter_context(on_loop(gigabytes))
                 return
             except CannotMount:
                 if where == "loop":
@@ -108,7 +122,16 @@ def _folder(above: Path) -> Iterator[Place]:
 
 
 @contextlib.contextmanager
-def _loop(gigabytes: int) -> Iterator[Place]:
+def on_loop(gigabytes: int, filesystem: str = EXT4) -> Iterator[Place]:
+    """Open a filesystem that is made for it, on a loop device; one of `FILESYSTEMS`.
+
+    gigabytes: the size of the image; it is sparse.
+
+    Raises:
+        CannotMount: it is not to be had here.
+    """
+    if os.geteuid():
+        raise CannotMount("only root can mount")
     scratch = Path(tempfile.mkdtemp(prefix="fsmq-benchmarks-", dir="/var/tmp"))
     image, mount = scratch / "image", scratch / "mount"
     mount.mkdir()
@@ -116,23 +139,10 @@ def _loop(gigabytes: int) -> Iterator[Place]:
     try:
         with image.open("wb") as file:
             file.truncate(gigabytes << 30)
-        # One inode for each 4 KiB block: a million messages are a million files. Tables are
-        # written now, or the kernel would write them in the background while we measure.
-        _run(
-            "mkfs.ext4",
-            "-q",
-            "-F",
-            "-O",
-            "has_journal",
-            "-i",
-            "4096",
-            "-E",
-            "lazy_itable_init=0,lazy_journal_init=0",
-            str(image),
-        )
+        _run(*FILESYSTEMS[filesystem], str(image))
         _run("mount", "-o", "loop,noatime", str(image), str(mount))
         mounted = True
-        place = Place(mount, "ext4 with a journal on a loop device of its own, noatime")
+        place = Place(mount, f"{filesystem} on a loop device of its own, noatime")
         place.settle()
         yield place
     finally:
