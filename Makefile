@@ -55,11 +55,11 @@ run: $(RUNS) ## start fsmq, show a message posted, fetched and deleted, do the m
 stop: ## stop what `make run` started
 	@tests/tour.sh stop
 
-# All tests where CI is set; else of provers a sample, and Spark etc. if they were changed.
+# All tests where CI is set; else some of many cases, and what is long if it was changed.
 SAMPLE := $(if $(CI),,--sample)
 
 .PHONY: test
-test: setup ## lint, types, then the tests: all of them with CI=1, else a sample of the long ones
+test: setup ## lint, types, then the tests: all of them with CI=1, else a sample
 	@$(MAKE) --no-print-directory --output-sync -j2 SAMPLE=$(SAMPLE) types rewritten lint java
 	$(BIN)/python -m pytest $(SAMPLE) -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=15
 

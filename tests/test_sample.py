@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.sample import EACH, PROVERS, ROOT, WHERE_CHANGED, left_out, unchanged
+from tests.harness.sample import (
+    EACH,
+    EACH_OF_PROVER,
+    PROVERS,
+    ROOT,
+    WHERE_CHANGED,
+    left_out,
+    unchanged,
+)
 
 SPARK = "tests/pipeline/"
 
 
-def test_of_the_cases_of_a_prover_some_are_done() -> None:
-    cases = [f"tests/replay/test_replay.py::test_{f}[{n}]" for f in "ab" for n in range(EACH + 1)]
+@pytest.mark.parametrize(
+    ("file", "each"),
+    [("tests/replay/test_replay.py", EACH_OF_PROVER), ("tests/spool/test_put.py", EACH)],
+)
+def test_of_the_cases_of_a_function_some_are_done(file: str, each: int) -> None:
+    cases = [f"{file}::test_{f}[{n}]" for f in "ab" for n in range(each + 1)]
     done = set(cases) - left_out(cases)
-    assert done == {cases[0], cases[EACH], cases[EACH + 1], cases[-1]}
+    assert done == {cases[0], cases[each], cases[each + 1], cases[-1]}
 
 
-def test_what_proves_one_thing_is_done() -> None:
-    plain = ["tests/replay/test_replay.py::test_a", "tests/spool/test_put.py::test_a[1]"]
-    assert not left_out(plain)
+def test_what_has_one_case_is_done() -> None:
+    assert not left_out(
+        ["tests/replay/test_replay.py::test_a", "tests/spool/test_put.py::test_a[1]"]
+    )
 
 
 @pytest.mark.parametrize(

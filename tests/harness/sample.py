@@ -1,7 +1,7 @@
 """What `make test` leaves out of all the tests, which CI runs (`CI=1 make test`).
 
-Two kinds: of provers, which try one statement in many cases, it does some of the cases; and what
-takes Spark, a booted machine or a browser it does if a file that they are about has changed.
+Two kinds: of a function that is tried in many cases it does some of them; and what is long, or
+takes Spark, a booted machine or a browser, it does if a file that it is about has changed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Of so many cases of one function the first is done.
-EACH = 5
-# Provers, by how the names of their files or functions begin.
+# Of so many cases of one function the first is done; and of one of a prover.
+EACH, EACH_OF_PROVER = 3, 5
+# Provers, by how the names of their files or functions begin: each case says little more.
 PROVERS = (
     "tests/cli/test_closed_files.py",
     "tests/faults/",
@@ -34,8 +34,18 @@ PROVERS = (
     "tests/test_benchmarks.py",
     "tests/test_pages.py",
 )
+_KERNEL = ("fsmq/spool/", "fsmq/daemons/")
 # Tests, and what they are about.
 WHERE_CHANGED = {
+    "tests/interleave/": _KERNEL,
+    "tests/power/": _KERNEL,
+    "tests/replay/": _KERNEL,
+    "tests/spool/test_crash": _KERNEL,
+    "tests/spool/test_log_model.py": ("fsmq/spool/log/",),
+    "tests/stories/": _KERNEL,
+    "tests/test_benchmarks.py": ("benchmarks/",),
+    "tests/test_schemathesis.py": ("fsmq/http/",),
+    "tests/test_website.py": ("docs/", "website/", "zensical.toml"),
     "tests/pipeline/": ("fsmq/pipeline/", "fsmq/cli/pipeline/", "fsmq/spool/layout/"),
     "tests/systemd/": ("systemd/", "fsmq/daemons/"),
     "tests/http/ui/test_actions.py": ("fsmq/http/ui/", "tests/http/ui/"),
@@ -65,15 +75,14 @@ def unchanged(changed: Collection[str] | None) -> list[str]:
 
 
 def left_out(nodeids: Iterable[str]) -> set[str]:
-    """Which cases of provers are left out."""
+    """Which cases are left out."""
     cases: Counter[str] = Counter()
     out = set()
     for nodeid in nodeids:
-        if nodeid.startswith(PROVERS):
-            function = nodeid.partition("[")[0]
-            if cases[function] % EACH:
-                out.add(nodeid)
-            cases[function] += 1
+        function = nodeid.partition("[")[0]
+        if cases[function] % (EACH_OF_PROVER if nodeid.startswith(PROVERS) else EACH):
+            out.add(nodeid)
+        cases[function] += 1
     return out
 
 
