@@ -233,13 +233,19 @@ class History:
             return None
         return Hold(min(d for _, d in near), last)
 
-    def is_undone_release(self, message: Message, deadline: float) -> bool:
-        """Whether it was released at last, and yet has the deadline of a hold before that."""
+    def is_undone_release(self, message: Message, deadline: float, claim: str) -> bool:
+        """Whether it was released at last, and yet stands in a claim before that.
+
+        claim: the name of that in which it stands. A later claim, which nobody was told of, may
+        have the deadline of a renewal by chance, but not its name.
+        """
         holds = [*((op, op.deadline) for op in message.others), *message.fetches]
         if not holds or any(op.answered >= self.horizon for op, _ in holds):
             return False
         last = max((op for op, _ in holds), key=lambda op: op.answered)
         if last.verb != "release" or last.status not in DONE:
+            return False
+        if message.claims and claim not in {name for name, _, _ in message.claims}:
             return False
         before = [d for op, d in holds if op.answered < last.called]
         return any(abs(deadline - d) < ACCURACY_S for d in before)

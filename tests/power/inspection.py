@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fsmq.spool.fsck import check
+from fsmq.spool.layout.claim_names import claim_name
 from fsmq.spool.layout.messages.message import unpack
 from fsmq.spool.layout.names import facts, split_entry
 from fsmq.spool.layout.stamps import Stamps
@@ -35,6 +36,7 @@ class Standing(NamedTuple):
     queue: str
     id: str
     deadline: float  # Unix seconds; 0: none
+    claim: str  # the name of the claim in which it stands, if it does
     path: Path
 
 
@@ -197,8 +199,9 @@ class Inspection:
         if message is None:
             return
         self._check_no_longer_there(message)
-        if self._history.is_undone_release(message, found.deadline):
-            self._history.find("undone", f"a release: {message.story()}")
+        if self._history.is_undone_release(message, found.deadline, found.claim):
+            where = f"it stands in {found.folder} until {found.deadline:.3f} as {found.claim}"
+            self._history.find("undone", f"a release, {where}: {message.story()}")
         hold = self._history.hold(message, float("inf"))
         if hold is not None and found.deadline < hold.until - ACCURACY_S:
             early = hold.until - found.deadline
@@ -226,7 +229,11 @@ def _look(folder: str, queue: str, message_id: str, path: Path) -> Iterator[Stan
     except FileNotFoundError:
         return  # it has just moved on
     stamp = _stamps.decode(message_id, mtime_ns)
-    yield Standing(folder, queue, message_id, stamp.deadline_ms / 1000 if stamp else 0.0, path)
+    if stamp is None:
+        yield Standing(folder, queue, message_id, 0.0, "", path)
+        return
+    claim = claim_name(_stamps, stamp.deliveries or 0, stamp.deadline_ms)
+    yield Standing(folder, queue, message_id, stamp.deadline_ms / 1000, claim, path)
 
 
 def _content_of(

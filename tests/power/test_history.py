@@ -157,10 +157,18 @@ def test_what_is_under_way_undoes_nothing_of_what_was_so_before() -> None:
 
 
 def test_a_release_that_was_undone_is_seen() -> None:
-    history = judged(post(), fetch(3, 4, 60), op("release", 5, 6, ids=["i"]))
+    history = judged(post(), claimed(3, "c1-00", 60), op("release", 5, 6, ids=["i"]))
     [message] = history.messages.values()
-    assert history.is_undone_release(message, 60)
-    assert not history.is_undone_release(message, 99)
+    assert history.is_undone_release(message, 60, "c1-00")
+    assert not history.is_undone_release(message, 99, "c1-00")
+
+
+def test_a_claim_that_nobody_was_told_of_is_no_release_that_was_undone() -> None:
+    renewal = op("renew", 4, 4.5, ids=["i"], deadline=70.0)
+    history = judged(post(), claimed(3, "c1-00", 60), renewal, op("release", 5, 6, ids=["i"]))
+    [message] = history.messages.values()
+    assert history.is_undone_release(message, 70, "c1-00")
+    assert not history.is_undone_release(message, 70, "c2-00")
 
 
 @pytest.mark.parametrize("size", [0, 10, 5000])
