@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -74,6 +75,21 @@ def test_who_sends_no_more_gets_the_answer(inside: Inside, data: bytes) -> None:
         assert wire.answer().status in (200, 201, 202)
         assert wire.is_closed()
     eventually(lambda: not inside.server._connections.open)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [STORING["many chunks"], request("POST /q/messages", OTHER, body=b"x" * 200_000)],
+    ids=["many chunks", "long"],
+)
+def test_who_has_sent_all_before_it_is_read_gets_the_answer(inside: Inside, data: bytes) -> None:
+    gate = threading.Event()
+    inside.loop.call_soon_threadsafe(gate.wait)  # the end waits right behind the body
+    with Wire(inside.url) as wire:
+        say(wire, data)
+        gate.set()
+        assert wire.answer().status == 201
+        assert wire.is_closed()
 
 
 @pytest.mark.parametrize("first", [POST, request("GET /q", OTHER)], ids=["fast path", "aiohttp"])

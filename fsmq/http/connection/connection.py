@@ -156,7 +156,9 @@ class Connection(OnWire):
         if self._needs_client:
             return False
         is_whole = self._unanswered > 0 and self._payload.is_eof()
-        return is_whole or self.protocol is not None or bool(self.ahead.behind)
+        # aiohttp may have had more of a body than it has read.
+        is_unread = self._is_full or self._will_read_on or bool(self.ahead.behind)
+        return is_whole or self.protocol is not None or is_unread
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, for whoever has the connection."""
