@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from fsmq.spool.index import listings
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.limits import in_flight
 from tests.spool.helpers import Clock
+
+MAX_QUEUED_EVENTS = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
 def put(queue: Queue, number: int) -> None:
@@ -461,6 +464,41 @@ def test_events_lost_while_claims_are_counted_are_no_claims_lost(
     monkeypatch.setattr(in_flight, "hidden_ids", lose)
     jobs.claim()
     assert jobs.claim() == []
+
+
+def test_events_that_were_lost_before_claims_are_counted_are_no_claims_lost(
+    jobs: Queue, root: Path
+) -> None:
+    put(jobs, 3)
+    jobs.configure(max_in_flight=1)
+    jobs.ack(*jobs.claim())
+    one, two = root / "delay" / ".one", root / "delay" / ".two"
+    one.touch()
+    for _ in range(int(MAX_QUEUED_EVENTS.read_text()) // 2):
+        one.rename(two)
+        two.rename(one)
+    with Spool(root, sync="none") as other:
+        assert len(other.queue("jobs").claim()) == 1
+    assert jobs.claim() == []
+
+
+def test_a_child_of_a_fork_keeps_the_limits_too(jobs: Queue, clock: Clock) -> None:
+    put(jobs, 30)
+    jobs.configure(max_in_flight=3)
+    assert len(jobs.claim()) == 1
+    assert of_child(lambda: len(jobs.claim(9))) == 2
+    assert jobs.claim() == []
+    jobs.configure(max_in_flight=None, max_rate=1000, max_burst=10)
+    assert len(jobs.claim()) == 1
+    assert of_child(lambda: len(jobs.claim(20))) == of_child(lambda: len(jobs.claim(20))) == 0
+
+
+def of_child(count: Callable[[], int]) -> int:
+    """What a child of a fork counts."""
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        os._exit(count())
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_a_read_that_fails_once_shuts_nobody_out(

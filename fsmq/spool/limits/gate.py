@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -64,6 +65,7 @@ class Gate:
         self._threads = Turnstile()
         self._line = Line()
         self._lease = 0.0  # of the rate: messages that this process may claim
+        self._process = os.getpid()
         self._limited_until = 0.0  # in monotonic seconds, for those who wait
 
     @property
@@ -164,6 +166,8 @@ class Gate:
         may_lease: what this process has of the rate is enough, if there is some.
         """
         with self._threads.passed(seconds) as is_ours:
+            if self._process != os.getpid():
+                self._process, self._lease = os.getpid(), 0.0  # what there was is our parent's
             if not is_ours:
                 yield None
             elif may_lease and self.settings.max_in_flight is None and self._lease >= 1:

@@ -76,14 +76,12 @@ class InFlight:
 
         granted: how many claims were ever made. Raises Unlisted, OSError.
         """
+        self._ready.refresh()  # which may tell that events were lost, and all is to be listed
         claims = self._queues.get(queue)
         if claims is None or not claims.is_listed:
             claims = self._list(queue, granted)
-        elif claims.polls:
-            if time.monotonic() >= claims.due and listings.are_allowed():
-                claims = self._list(queue, granted)
-        else:
-            self._ready.refresh()
+        elif claims.polls and time.monotonic() >= claims.due and listings.are_allowed():
+            claims = self._list(queue, granted)
         with self._lock:
             self._look_up(queue, claims)
             while claims.timers.pop_due(now_ms) is not None:
