@@ -78,9 +78,7 @@ class InFlight:
         """
         self._ready.refresh()  # which may tell that events were lost, and all is to be listed
         claims = self._queues.get(queue)
-        if claims is None or not claims.is_listed:
-            claims = self._list(queue, granted)
-        elif claims.polls and time.monotonic() >= claims.due and listings.are_allowed():
+        if claims is None or not claims.is_listed or self._is_due(claims):
             claims = self._list(queue, granted)
         with self._lock:
             self._look_up(queue, claims)
@@ -109,6 +107,9 @@ class InFlight:
         if is_last:
             self._ready.listen(self._folder, None, of=self)
             self._on_loss()  # to one that another thread has begun to count meanwhile
+
+    def _is_due(self, claims: _Claims) -> bool:
+        return claims.polls and time.monotonic() >= claims.due and listings.are_allowed()
 
     def _list(self, queue: str, granted: int) -> _Claims:
         if not listings.are_allowed():
