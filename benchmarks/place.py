@@ -22,15 +22,12 @@ _MEMORY = Path("/dev/shm")
 EXT4 = "ext4 with a journal"
 # One inode for each 4 KiB block: a million messages are a million files. Tables are written now,
 # or the kernel would write them in the background while we measure.
-_EXT4 = (
-    *("mkfs.ext4", "-q", "-F", "-i", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
-    "-O",
-)
+_EXT4 = ("mkfs.ext4", "-q", "-F", "-i", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 # How each is made; the path of the image follows.
 FILESYSTEMS: dict[str, tuple[str, ...]] = {
-    EXT4: (*_EXT4, "has_journal"),
-    "ext4 with fast_commit": (*_EXT4, "has_journal,fast_commit"),
-    "ext4 without a journal": (*_EXT4, "^has_journal"),
+    EXT4: (*_EXT4, "-O", "has_journal"),
+    "ext4 with fast_commit": (*_EXT4, "-O", "has_journal,fast_commit"),
+    "ext4 without a journal": (*_EXT4, "-O", "^has_journal"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
