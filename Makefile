@@ -75,8 +75,8 @@ QUICK := tests/spool tests/client/test_verbs.py tests/client/test_topics.py \
 
 .PHONY: test-quick
 test-quick: setup ## the tests to run after each change: no Spark, root or booted machine
-	$(BIN)/python -m pytest --sample -n $(TESTERS) --dist loadfile $(QUICK) \
-	    --ignore-glob='tests/spool/test_crash*' --ignore-glob='tests/spool/test_model*' \
+	$(BIN)/python -m pytest --sample -n $(TESTERS) --dist loadfile -m "not slow" $(QUICK) \
+	    --ignore-glob='tests/spool/test_crash*' --ignore-glob='tests/spool/test_*model*' \
 	    --ignore=tests/spool/test_races.py
 
 .PHONY: java

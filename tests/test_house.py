@@ -41,6 +41,7 @@ def test_a_name_leads_to_one_module_of_a_package(package: str) -> None:
     assert [name for name, number in names.items() if number > 1] == []
 
 
+@pytest.mark.slow
 def test_arguments_are_written_as_arguments() -> None:
     """And not as a tuple that is unpacked at once, which saves lines and hides the call."""
     found = [

@@ -119,6 +119,7 @@ def bombs() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_a_bomb_fills_no_memory(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True)

@@ -120,6 +120,7 @@ def test_what_is_delivered_during_a_count_is_counted_once(
         assert spool.survey()["jobs"].counts.total == 2
 
 
+@pytest.mark.slow
 def test_to_count_many_takes_no_memory_for_each(root: Path) -> None:
     """A server that lists a queue for a survey and for a claim would hold all names twice."""
     with Spool(root, sync="none") as spool:

@@ -84,6 +84,7 @@ minutes = st.sampled_from(["0", "30", "59", "0,30", "15,45", "*/15", "*", "*/7"]
 hours = st.sampled_from(["0", "1", "2", "3", "1,2", "2,3", "0,1,2,3", "*", "*/2", "23,0,1"])
 
 
+@pytest.mark.slow
 @given(where=st.sampled_from(SET), second=seconds, minute=minutes, hour=hours)
 def test_every_line_by_the_clock(
     where: tuple[str, tuple[int, ...]], second: str, minute: str, hour: str

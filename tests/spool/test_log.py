@@ -206,6 +206,7 @@ def test_a_clock_that_was_ahead_for_a_while_lets_no_id_be_forgotten(
     assert log.publish(b"b", id="two") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_ids_are_found_by_the_times_of_messages_in_any_order(
     spool: Spool, clock: Clock, seed: int

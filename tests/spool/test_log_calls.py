@@ -27,6 +27,7 @@ with Spool(sys.argv[1], sync="fsync", delivers=False) as spool:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("writers", ["host", "hosts"])
 def test_a_publish_makes_the_same_calls_with_1000_channels(root: Path, writers: str) -> None:

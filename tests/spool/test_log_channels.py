@@ -376,6 +376,7 @@ def test_the_window_is_bounded(log: Log) -> None:
     assert offsets(ch.claim(20)) == list(range(10, 20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["none", "key"])
 def test_a_file_is_replaced_when_it_has_grown(
     log: Log, clock: Clock, monkeypatch: pytest.MonkeyPatch, order: str

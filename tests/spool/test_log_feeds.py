@@ -310,6 +310,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_killed_feeders_bring_each_message_once(tmp_path: Path) -> None:
     root = tmp_path / "mq"
     number = 3000

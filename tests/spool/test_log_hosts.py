@@ -652,6 +652,7 @@ def marks_of(path: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_damaged_byte_of_a_mark_costs_nothing_and_one_of_a_message_that_alone(
     root: Path,
 ) -> None:
@@ -832,6 +833,7 @@ def start(root: Path, folder: Path, number: int) -> Iterator[tuple[Popen[bytes],
         yield Popen(command, cwd=HOME, stdout=DEVNULL, env={**os.environ, "PYTHONPATH": HOME}), told
 
 
+@pytest.mark.slow
 def test_stopped_and_killed_writers_lose_nothing_and_no_offset_means_two_things(
     log: Log, tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def begin(folder: Path, held: ExitStack, how: str) -> Story:
     return story
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["new", "in its turn", "was here", "rolls"])
 @pytest.mark.parametrize("between", ["publishes", "rolls", "retention"])
 def test_a_writer_that_is_stopped_before_a_call(tmp_path: Path, how: str, between: str) -> None:
@@ -170,6 +171,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_first_first", [False, True])
 def test_two_writers_that_are_stopped(tmp_path: Path, is_first_first: bool) -> None:
     for number, (how, first, second) in enumerate(part_of(PAIRS[::97], PAIRS)):

@@ -34,6 +34,7 @@ def left(spool: Spool, names: str) -> list[bytes]:
     return [message.body for poll in polls for message in spool.complete(poll)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("names", "shown"), [("xy", ""), ("xyz", ""), ("xy", "x")])
 def test_what_moves_in_a_circle_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str, shown: str
