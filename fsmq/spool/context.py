@@ -190,7 +190,7 @@ def complete(context: Context, syncer: Syncer, prepared: Prepared[T]) -> T:
     try:
         if prepared.sends:
             context.sequencer.send(prepared, syncer)
-        elif dirty.files or dirty.folders:
+        elif not dirty.is_clean:
             syncer.sync(dirty)
     except BaseException:  # of a signal's handler, too: nobody will finish it
         prepared.abort()

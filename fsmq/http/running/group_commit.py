@@ -61,7 +61,7 @@ class Commits:
     async def sync(self, prepared: Prepared[T]) -> None:
         """Make a verb durable, and leave its finish to the caller. Raises Unavailable."""
         dirty = prepared.dirty
-        if not dirty.files and not dirty.folders:
+        if dirty.is_clean:
             return
         synced: asyncio.Future[Group] = asyncio.get_running_loop().create_future()
 
@@ -89,11 +89,11 @@ class Commits:
         """
 
         dirty = prepared.dirty
-        if dirty.files or dirty.folders:
+        if dirty.is_clean:
+            _end(prepared, done, failed, None)
+        else:
             context = copy_context()
             self._join(dirty, lambda group: context.run(_end, prepared, done, failed, group))
-        else:
-            _end(prepared, done, failed, None)
 
     def _join(self, dirty: Dirty, done: Callable[[Group], None]) -> None:
         self._group.changes.append(dirty)

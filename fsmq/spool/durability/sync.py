@@ -57,6 +57,12 @@ class Dirty:
     moved_folders: list[int] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is nothing to be synced."""
+        of_files = self.files or self.folders or self.closed or self.written
+        return not (of_files or self.moved_folders)
+
     def keep(self, fd: int, path: str) -> bool:
         """Take a new file over; False if it is to be closed when it is written: it is too many."""
         if len(self.files) < max_open():

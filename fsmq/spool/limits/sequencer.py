@@ -173,7 +173,7 @@ class Group:
         """Send all of it, and end. Raises Unavailable."""
         try:
             sent = self.write(all_prepared)
-            if sent.dirty.files or sent.dirty.folders:
+            if not sent.dirty.is_clean:
                 syncer.sync(sent.dirty)
             sent.commit()
         finally:
