@@ -7,10 +7,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import nsmallest
 
 from ..layout.steps import portions
 from .quarantine import Quarantine
+from .runs import Runs
 from .share import Share
 
 # How long those who wait leave an id to others who prefer it, and all one that is being acted on.
@@ -32,8 +33,8 @@ class ReadyIndex:
     def __init__(self, share: Share) -> None:
         self.share = share
         self.present: set[str] = set()
-        self._own: list[str] = []
-        self._rest: list[str] = []
+        self._own = Runs()
+        self._rest = Runs()
         self._busy: deque[tuple[float, str]] = deque()  # since (monotonic), id
         self._quarantined = Quarantine(limit=sys.maxsize)
 
@@ -74,9 +75,9 @@ class ReadyIndex:
             return None
         self.present.add(message_id)
         if self.share.prefers(message_id):
-            heappush(self._own, message_id)
+            self._own.add(message_id, self.present)
             return 0.0
-        heappush(self._rest, message_id)
+        self._rest.add(message_id, self.present)
         return GRACE_S
 
     def postpone(self, message_id: str) -> None:
@@ -91,13 +92,14 @@ class ReadyIndex:
         self._quarantined.add(message_id, time.monotonic())
 
     def discard(self, message_id: str) -> None:
-        """Forget an id. Its place in a heap goes when it comes up, or with the next rebuild."""
+        """Forget an id. Its place goes when it comes up, or there are too many of what is gone."""
         if message_id not in self.present:
             return  # as most: this process has claimed it
         self.present.remove(message_id)
         self._quarantined.forget(message_id)
         if len(self._own) + len(self._rest) + len(self._busy) > 2 * len(self.present) + 1024:
-            self._rebuild()
+            self._own.thin(self.present)
+            self._rest.thin(self.present)
 
     def pop(self) -> str | None:
         """Remove and return the next id; None if there is none."""
@@ -107,9 +109,8 @@ class ReadyIndex:
         """Remove and return the next ids, up to ``limit``."""
         self._ripen()
         popped: list[str] = []
-        for heap in (self._own, self._rest):
-            while heap and len(popped) < limit:
-                message_id = heappop(heap)
+        for runs in (self._own, self._rest):
+            while len(popped) < limit and (message_id := runs.pop()) is not None:
                 if message_id in self.present:
                     self.present.remove(message_id)
                     popped.append(message_id)
@@ -118,11 +119,11 @@ class ReadyIndex:
     def has_next(self) -> bool:
         """Whether :meth:`pop` would find one."""
         self._ripen()
-        for heap in (self._own, self._rest):
-            while heap and heap[0] not in self.present:
-                heappop(heap)
-            if heap:
-                return True
+        for runs in (self._own, self._rest):
+            while (message_id := runs.peek()) is not None:
+                if message_id in self.present:
+                    return True
+                runs.pop()
         return False
 
     def pop_failed(self, *, early: bool = False) -> str | None:
@@ -138,29 +139,10 @@ class ReadyIndex:
         return None
 
     def first(self, limit: int) -> list[str]:
-        """The first ``limit`` ids of all, also of those that others prefer; none is removed.
-
-        The cost depends on ``limit``, not on the number of ids.
-        """
+        """The first ``limit`` ids of all, also of those that others prefer; none is removed."""
         busy = (message_id for _, message_id in self._busy if message_id in self.present)
-        least = (*self._least(self._own, limit), *self._least(self._rest, limit))
-        found = {*least, *busy, *self._quarantined}
-        return nsmallest(limit, found)
-
-    def _least(self, heap: list[str], limit: int) -> list[str]:
-        """The first ids of a heap, in order."""
-        while heap and heap[0] not in self.present:
-            heappop(heap)
-        # The next one is always a child of one that has been seen.
-        seen: list[str] = []
-        edge = [(heap[0], 0)] if heap else []
-        while edge and len(seen) < limit:
-            message_id, place = heappop(edge)
-            if message_id in self.present and message_id not in seen[-1:]:
-                seen.append(message_id)
-            for child in range(2 * place + 1, min(2 * place + 3, len(heap))):
-                heappush(edge, (heap[child], child))
-        return seen
+        own, rest = (runs.first(limit, self.present) for runs in (self._own, self._rest))
+        return nsmallest(limit, {*own, *rest, *busy, *self._quarantined})
 
     def ripens_in(self) -> float | None:
         """Seconds until one more id can be popped; None if none waits."""
@@ -177,23 +159,20 @@ class ReadyIndex:
         ripe = time.monotonic() - GRACE_S
         while self._busy and self._busy[0][0] <= ripe:
             message_id = self._busy.popleft()[1]
-            heappush(self._own if self.share.prefers(message_id) else self._rest, message_id)
+            runs = self._own if self.share.prefers(message_id) else self._rest
+            runs.add(message_id, self.present)
 
     def _rebuild(self) -> None:
         self._busy.clear()
-        ids = (
-            [i for i in self.present if i not in self._quarantined]
-            if self._quarantined
-            else self.present
-        )
+        self._own, self._rest = Runs(), Runs()
+        quarantined = self._quarantined
+        ids = (i for i in self.present if i not in quarantined) if quarantined else self.present
         if self.share.of == 1:
-            self._own, self._rest = list(ids), []
-        else:
-            self._own, self._rest = [], []
-            for message_id in ids:
-                (self._own if self.share.prefers(message_id) else self._rest).append(message_id)
-        heapify(self._own)
-        heapify(self._rest)
+            self._own.fill(ids)
+            return
+        for portion in portions(ids):
+            self._own.fill([i for i in portion if self.share.prefers(i)])
+            self._rest.fill([i for i in portion if not self.share.prefers(i)])
 
 
 class Entry:

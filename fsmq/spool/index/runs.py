@@ -1,0 +1,96 @@
+"""Ids in order: sorted runs, the first of whose heads is the next id of all.
+
+A listing is sorted portion by portion, and what comes and goes afterwards changes a portion at a
+time: so with a million ids no step takes longer than with ten thousand, and others have their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from heapq import heappop, heappush, heapreplace, merge
+from itertools import chain, count, takewhile
+
+from ..layout.steps import portions
+
+# What has arrived becomes a run when it is so many: to sort these takes milliseconds.
+_MOST_ARRIVED = 10_000
+
+
+class Runs:
+    """Places of ids, in the order of the ids; one that is gone keeps its place until it comes up.
+
+    An id that came, went and came again has two. Whoever asks says which are ``present``.
+    """
+
+    def __init__(self) -> None:
+        # Of each run the first id, a number that tells two with equal ones apart, and the rest of
+        # the run, the last first.
+        self._heads: list[tuple[str, int, list[str]]] = []
+        self._arrived: list[str] = []  # a heap
+        self._numbers = count()
+        self._in_runs = 0
+        self._next_to_thin = 0
+
+    def __len__(self) -> int:
+        return self._in_runs + len(self._arrived)
+
+    def fill(self, ids: Iterable[str]) -> None:
+        """Add many, in no order."""
+        for portion in portions(ids):
+            self._add_run(portion)
+
+    def add(self, message_id: str, present: Container[str]) -> None:
+        """Add one that has just arrived."""
+        arrived = self._arrived
+        heappush(arrived, message_id)
+        if len(arrived) >= _MOST_ARRIVED:
+            arrived[:] = sorted(one for one in arrived if one in present)  # is a heap
+            if len(arrived) > _MOST_ARRIVED // 2:
+                self._arrived = []
+                self._add_run(arrived)
+
+    def peek(self) -> str | None:
+        """The first id, which may be gone; None if there is none."""
+        heads, arrived = self._heads, self._arrived
+        if heads and not (arrived and arrived[0] < heads[0][0]):
+            return heads[0][0]
+        return arrived[0] if arrived else None
+
+    def pop(self) -> str | None:
+        """Remove and return the first id, which may be gone; None if there is none."""
+        heads, arrived = self._heads, self._arrived
+        if not heads or (arrived and arrived[0] < heads[0][0]):
+            return heappop(arrived) if arrived else None
+        message_id, number, rest = heads[0]
+        self._in_runs -= 1
+        if rest:
+            heapreplace(heads, (rest.pop(), number, rest))
+        else:
+            heappop(heads)
+        return message_id
+
+    def first(self, limit: int, present: Container[str]) -> list[str]:
+        """The first ids that are present, up to ``limit``; none is removed."""
+        runs = (chain((head,), reversed(rest)) for head, _, rest in self._heads)
+        found: dict[str, None] = {}
+        ids = merge(*runs, sorted(self._arrived))
+        for message_id in takewhile(lambda _: len(found) < limit, ids):
+            if message_id in present:
+                found[message_id] = None
+        return list(found)
+
+    def thin(self, present: Container[str]) -> None:
+        """Drop the places of what is gone from one run, the next one each time."""
+        self._arrived[:] = sorted(one for one in self._arrived if one in present)
+        if self._heads:
+            self._next_to_thin = (self._next_to_thin + 1) % len(self._heads)
+            rest = self._heads[self._next_to_thin][2]
+            self._in_runs -= len(rest)
+            rest[:] = [one for one in rest if one in present]
+            self._in_runs += len(rest)
+
+    def _add_run(self, ids: list[str]) -> None:
+        if ids:
+            ids.sort(reverse=True)
+            self._in_runs += len(ids)
+            heappush(self._heads, (ids.pop(), next(self._numbers), ids))

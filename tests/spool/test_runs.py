@@ -1,0 +1,69 @@
+"""The order in which ids come out of runs, whatever came and went meanwhile."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsmq.spool.index import runs as runs_module
+from fsmq.spool.index.ready_index import ReadyIndex
+from fsmq.spool.index.runs import Runs
+from fsmq.spool.index.share import WHOLE
+
+_IDS = st.text("abc", min_size=1, max_size=3)
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("fill"), st.lists(_IDS, unique=True)),
+        st.tuples(st.just("add"), _IDS),
+        st.tuples(st.just("go"), _IDS),
+        st.tuples(st.just("pop"), st.just("")),
+        st.tuples(st.just("first"), st.integers(0, 9)),
+        st.tuples(st.just("thin"), st.just("")),
+    )
+)
+
+
+@given(_STEPS)
+def test_what_is_present_comes_in_order(steps: list[tuple[str, object]]) -> None:
+    runs, present = Runs(), set[str]()
+    with mock.patch.object(runs_module, "_MOST_ARRIVED", 4):
+        for step, of in steps:
+            if step == "fill":
+                assert isinstance(of, list)
+                runs.fill(of)
+                present.update(of)
+            elif step == "add":
+                present.add(str(of))
+                runs.add(str(of), present)
+            elif step == "go":
+                present.discard(str(of))
+            elif step == "first":
+                assert isinstance(of, int)
+                assert runs.first(of, present) == sorted(present)[:of]
+            elif step == "thin":
+                runs.thin(present)
+            elif present:
+                least = min(present)
+                while (peeked := runs.peek()) != least:
+                    assert peeked == runs.pop()
+                    assert peeked not in present
+                assert runs.pop() == least
+                present.remove(least)
+            assert len(runs) >= len(present)
+    while (message_id := runs.pop()) is not None:
+        present.discard(message_id)
+    assert not present
+    assert len(runs) == 0
+
+
+def test_what_others_have_claimed_keeps_no_place() -> None:
+    index = ReadyIndex(WHOLE)
+    index.load(f"{number:07}" for number in range(50_000))
+    for number in range(50_000, 150_000):
+        index.add(f"{number:07}")
+        index.discard(f"{number - 50_000:07}")
+        assert len(index._own) <= 2 * len(index) + 1024 + 1
+    assert index.first(2) == ["0100000", "0100001"]
+    assert index.pop_some(3) == ["0100000", "0100001", "0100002"]
