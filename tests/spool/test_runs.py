@@ -64,6 +64,17 @@ def test_what_others_have_claimed_keeps_no_place() -> None:
     for number in range(50_000, 150_000):
         index.add(f"{number:07}")
         index.discard(f"{number - 50_000:07}")
-        assert len(index._own) <= 2 * len(index) + 1024 + 1
+        assert len(index._own) <= 3 * len(index)
     assert index.first(2) == ["0100000", "0100001"]
     assert index.pop_some(3) == ["0100000", "0100001", "0100002"]
+
+
+def test_what_comes_and_goes_again_and_again_has_few_places() -> None:
+    index = ReadyIndex(WHOLE)
+    index.load(f"{number:05}" for number in range(12_000))
+    for _ in range(20):
+        for number in range(12_000):
+            index.discard(f"{number:05}")
+            index.add(f"{number:05}")
+        assert len(index._own) < 5 * len(index) + 6000
+    assert index.pop_some(12_001) == [f"{number:05}" for number in range(12_000)]

@@ -16,6 +16,8 @@ from .share import Share
 
 # How long those who wait leave an id to others who prefer it, and all one that is being acted on.
 GRACE_S = 0.05
+# After so many changes it is seen to how many places there are; and so many more do not matter.
+_LOOK_EVERY, _SPARE = 1000, 1024
 
 
 class ReadyIndex:
@@ -37,6 +39,7 @@ class ReadyIndex:
         self._rest = Runs()
         self._busy: deque[tuple[float, str]] = deque()  # since (monotonic), id
         self._quarantined = Quarantine(limit=sys.maxsize)
+        self._changes = 0
 
     def __len__(self) -> int:
         return len(self.present)
@@ -74,6 +77,7 @@ class ReadyIndex:
         if message_id in self.present:
             return None
         self.present.add(message_id)
+        self._note_change()
         if self.share.prefers(message_id):
             self._own.add(message_id, self.present)
             return 0.0
@@ -97,9 +101,7 @@ class ReadyIndex:
             return  # as most: this process has claimed it
         self.present.remove(message_id)
         self._quarantined.forget(message_id)
-        if len(self._own) + len(self._rest) + len(self._busy) > 2 * len(self.present) + 1024:
-            self._own.thin(self.present)
-            self._rest.thin(self.present)
+        self._note_change()
 
     def pop(self) -> str | None:
         """Remove and return the next id; None if there is none."""
@@ -152,6 +154,18 @@ class ReadyIndex:
         if (again := self._quarantined.next_s()) is not None:
             times.append(again)
         return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _note_change(self) -> None:
+        """Now and then, drop some of the places that are too many."""
+        self._changes += 1
+        if self._changes % _LOOK_EVERY:
+            return
+        places, ids = len(self._own) + len(self._rest) + len(self._busy), len(self.present)
+        if places > 4 * (ids + _SPARE):
+            self._rebuild()  # of ids that came again and again
+        elif places > 2 * (ids + _SPARE):
+            self._own.thin(self.present)
+            self._rest.thin(self.present)
 
     def _ripen(self) -> None:
         if not self._busy:

@@ -7,7 +7,7 @@ time: so with a million ids no step takes longer than with ten thousand, and oth
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from heapq import heappop, heappush, heapreplace, merge
+from heapq import heapify, heappop, heappush, heapreplace, merge
 from itertools import chain, count, takewhile
 
 from ..layout.steps import portions
@@ -81,13 +81,15 @@ class Runs:
 
     def thin(self, present: Container[str]) -> None:
         """Drop the places of what is gone from one run, the next one each time."""
-        self._arrived[:] = sorted(one for one in self._arrived if one in present)
+        self._arrived = sorted({one for one in self._arrived if one in present})
         if self._heads:
             self._next_to_thin = (self._next_to_thin + 1) % len(self._heads)
-            rest = self._heads[self._next_to_thin][2]
-            self._in_runs -= len(rest)
-            rest[:] = [one for one in rest if one in present]
-            self._in_runs += len(rest)
+            head, _, rest = self._heads[self._next_to_thin]
+            self._heads[self._next_to_thin] = self._heads[-1]
+            self._heads.pop()
+            heapify(self._heads)
+            self._in_runs -= 1 + len(rest)
+            self._add_run([one for one in (*rest, head) if one in present])
 
     def _add_run(self, ids: list[str]) -> None:
         if ids:
