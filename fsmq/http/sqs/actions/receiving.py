@@ -20,7 +20,7 @@ from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError
 from ..fifo import sequence_number
 from ..message_attributes import Attribute
-from ..names import Receipt, SqsOptions, pack_receipt
+from ..names import Receipt, SqsOptions, is_visible, pack_receipt
 from ..queue_attributes import MAX_VISIBILITY_S, MEMBER, check_number, check_wait, wait_of
 from .attempts import Attempt, Attempts, Given
 from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
@@ -229,7 +229,8 @@ def _dedup_id(options: SqsOptions, queue: str, message: Message) -> str:
 def _origin(wanted: Wanted, message: Message) -> str | None:
     """The other queue to which a message was sent, if who receives it may know of that."""
     origin = message.attributes.get(QUEUE, wanted.queue)
-    is_told = origin != wanted.queue and wanted.identity.may_see(origin)
+    # Whoever posts natively may have written anything there.
+    is_told = origin != wanted.queue and is_visible(origin) and wanted.identity.may_see(origin)
     return origin if is_told else None
 
 
