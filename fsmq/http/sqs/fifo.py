@@ -47,16 +47,16 @@ def checked(name: str, value: str, is_fifo: bool) -> dict[str, str]:
     return {name: value}
 
 
-def check_together(kept: Mapping[str, str]) -> None:
+def check_together(kept: Mapping[str, str | None]) -> None:
     """Make sure that the attributes of a queue go together. Raises SqsError."""
     now = described(kept)
     if now[_LIMIT] != VALUES[_LIMIT][0] and now[SCOPE] == VALUES[SCOPE][0]:
         raise _bad_value(_LIMIT, f"It needs {SCOPE} messageGroup.")
 
 
-def described(kept: Mapping[str, str]) -> dict[str, str]:
+def described(kept: Mapping[str, str | None]) -> dict[str, str]:
     """The attributes that only FIFO queues have."""
-    return {FLAG: "true", **{name: kept.get(name, of[0]) for name, of in VALUES.items()}}
+    return {FLAG: "true", **{name: kept.get(name) or of[0] for name, of in VALUES.items()}}
 
 
 def settings_of(kept: Mapping[str, str | None]) -> dict[str, Any]:

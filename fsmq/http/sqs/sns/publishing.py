@@ -26,6 +26,7 @@ from .. import fifo, message_attributes
 from ..actions.sending import check_id, own_lines
 from ..ask import Action, Ask, Result
 from ..message_attributes import Attribute, BadAttribute
+from ..queue_attributes import object_in
 from .arns import require, subscription_arn, topic_of
 from .faults import SnsError, invalid, no_such_topic
 from .topics import CONTENT_BASED, OfTopics, Topic
@@ -253,7 +254,7 @@ def _checked(topic: Topic, given: Mapping[str, Any], where: str = "") -> _Public
     if subject is not None:
         _check_subject(subject)
     structure = given.get("MessageStructure")
-    body = _of_structure(message) if structure == "json" else message
+    body = _of_structure(topic, message) if structure == "json" else message
     if not message_attributes.is_legal(body):
         raise invalid("Message Reason: Invalid characters found")
     attributes = _attributes(given.get("MessageAttributes", {}), where)
@@ -269,13 +270,12 @@ def _check_subject(subject: str) -> None:
         raise invalid("Subject")
 
 
-def _of_structure(message: str) -> str:
+def _of_structure(topic: Topic, message: str) -> str:
     """What a message that has a text for each protocol says to queues. Raises SnsError."""
-    try:
-        found = json.loads(message)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    if len(message) > topic.limit:
+        raise invalid("Message too long")
+    found = object_in(message, topic.limit)
+    if found is None:
         raise invalid("Message Structure - JSON message body failed to parse")
     if not isinstance(found.get("default"), str):
         raise invalid("Message Structure - No default entry in JSON message body")
