@@ -36,27 +36,19 @@ WAIT = "ReceiveMessageWaitTimeSeconds"
 REDRIVE, REDRIVE_ALLOW, POLICY = "RedrivePolicy", "RedriveAllowPolicy", "Policy"
 _SSE = "SqsManagedSseEnabled"
 _KEY, _KEY_PERIOD, _DEFAULT_KEY_PERIOD = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "300"
-_COUNTS = {
-    "ApproximateNumberOfMessages": "waiting",
-    "ApproximateNumberOfMessagesNotVisible": "in_flight",
-    "ApproximateNumberOfMessagesDelayed": "delayed",
-}
-
-
-class Range(NamedTuple):
-    """Which whole numbers an attribute takes."""
-
-    low: int
-    high: int
-
-
-RANGES: Mapping[str, Range] = {
-    "DelaySeconds": Range(0, MAX_DELAY_S),
-    "MaximumMessageSize": Range(1024, MAX_MESSAGE_BYTES),
-    "MessageRetentionPeriod": Range(60, _MAX_RETENTION_S),
-    WAIT: Range(0, MAX_WAIT_S),
-    "VisibilityTimeout": Range(0, MAX_VISIBILITY_S),
-    _KEY_PERIOD: Range(60, 86_400),
+_COUNTS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+# The least and the most of each attribute that is a whole number.
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "DelaySeconds": (0, MAX_DELAY_S),
+    "MaximumMessageSize": (1024, MAX_MESSAGE_BYTES),
+    "MessageRetentionPeriod": (60, _MAX_RETENTION_S),
+    WAIT: (0, MAX_WAIT_S),
+    "VisibilityTimeout": (0, MAX_VISIBILITY_S),
+    _KEY_PERIOD: (60, 86_400),
 }
 _SETTINGS = {
     "DelaySeconds": "default_delay",
@@ -67,7 +59,7 @@ _SETTINGS = {
 # Kept as they were sent, and told only where they are set.
 _KEPT = (WAIT, REDRIVE, REDRIVE_ALLOW, POLICY, _KEY, _SSE)
 _TOLD = (REDRIVE, REDRIVE_ALLOW, POLICY, _KEY)
-_SETTABLE = frozenset((*RANGES, *_KEPT))
+_SETTABLE = frozenset((*_RANGES, *_KEPT))
 _EVERY = (
     *_COUNTS,
     "CreatedTimestamp",
@@ -107,7 +99,7 @@ def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
             change.kept.update(fifo.checked(name, value, is_fifo))
         elif name not in _SETTABLE:
             raise _unknown(name)
-        elif name in RANGES:
+        elif name in _RANGES:
             number = _number(name, value)
             if name in _SETTINGS:
                 change.settings[_SETTINGS[name]] = number
@@ -120,7 +112,8 @@ def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
         change.kept[_SSE] = "false"
     elif given.get(_SSE) == "true":
         change.kept[_KEY] = None
-    change.settings.update(fifo.settings_of(change.kept))
+    if fifo.CONTENT_BASED in change.kept:
+        change.settings["dedup_by_content"] = change.kept[fifo.CONTENT_BASED] == "true"
     if REDRIVE in given:
         redrive = _redrive(given[REDRIVE]) if given[REDRIVE] else None
         change.settings["dead_letter_queue"] = redrive.target if redrive else None
@@ -187,8 +180,7 @@ def described(
 
 def counted(waiting: int, in_flight: int, delayed: int) -> dict[str, str]:
     """The attributes that count messages."""
-    numbers = {"waiting": waiting, "in_flight": in_flight, "delayed": delayed}
-    return {name: str(numbers[of]) for name, of in _COUNTS.items()}
+    return dict(zip(_COUNTS, map(str, (waiting, in_flight, delayed)), strict=True))
 
 
 def asks_for_counts(names: Iterable[str]) -> bool:
@@ -263,7 +255,7 @@ def _whole(value: float, most: int) -> str:
 
 
 def _number(name: str, value: str) -> int:
-    low, high = RANGES[name]
+    low, high = _RANGES[name]
     if not _INTEGER.fullmatch(value) or not low <= int(value) <= high:
         raise _bad_value(name)
     return int(value)

@@ -294,18 +294,15 @@ def _described(filter: Filter | None) -> dict[str, str]:
 
 
 def _listed(ask: Ask, pairs: list[tuple[str, str]]) -> Result:
-    names = [f"{topic} {queue}" for topic, queue in pairs]
-    found, token = paged(ask, names)
-    listed = []
-    for one in found:
-        topic, _, queue = one.partition(" ")
-        listed.append(
-            {
-                "SubscriptionArn": subscription_arn(ask.options, topic, queue),
-                "Owner": ask.options.account,
-                "Protocol": "sqs",
-                "Endpoint": ask.options.arn(queue),
-                "TopicArn": ask.options.topic_arn(topic),
-            }
-        )
+    found, token = paged(ask, pairs)
+    listed = [
+        {
+            "SubscriptionArn": subscription_arn(ask.options, topic, queue),
+            "Owner": ask.options.account,
+            "Protocol": "sqs",
+            "Endpoint": ask.options.arn(queue),
+            "TopicArn": ask.options.topic_arn(topic),
+        }
+        for topic, queue in found
+    ]
     return {"Subscriptions": listed, **token}

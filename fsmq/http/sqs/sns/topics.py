@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fsmq.spool.errors import NoSuchTopic
 from fsmq.spool.layout.topics.topics import log_of
@@ -21,6 +21,7 @@ from ..queue_attributes import MAX_MESSAGE_BYTES, object_in
 from .arns import FIFO, is_name, require, topic_of
 from .faults import SnsError, invalid, no_such_topic
 
+T = TypeVar("T")
 PAGE = 100
 CONTENT_BASED = "ContentBasedDeduplication"
 _FIFO_TOPIC, _MAX_SIZE = "FifoTopic", "MaximumMessageSize"
@@ -199,15 +200,14 @@ class Topics(OfTopics):
         return {}
 
 
-def paged(ask: Ask, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """A page of names, in their order, and the token of the next one. Raises SnsError."""
+def paged(ask: Ask, things: Sequence[T]) -> tuple[Sequence[T], dict[str, str]]:
+    """A page of what is listed, in its order, and the token of the next one. Raises SnsError."""
     token = ask.get("NextToken") or "0"
     if not token.isascii() or not token.isdigit() or len(token) > 9:
         raise invalid("NextToken")
     start = int(token)
-    rest = names[start : start + PAGE]
-    more = {"NextToken": str(start + PAGE)} if start + PAGE < len(names) else {}
-    return list(rest), more
+    more = {"NextToken": str(start + PAGE)} if start + PAGE < len(things) else {}
+    return things[start : start + PAGE], more
 
 
 def _check(name: str, value: str, is_fifo: bool) -> None:
