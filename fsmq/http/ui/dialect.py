@@ -97,7 +97,7 @@ class Ui(Dialect):
         TopicPages(streams, actions, may_act=options.may_act).add_pages(self.page)
         SchedulePages(streams, actions, may_act=options.may_act).add_pages(self.page)
         if options.may_act:
-            QueueActions(actions).add_pages(self.page)
+            QueueActions(actions, bodies=options.bodies).add_pages(self.page)
 
     @classmethod
     def make(cls, service: Service, settings: Mapping[str, Any]) -> Self:

@@ -140,8 +140,8 @@ class PageRequest:
         did, of = self.query.get("did", ""), self.query.get("of", "")
         right, fields = UNDO.get(did, ("look", {}))
         names = self.call.names
-        on = names.get("queue") or access.topic(names.get("topic", ""))
-        if not self.may(right, on) or (not of and did in _OF_SOME):
+        on = names.get("queue") or ("topic" in names and access.topic(names["topic"]))
+        if not on or not self.may(right, on) or (not of and did in _OF_SOME):
             return ()
         ids = [("message", one) for one in self._sent]
         return [*((name, value.format(of=of)) for name, value in fields.items()), *ids]
@@ -231,8 +231,8 @@ class PageRequest:
 
     @property
     def here(self) -> str:
-        """The address of this page without its parameters."""
-        return self.call.request.raw_path.partition("?")[0].rpartition("/")[2] or "./"
+        """The address of this page without its parameters: no name in it is taken for a scheme."""
+        return "./" + self.call.request.raw_path.partition("?")[0].rpartition("/")[2]
 
     @staticmethod
     def with_notice(address: str, word: str, number: int, of: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,10 +43,11 @@ _PAUSES = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 class QueueActions:
-    """The handlers."""
+    """The handlers. bodies: whether they show what is in messages."""
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, actions: Actions, *, bodies: bool) -> None:
         self._actions = actions
+        self._bodies = bodies
         self._of_queue: Mapping[str, Action] = {
             **HIDDEN_ACTIONS,
             "bury": Action("receive", _bury, _ask_bury),
@@ -99,7 +101,7 @@ class QueueActions:
         values = {"queue": queue, "settings": settings, "again": None, "copied": False}
         values["most"] = MOST_COPIES
         again = request.query.get("again")
-        if again:
+        if again and self._bodies:
             request.identity.require("look", queue)
             message = await request.service.receiver.find(request.call, queue, again)
             values["again"] = message
@@ -250,10 +252,10 @@ def _changes(request: PageRequest, form: Form) -> dict[str, Any]:
         if not text and setting.null:
             changes[name] = None
             continue
-        try:
-            changes[name] = json.loads(text) if setting.kind.native != (str,) else text
-        except ValueError:
-            changes[name] = text
+        changes[name] = text
+        if setting.kind.native != (str,):
+            with suppress(ValueError, RecursionError):
+                changes[name] = json.loads(text)
     request.spool.settings(form.queue).changed(changes)
     target = changes.get("dead_letter_queue")
     if isinstance(target, str):

@@ -14,6 +14,7 @@ from aiohttp.web import StreamResponse
 from fsmq.spool import Counts, QueueSettings
 from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue
+from fsmq.spool.layout.names import MAX_FILE_NAME_BYTES
 from fsmq.spool.layout.settings import SETTINGS
 from fsmq.spool.views.counts import Overview
 from fsmq.spool.views.wanted import Found, Wanted, wanted
@@ -115,7 +116,7 @@ class QueuePages:
         order = _choice(request.query, "sort", _ORDERS, "worst")
         state = _choice(request.query, "state", FILTERS, "all")
         sought = request.query.get("find", "").strip()
-        pattern = request.query.get("match") or sought
+        pattern = _pattern(request, sought)
         surveyed = await request.service.surveys.queues()
         counted_at = request.service.surveys.queues.found_at
         rates = await request.service.surveys.rates()
@@ -260,6 +261,14 @@ def _limits(settings: QueueSettings) -> str:
 def _topics(request: PageRequest, pattern: str) -> list[str]:
     found = request.identity.visible_topics(request.spool.topics())
     return [name for name in found if _matches(name, pattern)]
+
+
+def _pattern(request: PageRequest, sought: str) -> str:
+    """What names of queues are matched against; of each pattern all that is compiled is kept."""
+    pattern = request.query.get("match") or sought
+    if len(pattern) > MAX_FILE_NAME_BYTES:
+        raise InvalidValue("match", "is longer than any name")
+    return pattern
 
 
 def _matches(name: str, pattern: str) -> bool:
