@@ -149,10 +149,10 @@ class Actions:
             raise InvalidValue("message", f"are more than {MOST_IDS}: move the queue instead")
         # As addresses have them: names of files are bytes, and fields of a form are text.
         form = Form(queue, [unquote_id(one) for one in ids], fields, files)
-        if action.ask is not None and not form.text("sure"):
-            return await self._ask(request, form, await action.ask(request, form))
         if action.ask is not None:
             question = await action.ask(request, form)
+            if not form.text("sure"):
+                return await self._ask(request, form, question)
             if question.typed and form.text("typed") != question.typed:
                 wrong = "That is not its name. Nothing was done."
                 return await self._ask(request, form, question, wrong)

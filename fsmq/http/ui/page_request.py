@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -12,6 +14,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import hdrs
 from aiohttp.web import Response
 
+from fsmq.spool import QueueSettings
 from fsmq.spool.errors import InvalidValue
 from fsmq.wire import unquote_id
 
@@ -28,15 +31,6 @@ from .rendering import Rendering
 FORM_BYTES = 1024 * 1024
 _MOST_PARAMETERS = 100
 _PREFIX = "/_ui/"
-# The pages in the head of each page: their address, and what they are called.
-_PLACES = (
-    ((), "Queues"),
-    (("dead",), "Dead letters"),
-    (("topics",), "Topics"),
-    (("schedules",), "Schedules"),
-    (("work",), "Work"),
-    (("cluster",), "Cluster"),
-)
 # What the page says at its top after something was done; the address can say no other.
 NOTICES: Mapping[str, str] = {
     "buried": "Buried: {n}.",
@@ -84,12 +78,33 @@ _OF_SOME = ("held", "released", "sent", "subscribed")
 _OPEN = "There are no keys, and mq listens on more than this host: all who reach it may do all."
 
 
+@dataclass(frozen=True)
+class UiOptions:
+    """What the pages may show and do.
+
+    may_act: whether they have buttons. bodies: whether they show what is in messages.
+    """
+
+    may_act: bool = True
+    bodies: bool = True
+
+
 class PageRequest:
     """What handlers of pages are given.
 
     query: the parameters of the address; of one that is given twice the last.
-    may_act: whether the pages may change anything.
+    may_act, bodies: as the options have them.
+    places: the pages in the head of each page: their address, and what they are called.
     """
+
+    places = (
+        ((), "Queues"),
+        (("dead",), "Dead letters"),
+        (("topics",), "Topics"),
+        (("schedules",), "Schedules"),
+        (("work",), "Work"),
+        (("cluster",), "Cluster"),
+    )
 
     def __init__(
         self,
@@ -97,15 +112,15 @@ class PageRequest:
         identity: Identity,
         service: Service,
         rendering: Rendering,
-        *,
-        may_act: bool,
+        options: UiOptions,
     ) -> None:
         self.call = call
         self.identity = identity
         self.service = service
         self.spool = service.spool
         self.query = dict(_parameters(call.raw_query))
-        self.may_act = may_act
+        self.may_act = options.may_act
+        self.bodies = options.bodies
         self.warnings: list[str] = []
         self._rendering = rendering
         self._fields: Fields | None = None
@@ -117,11 +132,6 @@ class PageRequest:
     def now(self) -> float:
         """What the clock says here, in Unix seconds."""
         return self.spool.context.clock()
-
-    @property
-    def places(self) -> tuple[tuple[tuple[str, ...], str], ...]:
-        """The pages in the head of each page."""
-        return _PLACES
 
     def is_at(self, *segments: str) -> bool:
         """Whether this page is that one."""
@@ -220,6 +230,14 @@ class PageRequest:
             raise Forbidden("these pages only look: mq was started with --ui read-only")
         self.identity.require(right, queue)
 
+    def settings_of(self, queues: Iterable[str]) -> dict[str, QueueSettings]:
+        """The settings of those of some queues that the visitor may see."""
+        found = {}
+        for name in self.identity.visible(queues):
+            with suppress(OSError):  # fsck names it; it must not hide the others
+                found[name] = self.spool.context.settings.get(name)
+        return found
+
     # -- addresses -------------------------------------------------------------------------------
 
     def url(self, *segments: str, **query: object) -> str:
@@ -255,18 +273,16 @@ class PageRequest:
 
     # -- what comes in ---------------------------------------------------------------------------
 
-    async def form(self, limit: int = FORM_BYTES) -> dict[str, list[str]]:
-        """The fields of the form that was sent, without files where it has a limit of its own.
+    async def form(self) -> dict[str, list[str]]:
+        """The fields of the form that was sent. Raises as :meth:`fields`."""
+        return (await self.fields()).texts
+
+    async def fields(self) -> Fields:
+        """The fields and the files of the form that was sent.
 
         Raises:
             UnreadableBody, MessageTooLarge, SlowBody
         """
-        if limit == FORM_BYTES:
-            return (await self.fields()).texts
-        return plain(await self.call.body(limit, self.service.read_timeout)).texts
-
-    async def fields(self) -> Fields:
-        """The fields and the files of the form that was sent. Raises as :meth:`form`."""
         if self._fields is None:
             given = self.call.request.headers.get(hdrs.CONTENT_TYPE, "")
             kind = given.partition(";")[0].strip().lower()

@@ -43,11 +43,10 @@ _PAUSES = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 class QueueActions:
-    """The handlers. bodies: whether they show what is in messages."""
+    """The handlers."""
 
-    def __init__(self, actions: Actions, *, bodies: bool) -> None:
+    def __init__(self, actions: Actions) -> None:
         self._actions = actions
-        self._bodies = bodies
         self._of_queue: Mapping[str, Action] = {
             **HIDDEN_ACTIONS,
             "bury": Action("receive", _bury, _ask_bury),
@@ -101,7 +100,7 @@ class QueueActions:
         values = {"queue": queue, "settings": settings, "again": None, "copied": False}
         values["most"] = MOST_COPIES
         again = request.query.get("again")
-        if again and self._bodies:
+        if again and request.bodies:
             request.identity.require("look", queue)
             message = await request.service.receiver.find(request.call, queue, again)
             values["again"] = message

@@ -50,10 +50,7 @@ class Dead(NamedTuple):
 
 
 class DeadPages:
-    """The handlers. bodies: whether they show what is in messages."""
-
-    def __init__(self, *, bodies: bool) -> None:
-        self._bodies = bodies
+    """The handlers."""
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "dead", self.dead, "All dead letters")
@@ -63,7 +60,7 @@ class DeadPages:
         sources = await request.service.in_thread(_sources, request, surveyed)
         places = [await self._dead_of(request, q, of, surveyed) for q, of in sources.items()]
         places.sort(key=lambda place: (-place.total, place.queue))
-        return await request.page("dead.html", {"places": places, "bodies": self._bodies})
+        return await request.page("dead.html", {"places": places})
 
     async def _dead_of(
         self, request: PageRequest, queue: str, sources: list[str], surveyed: Mapping[str, Overview]
@@ -72,18 +69,15 @@ class DeadPages:
         if not total or not request.identity.may("look", queue):
             return Dead(queue, total, sources, [], more=False)
         found = await request.service.inspector.peek(request.identity, Search(queue, count=MOST))
-        groups = await request.service.in_thread(_groups, found.messages, self._bodies)
+        groups = await request.service.in_thread(_groups, found.messages, request.bodies)
         return Dead(queue, total, sources, groups, found.next is not None)
 
 
 def _sources(request: PageRequest, surveyed: Mapping[str, Overview]) -> dict[str, list[str]]:
     """The queues that hold dead letters, each with those that bury into it."""
     found: dict[str, list[str]] = {}
-    for name in request.identity.visible(surveyed):
-        try:
-            to = request.spool.context.settings.get(name).dead_letter_queue
-        except OSError:
-            continue  # fsck names it; it must not hide the others
+    for name, settings in request.settings_of(surveyed).items():
+        to = settings.dead_letter_queue
         if to is not None and request.identity.may_see(to):
             found.setdefault(to, []).append(name)
     return found

@@ -82,11 +82,10 @@ _ORDERS: Mapping[str, Callable[[Row], Any]] = {
 
 
 class QueuePages:
-    """The handlers. bodies: whether they show what is in messages."""
+    """The handlers."""
 
-    def __init__(self, streams: Streams, *, bodies: bool) -> None:
+    def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._bodies = bodies
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "", self.queues, "All queues")
@@ -173,7 +172,7 @@ class QueuePages:
             "queue": queue,
             "settings": settings,
             "changed": _changed(settings),
-            "paused": settings.pause_at(request.spool.context.clock()),
+            "paused": settings.pause_at(request.now),
             "limits": _limits(settings),
             "kinds": SETTINGS,
             "counts": counts,
@@ -184,7 +183,6 @@ class QueuePages:
             "state": state,
             "states": STATES,
             "may_look": may_look,
-            "bodies": self._bodies,
             "messages": found.messages,
             "searched": {n: request.query[n] for n in SEARCHES if request.query.get(n)},
             "after": after,
@@ -226,13 +224,8 @@ def _rows(
     rates: Mapping[str, Rate] | None,
     hour: Hour,
 ) -> list[Row]:
-    now = request.spool.context.clock()
-    settings = {}
-    for name in request.identity.visible(surveyed):
-        try:
-            settings[name] = request.spool.context.settings.get(name)
-        except OSError:
-            continue  # fsck names it; it must not hide the others
+    now = request.now
+    settings = request.settings_of(surveyed)
     dead = {one.dead_letter_queue for one in settings.values()}
     return [
         Row(
@@ -312,7 +305,7 @@ def _wanted(request: PageRequest, query: Mapping[str, str]) -> Wanted | None:
         raise InvalidValue("older_than", "must be a number of seconds") from None
     contains = query.get("containing") or None
     attributes = {name.strip(): value.strip()} if attribute else None
-    return wanted(request.spool.context.clock(), attributes, contains, older_than)
+    return wanted(request.now, attributes, contains, older_than)
 
 
 def _changed(settings: QueueSettings) -> dict[str, Any]:
@@ -323,14 +316,8 @@ def _changed(settings: QueueSettings) -> dict[str, Any]:
 
 def _feeders(request: PageRequest, queue: str) -> dict[str, list[str]]:
     """What sends into a queue: queues that bury into it, and topics."""
-    settings = request.spool.context.settings
-    buries = []
-    for name in request.identity.visible(request.spool.queues()):
-        try:
-            if settings.get(name).dead_letter_queue == queue:
-                buries.append(name)
-        except OSError:
-            continue
+    settings = request.settings_of(request.spool.queues())
+    buries = [name for name, of in settings.items() if of.dead_letter_queue == queue]
     topics = request.identity.visible_topics(request.spool.topics())
     feeding = [topic for topic in topics if queue in request.spool.subscriptions(topic)]
     return {"queues": buries, "topics": feeding}

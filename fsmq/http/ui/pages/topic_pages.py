@@ -25,10 +25,9 @@ from ..streams import Streams
 class TopicPages:
     """The handlers."""
 
-    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions) -> None:
         self._streams = streams
         self._actions = actions
-        self._may_act = may_act
         self._of_topic: Mapping[str, Action] = {
             "subscribe": Action("admin", _subscribe),
             "unsubscribe": Action("admin", _unsubscribe, _ask_unsubscribe),
@@ -40,9 +39,8 @@ class TopicPages:
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "topics", self.topics, "All topics")
         add("GET", "topics/{topic}", self.topic, "One topic", needs.topic())
-        if self._may_act:
-            add("POST", "topics", self.on_all, "Create a topic")
-            add("POST", "topics/{topic}", self.on_topic, "Do something with it", needs.topic())
+        add("POST", "topics", self.on_all, "Create a topic")
+        add("POST", "topics/{topic}", self.on_topic, "Do something with it", needs.topic())
 
     async def topics(self, request: PageRequest) -> StreamResponse:
         async def values() -> dict[str, Any]:

@@ -24,16 +24,14 @@ _MOVES = 50
 class WorkPages:
     """The handlers."""
 
-    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions) -> None:
         self._streams = streams
         self._actions = actions
-        self._may_act = may_act
         self._on_work: Mapping[str, Action] = {"stop": Action("receive", _stop, _ask_stop)}
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "work", self.work, "Moves, consumers and the last actions")
-        if self._may_act:
-            add("POST", "work", self.action, "Stop a move")
+        add("POST", "work", self.action, "Stop a move")
 
     async def work(self, request: PageRequest) -> StreamResponse:
         return await self._streams.page_or_stream(
