@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from aiohttp import hdrs
 from aiohttp.web import Response
 
-from fsmq.spool import QueueSettings
+from fsmq.spool import Message, QueueSettings
 from fsmq.spool.errors import InvalidValue
 from fsmq.wire import unquote_id
 
@@ -24,11 +24,14 @@ from ..guard.keys import Right
 from ..problems import Forbidden, UnreadableBody
 from ..routing.call import Call
 from ..routing.form_reader import pairs, work_of
+from ..service.monitoring.inspector import Search
 from ..service.service import Service
 from .forms import PLAIN, WITH_FILES, Fields, plain, with_files
 from .rendering import Rendering
 
 FORM_BYTES = 1024 * 1024
+# More of a body no list shows.
+_BEGINNING = 512
 _MOST_PARAMETERS = 100
 _PREFIX = "/_ui/"
 # What the page says at its top after something was done; the address can say no other.
@@ -76,6 +79,13 @@ UNDO: Mapping[str, tuple[Right, Mapping[str, str]]] = {
 _OF_SOME = ("held", "released", "sent", "subscribed")
 
 _OPEN = "There are no keys, and mq listens on more than this host: all who reach it may do all."
+
+
+class Listed(NamedTuple):
+    """A message of a list, with the beginning of its body, and how many bytes that has in all."""
+
+    message: Message
+    size: int
 
 
 @dataclass(frozen=True)
@@ -270,6 +280,17 @@ class PageRequest:
     def api(self, *segments: str) -> str:
         """The address of something of the API, from this page."""
         return self._up + "../" + "/".join(_quoted(segment) for segment in segments)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def peek(self, search: Search) -> tuple[list[Listed], str | None]:
+        """Messages for a list, and the id behind which it goes on; nobody made room for bodies."""
+        found = await self.service.inspector.peek(self.identity, search)
+        listed = [
+            Listed(replace(one, body=one.body[:_BEGINNING]), len(one.body))
+            for one in found.messages
+        ]
+        return listed, found.next
 
     # -- what comes in ---------------------------------------------------------------------------
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
 import pytest
 
 from tests.harness.suite import Suite
+from tests.http.test_limits import memory
 
 from .asked import Api
 
@@ -85,6 +88,25 @@ def test_a_body_is_not_shown_at_a_thousand_times_its_size(suite: Suite) -> None:
     assert status == 200
     assert "[[[[" in text
     assert len(text) < 20 * len(body)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["q/large", "dead"])
+def test_lists_of_large_messages_keep_none_of_their_bodies(suite: Suite, page: str) -> None:
+    """They show the beginnings, to however many look at the same time."""
+    api = Api(suite)
+    api.make("large")
+    api.make("buries", max_deliveries=5, dead_letter_queue="large")
+    for _ in range(50):
+        api.put("large", b"x" * 1_000_000)
+    assert "977 KiB" in ask(suite, "GET", "q/large").text or page == "dead"
+    Path(f"/proc/{suite['mq'].pid}/clear_refs").write_text("5")  # forget what was the most
+    before = memory(suite)
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda _: ask(suite, "GET", page), range(24)))
+    assert {answer.status for answer in answers} == {200}
+    assert memory(suite, "VmHWM") - before < 4 * 50_000_000
+    api.ask("DELETE", "/large/messages")
 
 
 def test_a_pattern_is_no_longer_than_a_name(suite: Suite) -> None:

@@ -12,7 +12,7 @@ from fsmq.spool import Message
 from fsmq.spool.views.counts import Overview
 
 from ...service.monitoring.inspector import Search
-from ..page_request import PageRequest
+from ..page_request import Listed, PageRequest
 from ..words import first
 
 # So many messages of a queue are looked at for its groups, and so much of a body tells them apart.
@@ -68,9 +68,9 @@ class DeadPages:
         total = surveyed[queue].counts.total if queue in surveyed else 0
         if not total or not request.identity.may("look", queue):
             return Dead(queue, total, sources, [], more=False)
-        found = await request.service.inspector.peek(request.identity, Search(queue, count=MOST))
-        groups = await request.service.in_thread(_groups, found.messages, request.bodies)
-        return Dead(queue, total, sources, groups, found.next is not None)
+        found, more = await request.peek(Search(queue, count=MOST))
+        groups = await request.service.in_thread(_groups, found, request.bodies)
+        return Dead(queue, total, sources, groups, more is not None)
 
 
 def _sources(request: PageRequest, surveyed: Mapping[str, Overview]) -> dict[str, list[str]]:
@@ -88,9 +88,9 @@ def _form(body: bytes) -> str:
     return _LIST.sub("#", _NUMBER.sub("#", first(body, 2 * _SIGNS)))[:_SIGNS]
 
 
-def _groups(messages: list[Message], bodies: bool) -> list[Group]:
+def _groups(listed: list[Listed], bodies: bool) -> list[Group]:
     alike: dict[tuple[str | None, str | None, str], list[Message]] = {}
-    for message in messages:
+    for message, _ in listed:
         dead = message.dead_letter
         origin = dead.queue if dead else None
         reason = dead.reason if dead else None

@@ -17,7 +17,7 @@ from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.names import MAX_FILE_NAME_BYTES
 from fsmq.spool.layout.settings import SETTINGS
 from fsmq.spool.views.counts import Overview
-from fsmq.spool.views.wanted import Found, Wanted, wanted
+from fsmq.spool.views.wanted import Wanted, wanted
 from fsmq.wire import quote_id
 from fsmq.words import limits
 
@@ -162,10 +162,8 @@ class QueuePages:
         rates = await request.service.surveys.rates() or {}
         may_look = request.identity.may("look", queue)
         filtered = _wanted(request, request.query)
-        found = Found([], None)
-        if may_look:
-            search = Search(queue, state, MESSAGES, after, filtered)
-            found = await request.service.inspector.peek(request.identity, search)
+        search = Search(queue, state, MESSAGES, after, filtered)
+        messages, more = await request.peek(search) if may_look else ([], None)
         rate = rates.get(queue)
         request.service.recent.add(queue, request.now, counts, oldest, rate)
         return {
@@ -183,10 +181,10 @@ class QueuePages:
             "state": state,
             "states": STATES,
             "may_look": may_look,
-            "messages": found.messages,
+            "messages": messages,
             "searched": {n: request.query[n] for n in SEARCHES if request.query.get(n)},
             "after": after,
-            "more": found.next,
+            "more": more,
             "most": MOST_IDS,
         }
 
@@ -214,8 +212,8 @@ async def _choose(request: PageRequest, queue: str, form: dict[str, list[str]], 
     given = {name: values[-1] for name, values in form.items() if values}
     state = _choice(given, "state", STATES, "ready")
     search = Search(queue, state, most, wanted=_wanted(request, given))
-    found = await request.service.inspector.peek(request.identity, search)
-    form["message"] = [quote_id(message.id) for message in found.messages]
+    found, _ = await request.peek(search)
+    form["message"] = [quote_id(one.message.id) for one in found]
 
 
 def _rows(
