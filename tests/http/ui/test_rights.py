@@ -127,7 +127,7 @@ def test_a_form_needs_the_right_of_its_button(site: Site) -> None:
 
 
 def test_the_cluster_is_examined_for_those_who_see_all_queues(site: Site) -> None:
-    offer = "Examine the spool"
+    offer = "Run health check"
     assert offer in site.ask("look", "GET", "cluster")[1]
     status, text = site.ask("one", "GET", "cluster")
     assert (status, offer in text) == (200, False)
