@@ -181,11 +181,8 @@ class PageRequest:
     def form_url(self) -> str:
         """Where forms about the queue or the topic of this page go."""
         names = self.call.names
-        return (
-            self.url("q", names["queue"])
-            if "queue" in names
-            else self.url("topics", names["topic"])
-        )
+        kind = "queue" if "queue" in names else "topic"
+        return self.url("q" if kind == "queue" else "topics", names[kind])
 
     @property
     def rights(self) -> str:

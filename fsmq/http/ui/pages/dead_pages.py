@@ -26,16 +26,14 @@ _LIST = re.compile(r"#(?:,? #)+")
 class Group(NamedTuple):
     """Dead letters that look alike. origin, reason: None where the message does not know.
 
-    body: of one of them, which is ``example``.
+    body: of the first of them.
     """
 
     origin: str | None
     reason: str | None
     body: str
-    number: int
     since: float | None
     deliveries: int
-    example: str
     ids: tuple[str, ...]
 
 
@@ -102,6 +100,5 @@ def _groups(listed: list[Listed], bodies: bool) -> list[Group]:
         tried = max((one.dead_letter.deliveries or 0 for one in of if one.dead_letter), default=0)
         ids = tuple(one.id for one in of)
         body = first(of[0].body, _SIGNS) if bodies else ""
-        since = min(moments, default=None)
-        groups.append(Group(origin, reason, body, len(of), since, tried, ids[0], ids))
-    return sorted(groups, key=lambda group: -group.number)
+        groups.append(Group(origin, reason, body, min(moments, default=None), tried, ids))
+    return sorted(groups, key=lambda group: -len(group.ids))

@@ -28,7 +28,7 @@ from ...service.monitoring.surveys import Hour
 from ..actions import MOST_IDS, SEARCHES, Form
 from ..charts import Spark, charts_of, spark
 from ..page_request import PageRequest
-from ..streams import Streams
+from ..streams import Streams, Values
 from .message_pages import find
 
 ROWS, MESSAGES = 100, 50
@@ -36,7 +36,6 @@ ROWS, MESSAGES = 100, 50
 _OLD_S = 5.0
 STATES = ("ready", "in_flight", "delayed", "new")
 FILTERS = ("all", "waiting", "late", "paused", "empty")
-Values = dict[str, Any]
 
 
 class Row(NamedTuple):
@@ -171,7 +170,7 @@ class QueuePages:
             "settings": settings,
             "changed": _changed(settings),
             "paused": settings.pause_at(request.now),
-            "limits": _limits(settings),
+            "limits": limits(settings.max_in_flight, settings.max_rate),
             "kinds": SETTINGS,
             "counts": counts,
             "oldest": oldest,
@@ -236,17 +235,12 @@ def _rows(
             name in dead,
             pause := one.pause_at(now),
             pause is not None or (name in dead and one.alert_age is None),
-            _limits(one),
+            limits(one.max_in_flight, one.max_rate),
             None if rates is None else rates.get(name, Rate()),
             spark(moments, hour.since, hour.until) if (moments := hour.queues.get(name)) else None,
         )
         for name, one in settings.items()
     ]
-
-
-def _limits(settings: QueueSettings) -> str:
-    """The limits of a queue in a few words; empty where there are none."""
-    return limits(settings.max_in_flight, settings.max_rate)
 
 
 def _topics(request: PageRequest, pattern: str) -> list[str]:
