@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from fsmq.spool import QueueSettings
+from fsmq.spool.verbs.queues import creation
 
 from ..dialect import Handlers
 from ..guard.access import Identity
@@ -17,6 +19,7 @@ from ..routing.call import Call
 from ..service.service import Service
 from .errors import denied, no_such_queue
 from .names import SqsOptions, queue_of_url
+from .queue_attributes import MEMBER, storing
 
 TRACE_HEADER = "X-Amzn-Trace-Id"
 _TRACE = re.compile(r"[!-~](?:[ -~]{0,1022}[!-~])?")
@@ -108,6 +111,26 @@ class Actions(Handlers):
         if found is None:
             found = ask.shared["settings", queue] = self._spool.settings(queue)
         return found
+
+    async def change_member(
+        self, queue: str, change: Callable[[QueueSettings, dict[str, Any]], dict[str, Any]]
+    ) -> None:
+        """Change what a queue's file keeps for this dialect, and settings of the queue with it.
+
+        change: is given the settings as they are, and what is kept, which it changes; gives the
+            settings that change. Raises SqsError, NoSuchQueue, Unavailable.
+        """
+
+        def members(now: QueueSettings, document: Mapping[str, Any]) -> dict[str, Any]:
+            kept = document.get(MEMBER)
+            member = {**(kept if isinstance(kept, dict) else {}), "modified": int(time.time())}
+            return {**change(now, member), MEMBER: member}
+
+        def run() -> None:
+            with storing():
+                creation.change(self._spool.context, queue, members, MEMBER)
+
+        await self._service.in_thread(run)
 
     def check_there(self, queue: str) -> None:
         """Raises SqsError where there is no such queue, Unavailable."""

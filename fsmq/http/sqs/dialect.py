@@ -174,14 +174,14 @@ class Sqs(Dialect):
         service, path_queue = self._service, call.names.get("queue")
         if now.is_json:
             body = await call.json_body(MAX_BODY_BYTES, service.read_timeout)
-            if proof is not None:
-                await service.beside(len(body), proof.check, body)
+        else:
+            body = await call.body(MAX_FORM_BYTES, service.read_timeout)
+        if proof is not None:
+            await service.beside(len(body), proof.check, body)
+        if now.is_json:
             target = request.headers[protocol.TARGET]
             asked = await service.beside(len(body), protocol.read_json, target, body, path_queue)
         else:
-            body = await call.body(MAX_FORM_BYTES, service.read_timeout)
-            if proof is not None:
-                await service.beside(len(body), proof.check, body)
             asked = await service.beside(
                 work_of(body), _read_form, now, call.raw_query, body, path_queue, request.method
             )

@@ -83,11 +83,11 @@ class SqsRoutes:
         do(request, read(ask))
 
     def _send(self, request: Request, sends: Sends) -> None:
-        answered = partial(request.answer_by, partial(_sent, sends))
+        tell = partial(request.answer_by, lambda _, ids: answer(request, sends.result(ids)))
         if messages := sends.messages:
-            self._queues.begin_put(sends.queue, messages, answered)
+            self._queues.begin_put(sends.queue, messages, tell)
         else:
-            answered([])  # nothing in this batch is good
+            tell([])  # nothing in this batch is good
 
     def _receive(self, request: Request, wanted: Wanted) -> None:
         if wanted.fifo or not wanted.hides:
@@ -126,7 +126,3 @@ def answer(request: Request, result: Result) -> None:
     """Answer a request with what its action has come to."""
     headers = protocol.json_headers(protocol.new_request_id())
     request.answer(200, headers, protocol.json_body(result))
-
-
-def _sent(sends: Sends, request: Request, ids: Sequence[str]) -> None:
-    answer(request, sends.result(ids))

@@ -5,7 +5,6 @@ They are the fifo queues of the spool, in which the order of the messages of a g
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,30 +46,22 @@ def checked(name: str, value: str, is_fifo: bool) -> dict[str, str]:
     return {name: value}
 
 
-def check_together(kept: Mapping[str, str]) -> None:
+def check_together(kept: Mapping[str, str | None]) -> None:
     """Make sure that the attributes of a queue go together. Raises SqsError."""
     now = described(kept)
     if now[_LIMIT] != VALUES[_LIMIT][0] and now[SCOPE] == VALUES[SCOPE][0]:
         raise _bad_value(_LIMIT, f"It needs {SCOPE} messageGroup.")
 
 
-def described(kept: Mapping[str, str]) -> dict[str, str]:
+def described(kept: Mapping[str, str | None]) -> dict[str, str]:
     """The attributes that only FIFO queues have."""
-    return {FLAG: "true", **{name: kept.get(name, of[0]) for name, of in VALUES.items()}}
-
-
-def settings_of(kept: Mapping[str, str | None]) -> dict[str, Any]:
-    """What attributes are to the queue itself. The scope is what it was at first, as there."""
-    found: dict[str, Any] = {}
-    if CONTENT_BASED in kept:
-        found["dedup_by_content"] = kept[CONTENT_BASED] == "true"
-    return found
+    return {FLAG: "true", **{name: kept.get(name) or of[0] for name, of in VALUES.items()}}
 
 
 def first_settings_of(kept: Mapping[str, str | None]) -> dict[str, Any]:
-    """The same for a queue that is being created."""
+    """What a queue is created with. Its scope stays what it was at first, as there."""
     scope = "group" if kept.get(SCOPE) == VALUES[SCOPE][1] else "queue"
-    return {**settings_of(kept), "fifo": True, "dedup_scope": scope}
+    return {"fifo": True, "dedup_scope": scope}
 
 
 def kept_of(settings: QueueSettings, kept: Mapping[str, str]) -> dict[str, str]:
@@ -80,28 +71,20 @@ def kept_of(settings: QueueSettings, kept: Mapping[str, str]) -> dict[str, str]:
     return {SCOPE: scope, **kept, CONTENT_BASED: by_content}
 
 
-def group_of(given: Mapping[str, Any], *, in_batch: bool) -> str:
-    """The group of a message, which it needs. Raises SqsError."""
-    group: str | None = given.get("MessageGroupId")
-    if group is not None:
-        return group
-    error = missing("MessageGroupId")
-    raise SqsError("InvalidParameterValueException", error.words) if in_batch else error
+def check_order(given: Mapping[str, Any], settings: QueueSettings, *, in_batch: bool) -> None:
+    """Make sure that a message has a group, and something by which it is known when it comes again.
 
-
-def check_dedup(given: Mapping[str, Any], settings: QueueSettings) -> None:
-    """Make sure that a message is known by something when it is sent again. Raises SqsError."""
+    Raises SqsError.
+    """
+    if given.get("MessageGroupId") is None:
+        error = missing("MessageGroupId")
+        raise SqsError("InvalidParameterValueException", error.words) if in_batch else error
     if given.get("MessageDeduplicationId") is None and not settings.dedup_by_content:
         raise SqsError(
             "InvalidParameterValueException",
             "The queue should either have ContentBasedDeduplication enabled or"
             " MessageDeduplicationId provided explicitly",
         )
-
-
-def content_id(body: bytes) -> str:
-    """By what a message is known whose content tells it."""
-    return hashlib.sha256(body).hexdigest()
 
 
 def check_delay(given: Mapping[str, Any]) -> None:

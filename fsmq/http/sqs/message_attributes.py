@@ -138,9 +138,14 @@ def unpacked(lines: Mapping[str, str]) -> dict[str, Attribute]:
 def _others(line: str) -> dict[str, Attribute]:
     try:
         given = json.loads(line)
-        return {str(name): _other(*map(str, one)) for name, one in given.items()}
+        return {_text(name): _other(*map(_text, one)) for name, one in given.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         return {}  # someone wrote it by hand
+
+
+def _text(given: object) -> str:
+    """A text that can be sent on. Raises ValueError: it has half of a character."""
+    return str(given).encode().decode()
 
 
 def _other(kind: str, text: str) -> Attribute:

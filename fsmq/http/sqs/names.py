@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from fsmq.spool.checks import is_queue
+from fsmq.spool.checks import check_id, is_queue
+from fsmq.spool.errors import InvalidValue
 from fsmq.spool.layout.claim_names import PATTERN
 
 from .errors import SqsError, invalid, no_such_queue
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 FIFO = ".fifo"
-_CLAIM = re.compile(PATTERN)
 _ARN_PARTS = 6
 _VERSION = "1"
+# What a receipt says: its version, the claim, its moment and the message. Whoever has seen one can
+# make others, so nothing of it is taken on trust.
+_RECEIPT = re.compile(
+    rf"{_VERSION}\|(?P<claim>{PATTERN})?\|(?P<at>[0-9a-f]{{1,12}})\|(?P<id>.*)", re.DOTALL
+)
 _RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 _FIFO_RULE = (
     "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores,"
@@ -112,14 +116,12 @@ def unpack_receipt(queue: str, handle: str) -> Receipt:
     """What a handle stands for. Raises SqsError."""
     try:
         raw = base64.b64decode(handle.encode("ascii"), b"-_", validate=True)
-        sealed, text = raw[:4], raw[4:]
-        version, claim, at, message_id = text.decode("utf-8", "surrogateescape").split("|", 3)
-        if sealed != _seal(queue, text) or version != _VERSION:
+        text = raw[4:]
+        found = _RECEIPT.fullmatch(text.decode("utf-8", "surrogateescape"))
+        if found is None or raw[:4] != _seal(queue, text):
             raise ValueError
-        if claim and not _CLAIM.fullmatch(claim):
-            raise ValueError
-        return Receipt(message_id, claim or None, int(at, 16))
-    except (ValueError, binascii.Error):
+        return Receipt(check_id(queue, found["id"]), found["claim"], int(found["at"], 16))
+    except (ValueError, InvalidValue):
         shown = handle[:1024]
         words = f'The input receipt handle "{shown}" is not a valid receipt handle.'
         raise SqsError("ReceiptHandleIsInvalid", words) from None

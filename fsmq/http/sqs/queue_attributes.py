@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from fsmq.spool import QueueSettings
@@ -29,31 +30,25 @@ MAX_WAIT_S = 20
 MAX_DELAY_S = 900
 _MAX_RECEIVES = 1000
 _INTEGER = re.compile(r"[0-9]{1,18}")
+# No file of settings has room for more characters. Parsed, some take a hundred bytes for each.
+_MAX_OBJECT = 64 * 1024
 WAIT = "ReceiveMessageWaitTimeSeconds"
 REDRIVE, REDRIVE_ALLOW, POLICY = "RedrivePolicy", "RedriveAllowPolicy", "Policy"
 _SSE = "SqsManagedSseEnabled"
 _KEY, _KEY_PERIOD, _DEFAULT_KEY_PERIOD = "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "300"
-_COUNTS = {
-    "ApproximateNumberOfMessages": "waiting",
-    "ApproximateNumberOfMessagesNotVisible": "in_flight",
-    "ApproximateNumberOfMessagesDelayed": "delayed",
-}
-
-
-class Range(NamedTuple):
-    """Which whole numbers an attribute takes."""
-
-    low: int
-    high: int
-
-
-RANGES: Mapping[str, Range] = {
-    "DelaySeconds": Range(0, MAX_DELAY_S),
-    "MaximumMessageSize": Range(1024, MAX_MESSAGE_BYTES),
-    "MessageRetentionPeriod": Range(60, _MAX_RETENTION_S),
-    WAIT: Range(0, MAX_WAIT_S),
-    "VisibilityTimeout": Range(0, MAX_VISIBILITY_S),
-    _KEY_PERIOD: Range(60, 86_400),
+_COUNTS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+# The least and the most of each attribute that is a whole number.
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "DelaySeconds": (0, MAX_DELAY_S),
+    "MaximumMessageSize": (1024, MAX_MESSAGE_BYTES),
+    "MessageRetentionPeriod": (60, _MAX_RETENTION_S),
+    WAIT: (0, MAX_WAIT_S),
+    "VisibilityTimeout": (0, MAX_VISIBILITY_S),
+    _KEY_PERIOD: (60, 86_400),
 }
 _SETTINGS = {
     "DelaySeconds": "default_delay",
@@ -64,7 +59,7 @@ _SETTINGS = {
 # Kept as they were sent, and told only where they are set.
 _KEPT = (WAIT, REDRIVE, REDRIVE_ALLOW, POLICY, _KEY, _SSE)
 _TOLD = (REDRIVE, REDRIVE_ALLOW, POLICY, _KEY)
-_SETTABLE = frozenset((*RANGES, *_KEPT))
+_SETTABLE = frozenset((*_RANGES, *_KEPT))
 _EVERY = (
     *_COUNTS,
     "CreatedTimestamp",
@@ -104,7 +99,7 @@ def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
             change.kept.update(fifo.checked(name, value, is_fifo))
         elif name not in _SETTABLE:
             raise _unknown(name)
-        elif name in RANGES:
+        elif name in _RANGES:
             number = _number(name, value)
             if name in _SETTINGS:
                 change.settings[_SETTINGS[name]] = number
@@ -117,7 +112,8 @@ def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
         change.kept[_SSE] = "false"
     elif given.get(_SSE) == "true":
         change.kept[_KEY] = None
-    change.settings.update(fifo.settings_of(change.kept))
+    if fifo.CONTENT_BASED in change.kept:
+        change.settings["dedup_by_content"] = change.kept[fifo.CONTENT_BASED] == "true"
     if REDRIVE in given:
         redrive = _redrive(given[REDRIVE]) if given[REDRIVE] else None
         change.settings["dead_letter_queue"] = redrive.target if redrive else None
@@ -184,18 +180,11 @@ def described(
 
 def counted(waiting: int, in_flight: int, delayed: int) -> dict[str, str]:
     """The attributes that count messages."""
-    numbers = {"waiting": waiting, "in_flight": in_flight, "delayed": delayed}
-    return {name: str(numbers[of]) for name, of in _COUNTS.items()}
+    return dict(zip(_COUNTS, map(str, (waiting, in_flight, delayed)), strict=True))
 
 
 def asks_for_counts(names: Iterable[str]) -> bool:
     return any(name in _COUNTS for name in names)
-
-
-def member_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a queue's file has of this dialect."""
-    member = document.get(MEMBER)
-    return dict(member) if isinstance(member, dict) else {}
 
 
 def kept_in(member: Mapping[str, Any]) -> dict[str, str]:
@@ -218,13 +207,10 @@ def wait_of(member: Mapping[str, Any]) -> int:
     return min(int(wait), MAX_WAIT_S) if _INTEGER.fullmatch(wait) else 0
 
 
-def changed_member(
-    member: Mapping[str, Any], kept: Mapping[str, str | None], now: int
-) -> dict[str, Any]:
-    """The member with other attributes."""
-    attributes: dict[str, str | None] = {**kept_in(member), **kept}
-    left = {name: value for name, value in attributes.items() if value is not None}
-    return {**member, "modified": now, "attributes": left}
+def keep(member: dict[str, Any], kept: Mapping[str, str | None]) -> None:
+    """Change what is kept beside the settings of a queue; None: no more."""
+    attributes = {**kept_in(member), **kept}
+    member["attributes"] = {name: of for name, of in attributes.items() if of is not None}
 
 
 def redrive_allows(allow: str | None, arn: str) -> bool:
@@ -269,7 +255,7 @@ def _whole(value: float, most: int) -> str:
 
 
 def _number(name: str, value: str) -> int:
-    low, high = RANGES[name]
+    low, high = _RANGES[name]
     if not _INTEGER.fullmatch(value) or not low <= int(value) <= high:
         raise _bad_value(name)
     return int(value)
@@ -303,32 +289,32 @@ def _still_holds(text: str | None, settings: QueueSettings) -> bool:
     return (target, wanted) == (settings.dead_letter_queue, settings.max_deliveries)
 
 
-def as_object(text: str) -> dict[str, Any]:
-    """The object that a text of JSON is; an empty one for any other text."""
+def object_in(text: str, most: int = _MAX_OBJECT) -> dict[str, Any] | None:
+    """The object that a text of JSON is; None for any other text, and for one that is longer."""
     try:
-        found = json.loads(text)
+        found = json.loads(text) if len(text) <= most else None
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def as_object(text: str) -> dict[str, Any]:
+    """The same; an empty one where there is none."""
+    return object_in(text) or {}
 
 
 def _check_policy(name: str, value: str) -> str:
-    if value:
-        try:
-            is_object = isinstance(json.loads(value), dict)
-        except (ValueError, RecursionError):
-            is_object = False
-        if not is_object:
-            raise _bad_value(name)
+    if value and object_in(value) is None:
+        raise _bad_value(name)
     return value
 
 
 def _check_allow(name: str, value: str) -> str:
-    policy = as_object(_check_policy(name, value)) if value else {}
+    if not _check_policy(name, value):
+        return value
+    policy = as_object(value)
     permission = policy.get("redrivePermission")
     sources = policy.get("sourceQueueArns", [])
-    if not value:
-        return value
     if permission not in ("allowAll", "denyAll", "byQueue") or not isinstance(sources, list):
         raise invalid(name, value, "redrivePermission must be allowAll, denyAll or byQueue.")
     if (permission == "byQueue") != bool(sources) or len(sources) > 10:
@@ -365,6 +351,10 @@ def _unknown(name: str) -> SqsError:
     return SqsError("InvalidAttributeName", f"Unknown Attribute {name[:256]}.")
 
 
-def too_large(error: InvalidValue) -> SqsError:
-    """The error for attributes that the file of settings has no room for."""
-    return SqsError("InvalidAttributeValue", error.problem)
+@contextmanager
+def storing() -> Iterator[None]:
+    """Say what the file of settings does not take, or has no room for, as an SqsError."""
+    try:
+        yield
+    except InvalidValue as error:
+        raise SqsError("InvalidAttributeValue", error.problem) from None

@@ -107,7 +107,7 @@ class Action(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A line for the page of what people did last."""
+    """A line for the page of what people did last. right_on: who may see that may see it."""
 
     at: float
     key: str
@@ -115,6 +115,7 @@ class Note(NamedTuple):
     queue: str
     to: str
     number: int
+    right_on: str
 
 
 class Actions:
@@ -141,21 +142,26 @@ class Actions:
         action = actions.get(name)
         if action is None:
             raise InvalidValue("do", f"expected one of: {', '.join(actions)}")
-        request.require(action.right, queue if right_on is None else right_on)
+        right_on = queue if right_on is None else right_on
+        request.require(action.right, right_on)
         ids = fields.get("message", [])
         if len(ids) > MOST_IDS:
             raise InvalidValue("message", f"are more than {MOST_IDS}: move the queue instead")
         # As addresses have them: names of files are bytes, and fields of a form are text.
         form = Form(queue, [unquote_id(one) for one in ids], fields, files)
-        if action.ask is not None and not form.text("sure"):
-            return await self._ask(request, form, await action.ask(request, form))
         if action.ask is not None:
             question = await action.ask(request, form)
+            if not form.text("sure"):
+                return await self._ask(request, form, question)
             if question.typed and form.text("typed") != question.typed:
                 wrong = "That is not its name. Nothing was done."
                 return await self._ask(request, form, question, wrong)
         done = await action.do(request, form)
-        self._note(request, name, queue, done)
+        key = request.identity.name
+        note = Note(time.time(), key, name, queue, done.to, done.number, right_on)
+        self.last.appendleft(note)
+        to = f" to={done.to}" if done.to else ""
+        log.info("ui action=%s key=%s queue=%s%s count=%d", name, key, queue, to, done.number)
         return request.go(request.with_notice(done.place, done.word, done.number, done.of))
 
     async def _ask(
@@ -171,12 +177,6 @@ class Actions:
         values = {"question": question, "kept": kept, "given": given, "problem": problem}
         values |= question.values
         return await request.page("question.html", values)
-
-    def _note(self, request: PageRequest, action: str, queue: str, done: Done) -> None:
-        key = request.identity.name
-        self.last.appendleft(Note(time.time(), key, action, queue, done.to, done.number))
-        to = f" to={done.to}" if done.to else ""
-        log.info("ui action=%s key=%s queue=%s%s count=%d", action, key, queue, to, done.number)
 
 
 def chosen(form: Form) -> Sequence[str]:

@@ -33,7 +33,7 @@ async def charts_of(request: PageRequest, queue: str) -> dict[str, Any]:
     span = request.query.get("span", _SPAN)
     if span not in SPANS:
         raise InvalidValue("span", f"expected one of: {', '.join(SPANS)}")
-    now = request.spool.context.clock()
+    now = request.now
     since = now - SPANS[span]
     step = step_of(since, now, 1)
     found = await request.service.inspector.history([queue], since, now, step)

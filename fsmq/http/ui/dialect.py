@@ -25,7 +25,8 @@ from ..routing.call import Call
 from ..routing.needs import Need
 from ..service.service import Service
 from .actions import Actions
-from .page_request import PageRequest
+from .forms import plain
+from .page_request import PageRequest, UiOptions
 from .pages.cluster_pages import ClusterPages
 from .pages.dead_pages import DeadPages
 from .pages.message_pages import MessagePages
@@ -43,17 +44,6 @@ Handler: TypeAlias = Callable[[PageRequest], Awaitable[StreamResponse]]
 _REFUSED_S = 0.5
 # A key, and an address of these pages: who sends them has shown no key yet.
 _LOGIN_BYTES = 16 * 1024
-
-
-class UiOptions:
-    """What the pages may show and do.
-
-    may_act: whether they have buttons. bodies: whether they show what is in messages.
-    """
-
-    def __init__(self, *, may_act: bool = True, bodies: bool = True) -> None:
-        self.may_act = may_act
-        self.bodies = bodies
 
 
 def operation(name: str, summary: str, *, is_open: bool = False) -> Operation:
@@ -85,17 +75,17 @@ class Ui(Dialect):
                 self._static,
                 operation("ui_static", "A file that pages load", is_open=True),
             )
-        self.page("GET", "login", self._show_login, "The login", None)
+        self.page("GET", "login", self._login_page, "The login", None)
         self.page("POST", "login", self._login, "Log in", None)
         self.page("POST", "logout", self._logout, "Log out", None)
         streams, actions = Streams(), Actions()
-        QueuePages(streams, bodies=options.bodies).add_pages(self.page)
+        QueuePages(streams).add_pages(self.page)
         MessagePages(bodies=options.bodies).add_pages(self.page)
-        DeadPages(bodies=options.bodies).add_pages(self.page)
+        DeadPages().add_pages(self.page)
         ClusterPages().add_pages(self.page)
-        WorkPages(streams, actions, may_act=options.may_act).add_pages(self.page)
-        TopicPages(streams, actions, may_act=options.may_act).add_pages(self.page)
-        SchedulePages(streams, actions, may_act=options.may_act).add_pages(self.page)
+        WorkPages(streams, actions).add_pages(self.page)
+        TopicPages(streams, actions).add_pages(self.page)
+        SchedulePages(streams, actions).add_pages(self.page)
         if options.may_act:
             QueueActions(actions).add_pages(self.page)
 
@@ -112,7 +102,12 @@ class Ui(Dialect):
         summary: str,
         need: Need | None = needs.anybody,
     ) -> None:
-        """Add a page at ``/_ui/<path>``; need: None for one that is for everybody."""
+        """Add a page at ``/_ui/<path>``; need: None for one that is for everybody.
+
+        Where there are no buttons there are no routes behind them.
+        """
+        if method == "POST" and need is not None and not self._options.may_act:
+            return
         name = "ui_" + ("".join(c if c.isalpha() else "_" for c in path).strip("_") or "queues")
 
         async def answer(call: Call) -> StreamResponse:
@@ -156,9 +151,7 @@ class Ui(Dialect):
             return await self._explained(request, error)
 
     def _request(self, call: Call, identity: Identity) -> PageRequest:
-        return PageRequest(
-            call, identity, self._service, self._rendering, may_act=self._options.may_act
-        )
+        return PageRequest(call, identity, self._service, self._rendering, self._options)
 
     async def _explained(self, request: PageRequest, error: FsmqError) -> Response:
         """The answer to an error: the way to the login, or a page."""
@@ -193,9 +186,6 @@ class Ui(Dialect):
             return Response(body=asset.packed, headers=headers)
         return Response(body=asset.content, headers=headers)
 
-    async def _show_login(self, request: PageRequest) -> StreamResponse:
-        return await self._login_page(request)
-
     async def _login_page(
         self, request: PageRequest, problem: str = "", status: int = 200
     ) -> Response:
@@ -207,7 +197,7 @@ class Ui(Dialect):
         return await request.page("login.html", values, status)
 
     async def _login(self, request: PageRequest) -> StreamResponse:
-        form = await request.form(_LOGIN_BYTES)
+        form = plain(await request.call.body(_LOGIN_BYTES, self._service.read_timeout)).texts
         token = form.get("key", [""])[0].strip()
         try:
             identity = self._service.access.identify(token)

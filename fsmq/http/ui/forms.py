@@ -57,30 +57,24 @@ def with_files(body: bytes, content_type: str) -> Fields:
     files: dict[str, File] = {}
     for part in parts[1:-1]:
         head, _, content = part.partition(b"\r\n\r\n")
-        found = _Head.of(head)
-        if not found.is_file:
-            fields.setdefault(found.name, []).append(content.decode("utf-8", "replace"))
+        name, kind = _said_by(head)
+        if kind is None:
+            fields.setdefault(name, []).append(content.decode("utf-8", "replace"))
         elif content:
-            files[found.name] = File(content, found.content_type)
+            files[name] = File(content, kind)
     return Fields(fields, files)
 
 
-class _Head(NamedTuple):
-    name: str
-    is_file: bool
-    content_type: str
+def _said_by(head: bytes) -> tuple[str, str | None]:
+    """What the lines above a field say: its name, and the type of a file; None: it is no file.
 
-    @classmethod
-    def of(cls, head: bytes) -> _Head:
-        """What the lines above a field say. Raises UnreadableBody."""
-        about = _disposition.search(head)
-        rest = b"" if about is None else head[about.end() :]
-        name = _name.match(rest)
-        if name is None:
-            raise UnreadableBody("a field of the form has no name")
-        kind = _type.search(head)
-        return cls(
-            name[1].decode("utf-8", "replace"),
-            _filename.match(rest) is not None,
-            "" if kind is None else kind[1].decode().strip(),
-        )
+    Raises UnreadableBody.
+    """
+    about = _disposition.search(head)
+    rest = b"" if about is None else head[about.end() :]
+    name = _name.match(rest)
+    if name is None:
+        raise UnreadableBody("a field of the form has no name")
+    kind = _type.search(head)
+    content_type = "" if kind is None else kind[1].decode().strip()
+    return name[1].decode("utf-8", "replace"), content_type if _filename.match(rest) else None

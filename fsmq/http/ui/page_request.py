@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from aiohttp import hdrs
 from aiohttp.web import Response
 
+from fsmq.spool import Message, QueueSettings
 from fsmq.spool.errors import InvalidValue
 from fsmq.wire import unquote_id
 
@@ -21,22 +24,16 @@ from ..guard.keys import Right
 from ..problems import Forbidden, UnreadableBody
 from ..routing.call import Call
 from ..routing.form_reader import pairs, work_of
+from ..service.monitoring.inspector import Search
 from ..service.service import Service
 from .forms import PLAIN, WITH_FILES, Fields, plain, with_files
 from .rendering import Rendering
 
 FORM_BYTES = 1024 * 1024
+# More of a body no list shows.
+_BEGINNING = 512
 _MOST_PARAMETERS = 100
 _PREFIX = "/_ui/"
-# The pages in the head of each page: their address, and what they are called.
-_PLACES = (
-    ((), "Queues"),
-    (("dead",), "Dead letters"),
-    (("topics",), "Topics"),
-    (("schedules",), "Schedules"),
-    (("work",), "Work"),
-    (("cluster",), "Cluster"),
-)
 # What the page says at its top after something was done; the address can say no other.
 NOTICES: Mapping[str, str] = {
     "buried": "Buried: {n}.",
@@ -84,12 +81,40 @@ _OF_SOME = ("held", "released", "sent", "subscribed")
 _OPEN = "There are no keys, and mq listens on more than this host: all who reach it may do all."
 
 
+class Listed(NamedTuple):
+    """A message of a list, with the beginning of its body, and how many bytes that has in all."""
+
+    message: Message
+    size: int
+
+
+@dataclass(frozen=True)
+class UiOptions:
+    """What the pages may show and do.
+
+    may_act: whether they have buttons. bodies: whether they show what is in messages.
+    """
+
+    may_act: bool = True
+    bodies: bool = True
+
+
 class PageRequest:
     """What handlers of pages are given.
 
     query: the parameters of the address; of one that is given twice the last.
-    may_act: whether the pages may change anything.
+    may_act, bodies: as the options have them.
+    places: the pages in the head of each page: their address, and what they are called.
     """
+
+    places = (
+        ((), "Queues"),
+        (("dead",), "Dead letters"),
+        (("topics",), "Topics"),
+        (("schedules",), "Schedules"),
+        (("work",), "Work"),
+        (("cluster",), "Cluster"),
+    )
 
     def __init__(
         self,
@@ -97,15 +122,15 @@ class PageRequest:
         identity: Identity,
         service: Service,
         rendering: Rendering,
-        *,
-        may_act: bool,
+        options: UiOptions,
     ) -> None:
         self.call = call
         self.identity = identity
         self.service = service
         self.spool = service.spool
         self.query = dict(_parameters(call.raw_query))
-        self.may_act = may_act
+        self.may_act = options.may_act
+        self.bodies = options.bodies
         self.warnings: list[str] = []
         self._rendering = rendering
         self._fields: Fields | None = None
@@ -117,11 +142,6 @@ class PageRequest:
     def now(self) -> float:
         """What the clock says here, in Unix seconds."""
         return self.spool.context.clock()
-
-    @property
-    def places(self) -> tuple[tuple[tuple[str, ...], str], ...]:
-        """The pages in the head of each page."""
-        return _PLACES
 
     def is_at(self, *segments: str) -> bool:
         """Whether this page is that one."""
@@ -140,8 +160,8 @@ class PageRequest:
         did, of = self.query.get("did", ""), self.query.get("of", "")
         right, fields = UNDO.get(did, ("look", {}))
         names = self.call.names
-        on = names.get("queue") or access.topic(names.get("topic", ""))
-        if not self.may(right, on) or (not of and did in _OF_SOME):
+        on = names.get("queue") or ("topic" in names and access.topic(names["topic"]))
+        if not on or not self.may(right, on) or (not of and did in _OF_SOME):
             return ()
         ids = [("message", one) for one in self._sent]
         return [*((name, value.format(of=of)) for name, value in fields.items()), *ids]
@@ -161,11 +181,8 @@ class PageRequest:
     def form_url(self) -> str:
         """Where forms about the queue or the topic of this page go."""
         names = self.call.names
-        return (
-            self.url("q", names["queue"])
-            if "queue" in names
-            else self.url("topics", names["topic"])
-        )
+        kind = "queue" if "queue" in names else "topic"
+        return self.url("q" if kind == "queue" else "topics", names[kind])
 
     @property
     def rights(self) -> str:
@@ -220,6 +237,14 @@ class PageRequest:
             raise Forbidden("these pages only look: mq was started with --ui read-only")
         self.identity.require(right, queue)
 
+    def settings_of(self, queues: Iterable[str]) -> dict[str, QueueSettings]:
+        """The settings of those of some queues that the visitor may see."""
+        found = {}
+        for name in self.identity.visible(queues):
+            with suppress(OSError):  # fsck names it; it must not hide the others
+                found[name] = self.spool.context.settings.get(name)
+        return found
+
     # -- addresses -------------------------------------------------------------------------------
 
     def url(self, *segments: str, **query: object) -> str:
@@ -231,8 +256,8 @@ class PageRequest:
 
     @property
     def here(self) -> str:
-        """The address of this page without its parameters."""
-        return self.call.request.raw_path.partition("?")[0].rpartition("/")[2] or "./"
+        """The address of this page without its parameters: no name in it is taken for a scheme."""
+        return "./" + self.call.request.raw_path.partition("?")[0].rpartition("/")[2]
 
     @staticmethod
     def with_notice(address: str, word: str, number: int, of: str = "") -> str:
@@ -253,20 +278,29 @@ class PageRequest:
         """The address of something of the API, from this page."""
         return self._up + "../" + "/".join(_quoted(segment) for segment in segments)
 
+    # -- messages --------------------------------------------------------------------------------
+
+    async def peek(self, search: Search) -> tuple[list[Listed], str | None]:
+        """Messages for a list, and the id behind which it goes on; nobody made room for bodies."""
+        found = await self.service.inspector.peek(self.identity, search)
+        listed = [
+            Listed(replace(one, body=one.body[:_BEGINNING]), len(one.body))
+            for one in found.messages
+        ]
+        return listed, found.next
+
     # -- what comes in ---------------------------------------------------------------------------
 
-    async def form(self, limit: int = FORM_BYTES) -> dict[str, list[str]]:
-        """The fields of the form that was sent, without files where it has a limit of its own.
+    async def form(self) -> dict[str, list[str]]:
+        """The fields of the form that was sent. Raises as :meth:`fields`."""
+        return (await self.fields()).texts
+
+    async def fields(self) -> Fields:
+        """The fields and the files of the form that was sent.
 
         Raises:
             UnreadableBody, MessageTooLarge, SlowBody
         """
-        if limit == FORM_BYTES:
-            return (await self.fields()).texts
-        return plain(await self.call.body(limit, self.service.read_timeout)).texts
-
-    async def fields(self) -> Fields:
-        """The fields and the files of the form that was sent. Raises as :meth:`form`."""
         if self._fields is None:
             given = self.call.request.headers.get(hdrs.CONTENT_TYPE, "")
             kind = given.partition(";")[0].strip().lower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -99,7 +100,7 @@ class QueueActions:
         values = {"queue": queue, "settings": settings, "again": None, "copied": False}
         values["most"] = MOST_COPIES
         again = request.query.get("again")
-        if again:
+        if again and request.bodies:
             request.identity.require("look", queue)
             message = await request.service.receiver.find(request.call, queue, again)
             values["again"] = message
@@ -250,10 +251,10 @@ def _changes(request: PageRequest, form: Form) -> dict[str, Any]:
         if not text and setting.null:
             changes[name] = None
             continue
-        try:
-            changes[name] = json.loads(text) if setting.kind.native != (str,) else text
-        except ValueError:
-            changes[name] = text
+        changes[name] = text
+        if setting.kind.native != (str,):
+            with suppress(ValueError, RecursionError):
+                changes[name] = json.loads(text)
     request.spool.settings(form.queue).changed(changes)
     target = changes.get("dead_letter_queue")
     if isinstance(target, str):

@@ -68,9 +68,10 @@ class Sessions:
         end = int(time.time()) + SESSION_S
         if key.not_after is not None:
             end = min(end, int(key.not_after))
-        signed = _encode(key.name, end, self._sign(key.name, end, key.digest))
+        signature = base64.urlsafe_b64encode(self._sign(key.name, end, key.digest)).decode()
         name = _SECURE if _came_by_https(request) else _PLAIN
-        _set(answer, name, signed, max(0, end - int(time.time())))
+        value = f"{end}.{signature.rstrip('=')}.{key.name}"
+        _set(answer, name, value, max(0, end - int(time.time())))
 
     @staticmethod
     def end(answer: Response) -> None:
@@ -95,10 +96,6 @@ def _set(answer: Response, name: str, value: str, seconds: int) -> None:
 def _came_by_https(request: BaseRequest) -> bool:
     # A proxy in front of us may have taken the TLS off: then only the browser knows.
     return request.headers.get(hdrs.ORIGIN, "").startswith("https://") or request.secure
-
-
-def _encode(name: str, end: int, signature: bytes) -> str:
-    return f"{end}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}.{name}"
 
 
 def _parse(value: str) -> _Cookie | None:

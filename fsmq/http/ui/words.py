@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from fsmq.wire import quote_id
@@ -13,6 +14,8 @@ from fsmq.words import duration, moment, number
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 # So many characters of an id are shown; its last ones tell it from its neighbours.
 _SHORT = 20
+# Of a body of which 64 KiB are shown.
+_MOST_INDENTED = 1024 * 1024
 
 
 def rate(value: float | None) -> str:
@@ -80,13 +83,22 @@ def pretty(body: bytes) -> tuple[str, str]:
     except UnicodeDecodeError:
         return _hex(body), "hex"
     if text.lstrip()[:1] in ("{", "["):
-        try:
-            return json.dumps(json.loads(text), indent=2, ensure_ascii=False), "json"
-        except (ValueError, RecursionError):
-            pass
+        with suppress(ValueError, RecursionError):
+            return _indented(json.loads(text)), "json"
     if any(ord(sign) < 32 and sign not in "\t\n\r" for sign in text):
         return _hex(body), "hex"
     return text, "text"
+
+
+def _indented(value: object) -> str:
+    """JSON for reading. Raises ValueError: it is so deep that it is mostly indentation."""
+    parts, size = [], 0
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        parts.append(part)
+        size += len(part)
+        if size > _MOST_INDENTED:
+            raise ValueError("it is too deep")
+    return "".join(parts)
 
 
 def _hex(body: bytes) -> str:

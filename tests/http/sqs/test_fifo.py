@@ -254,6 +254,19 @@ def test_attributes_of_fifo_queues(sqs: Any) -> None:
         create(sqs, "attributes.fifo", ContentBasedDeduplication="false")
 
 
+def test_what_goes_with_the_scope_is_judged_by_the_scope_in_force(sqs: Any, suite: Suite) -> None:
+    """A native user may have said it: it is what clients are told."""
+    url = create(sqs, "native-scope.fifo")
+    scope = b'{"dedup_scope": "group"}'
+    native = urllib.request.Request(f"{suite.url}/native-scope.fifo", scope, method="PATCH")
+    urllib.request.urlopen(native).close()
+    limit = {"FifoThroughputLimit": "perMessageGroupId"}
+    sqs.set_queue_attributes(QueueUrl=url, Attributes=limit)
+    told = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert told["DeduplicationScope"] == "messageGroup"
+    assert told["FifoThroughputLimit"] == "perMessageGroupId"
+
+
 def test_dead_letters_of_a_fifo_queue_go_to_one(sqs: Any) -> None:
     dead = create(sqs)
     plain = sqs.create_queue(QueueName=f"q{next(_numbers)}")["QueueUrl"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -23,7 +27,9 @@ from tests.http.sqs.clients import (
     client,
     error_in_xml,
     get,
+    send,
 )
+from tests.http.test_limits import memory
 
 OLD = "AWS.SimpleQueueService."
 NO_QUEUE = "The specified queue does not exist."
@@ -555,3 +561,33 @@ def test_a_form_of_twenty_thousand_parameters_is_refused(suite: Suite) -> None:
     deep = ask_json(suite.url, "ListQueues", b"[" * 100_000)
     assert deep.status == 400
     assert b"SerializationException" in deep.body
+
+
+@pytest.mark.parametrize(
+    ("action", "given"),
+    [
+        ("SetQueueAttributes", "QueueUrl=texts&Attribute.1.Name=Policy&Attribute.1.Value="),
+        ("SetQueueAttributes", "QueueUrl=texts&Attribute.1.Name=RedrivePolicy&Attribute.1.Value="),
+        ("CancelMessageMoveTask", "TaskHandle="),
+        ("Publish", "TopicArn=arn:aws:sns:r:1:texts&MessageStructure=json&Message="),
+        (
+            "SetTopicAttributes",
+            "TopicArn=arn:aws:sns:r:1:texts&AttributeName=Policy&AttributeValue=",
+        ),
+    ],
+)
+def test_no_text_of_a_form_becomes_a_hundred_times_its_size(
+    suite: Suite, action: str, given: str
+) -> None:
+    """What JSON there is within a form nobody has made room for."""
+    ask_query(suite.url, "CreateQueue", {"QueueName": "texts"})
+    ask_query(suite.url, "CreateTopic", {"Name": "texts"})
+    text = b'{"a":[' + b"{}," * 1_300_000 + b"{}]}"
+    if action == "CancelMessageMoveTask":
+        text = quote(base64.b64encode(b'{"a":[' + b"{}," * 900_000 + b"{}]}")).encode()
+    Path(f"/proc/{suite['mq'].pid}/clear_refs").write_text("5")  # forget what was the most
+    before = memory(suite)
+    body = f"Action={action}&{given}".encode() + text
+    answer = send(urllib.request.Request(suite.url, body))
+    assert answer.status == 400
+    assert memory(suite, "VmHWM") - before < 64 * 1024 * 1024

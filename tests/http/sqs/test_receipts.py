@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import re
 import urllib.request
+import zlib
 from typing import Any
 
 import pytest
 
 from tests.harness.suite import Suite, eventually
-from tests.http.sqs.clients import client
+from tests.http.sqs.clients import ask_json, client
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +169,37 @@ def test_what_was_posted_natively_is_received(suite: Suite, sqs: Any, url: str) 
     assert got["/wA="]["fsmq.encoding"]["StringValue"] == "base64"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("attributes", r'{"a": ["String", "\ud800"]}'),
+        ("attributes", r'{"a": ["\ud800", "x"]}'),
+        ("attributes", r'{"\ud800": ["String", "x"]}'),
+        ("queue", "x" * 300),
+        ("queue", "../../x"),
+    ],
+)
+def test_no_line_keeps_others_from_their_messages(
+    suite: Suite, sqs: Any, url: str, name: str, value: str
+) -> None:
+    """Whoever may post natively can write a line of this dialect's own, and anything into it."""
+    # Not urllib, which begins the names of headers with capitals.
+    native = http.client.HTTPConnection("127.0.0.1", suite.port, timeout=30)
+    line = {f"X-Message-Attribute-sqs.{name}": value}
+    native.request("POST", f"/{url.rpartition('/')[2]}/messages", b"strange", line)
+    assert native.getresponse().status == 201
+    native.close()
+    sqs.send_message(QueueUrl=url, MessageBody="good")
+    asked = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "WaitTimeSeconds": 20}
+    found = []
+    while len(found) < 2:
+        told = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, **asked)
+        found += [one["Body"] for one in told["Messages"]]
+        assert all("MessageAttributes" not in one for one in told["Messages"])
+        assert all("DeadLetterQueueSourceArn" not in one["Attributes"] for one in told["Messages"])
+    assert sorted(found) == ["good", "strange"]
+
+
 def test_a_native_claim_does_not_show_lines_of_this_dialect(
     suite: Suite, sqs: Any, url: str
 ) -> None:
@@ -179,3 +213,30 @@ def test_a_native_claim_does_not_show_lines_of_this_dialect(
     with urllib.request.urlopen(target) as answer:
         shown = [name for name in answer.headers if name.startswith("X-Message-Attribute")]
     assert shown == ["X-Message-Attribute-Color"]
+
+
+def forged(queue: str, at: str, message: str) -> str:
+    """A receipt that whoever has seen one can make: its check sum is no secret."""
+    text = f"1||{at}|{message}".encode()
+    seal = zlib.crc32(f"{queue}|".encode() + text).to_bytes(4, "big")
+    return base64.urlsafe_b64encode(seal + text).decode()
+
+
+@pytest.mark.parametrize(
+    ("at", "message"), [("f" * 400, "x"), ("-5", "x"), ("1", "../other/x"), ("1", ".x"), ("1", "")]
+)
+def test_a_forged_receipt_is_none(suite: Suite, sqs: Any, url: str, at: str, message: str) -> None:
+    """Neither a moment that no number holds nor a name that no message has gets any further."""
+    queue = url.rpartition("/")[2]
+    handle = {"ReceiptHandle": forged(queue, at, message)}
+    asked = {"QueueUrl": url, **handle, "VisibilityTimeout": 5}
+    for action in ("DeleteMessage", "ChangeMessageVisibility"):
+        answer = ask_json(suite.url, action, asked)
+        assert answer.status == 400, action
+        assert answer.headers["x-amzn-query-error"] == "ReceiptHandleIsInvalid;Sender"
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    [good] = receive(sqs, url)
+    entries = [{"Id": "forged", **handle}, {"Id": "good", "ReceiptHandle": good}]
+    told = sqs.delete_message_batch(QueueUrl=url, Entries=entries)
+    assert [one["Id"] for one in told["Successful"]] == ["good"]
+    assert [one["Code"] for one in told["Failed"]] == ["ReceiptHandleIsInvalid"]

@@ -136,6 +136,9 @@ def test_structure_gives_queues_their_own_text(sns: Any, sqs: Any) -> None:
         words,
     )
     assert refusal(sns, "publish", Message="{", **bad)[0] == "InvalidParameter"
+    texts = {"default": "x", "http": "x" * 262144}
+    too_long = ("InvalidParameter", 400, "Invalid parameter: Message too long")
+    assert refusal(sns, "publish", Message=json.dumps(texts), **bad) == too_long
 
 
 def test_a_batch_is_filtered_in_parts(sns: Any, sqs: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,3 +99,30 @@ def test_a_batch_that_a_full_queue_refuses_is_sent_again(
     assert len(made) == 1
     stored = received(sqs, url, 10)
     assert sorted(stored.values()) == [f"message {number}" for number in range(10)]
+
+
+def test_a_batch_changes_what_is_hidden_with_one_sync(tmp_path: Path) -> None:
+    def syncs() -> float:
+        with urllib.request.urlopen(f"{suite.url}/_metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        counts = [line for line in lines if line.startswith("fsmq_sync_group_changes_count")]
+        return sum(float(line.split()[-1]) for line in counts)
+
+    with Suite(tmp_path / "mq") as suite:
+        sqs = client(suite.url)
+        url = sqs.create_queue(QueueName="batch")["QueueUrl"]
+        batch = [{"Id": str(number), "MessageBody": str(number)} for number in range(10)]
+        sqs.send_message_batch(QueueUrl=url, Entries=batch)
+        handles: list[str] = []
+        while len(handles) < 10:
+            told = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20)
+            handles += [one["ReceiptHandle"] for one in told["Messages"]]
+        for seconds in (60, 0):
+            entries = [
+                {"Id": str(number), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
+                for number, handle in enumerate(handles)
+            ]
+            before = syncs()
+            told = sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
+            assert [one["Id"] for one in told["Successful"]] == [one["Id"] for one in entries]
+            assert syncs() - before <= 2, seconds

@@ -72,6 +72,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         more = () if right == "look" else ("--look=*", "--look=topics/*")
         keys[right] = add_key(file, right, f"--{right}=*", f"--{right}=topics/*", *more)
     keys["one"] = add_key(file, "one", "--look=jobs")
+    keys["some"] = add_key(file, "some", "--look=seen*")
     with Suite(folder / "root", mq_options=[f"--keys={file}", "--sync=none"]) as suite:
         api = Api(suite, keys["all"])
         api.make("jobs.dead")
@@ -126,12 +127,32 @@ def test_a_form_needs_the_right_of_its_button(site: Site) -> None:
 
 
 def test_the_cluster_is_examined_for_those_who_see_all_queues(site: Site) -> None:
-    offer = "Examine the spool"
+    offer = "Run health check"
     assert offer in site.ask("look", "GET", "cluster")[1]
     status, text = site.ask("one", "GET", "cluster")
     assert (status, offer in text) == (200, False)
     assert "a right on <code>*</code>" in text
     assert site.ask("one", "GET", "cluster?health=yes")[0] == 403
+
+
+def test_what_was_done_is_told_to_those_who_see_on_what(site: Site) -> None:
+    """A topic of the name of a queue is none that whoever sees the queue may see."""
+    assert site.ask("all", "POST", "topics", {"do": "create", "topic": "jobs"})[0] == 303
+    assert "<td>create</td>" in site.ask("all", "GET", "work")[1]
+    assert "<td>create</td>" not in site.ask("one", "GET", "work")[1]
+
+
+def test_moves_of_others_crowd_out_none(site: Site) -> None:
+    api = Api(site.suite, site.keys["all"])
+    for queue in ("seen", "seen.too", "unseen", "unseen.too"):
+        api.make(queue)
+    api.ask("POST", "/seen/move?to=seen.too")
+    for _ in range(51):
+        api.ask("POST", "/unseen/move?to=unseen.too")
+    assert "unseen" in site.ask("all", "GET", "work")[1]
+    text = site.ask("some", "GET", "work")[1]
+    assert "seen.too" in text
+    assert "unseen" not in text
 
 
 def test_a_menu_is_for_those_who_see_the_queue(site: Site) -> None:
@@ -168,7 +189,8 @@ def test_bodies_can_be_hidden(tmp_path: Path) -> None:
         api.make("jobs")
         message = api.put("jobs", b"a secret", X_Message_Attribute_Tenant="veiled")
         site = Site(suite, {"": "none"}, "")
-        for path in ("q/jobs?state=ready", f"q/jobs/m/{message}", f"q/jobs/m/{message}/body"):
+        places = (f"m/{message}", f"m/{message}/body", f"send?again={message}")
+        for path in ("q/jobs?state=ready", *(f"q/jobs/{place}" for place in places)):
             _, text = site.ask("", "GET", path)
             assert "a secret" not in text
             assert "veiled" not in text

@@ -82,9 +82,10 @@ class Inspector:
     async def peek(self, identity: Identity, what: Search, room: Room | None = None) -> Found:
         """Messages in one state, or those of them that are wanted, as somebody may see them.
 
-        room: for their bodies.
+        room: for their bodies; without it few are read at a time.
         """
-        run = self._runner.listing if what.wanted is None else self._run
+        is_quick = what.wanted is None and room is not None
+        run = self._runner.listing if is_quick else self._run
         found = await run(
             browse.search,
             self._spool.context,

@@ -5,6 +5,7 @@ A receipt names a message and a claim of it. It never touches a claim of somebod
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -127,14 +128,19 @@ class Claims(Actions):
     async def change_batch(self, ask: Ask) -> Result:
         queue = ask.queue("receive")
         self.check_there(queue)
+        entries = entries_of(ask, "ChangeMessageVisibilityBatchRequestEntry")
+        changes = (self._change(queue, entry) for entry in entries)
+        # At the same time, so that they share a sync.
+        errors = await asyncio.gather(*changes, return_exceptions=True)
         failed: list[Result] = []
         successful = []
-        for entry in entries_of(ask, "ChangeMessageVisibilityBatchRequestEntry"):
-            try:
-                await self._change(queue, entry)
+        for entry, error in zip(entries, errors, strict=True):
+            if error is None:
                 successful.append({"Id": entry["Id"]})
-            except FsmqError as error:
+            elif isinstance(error, FsmqError):
                 failed.append(failure(entry, translated(error)))
+            else:
+                raise error
         return outcome(successful, failed)
 
     async def _change(self, queue: str, given: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -16,7 +15,7 @@ from ...guard.sight import may_see_move, targets
 from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError, invalid
 from ..names import is_visible, queue_of_arn
-from ..queue_attributes import MEMBER, begun_ms, check_number
+from ..queue_attributes import MEMBER, as_object, begun_ms, check_number
 from .queues import sources_of
 
 _MAX_RATE = 500
@@ -150,8 +149,8 @@ def _handle(ref: str, arn: str) -> str:
 
 def _named_by(handle: str) -> tuple[str, str]:
     try:
-        given = json.loads(base64.b64decode(handle, validate=True))
+        given = as_object(base64.b64decode(handle, validate=True).decode())
         return str(given["taskId"]), str(given["sourceArn"])
-    except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError):
         words = "Value for parameter TaskHandle is invalid."
         raise SqsError("InvalidParameterValueException", words) from None

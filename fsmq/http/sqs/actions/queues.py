@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsmq.spool import Counts, QueueSettings, Spool
-from fsmq.spool.errors import InvalidValue, as_unavailable
+from fsmq.spool.errors import as_unavailable
 from fsmq.spool.verbs.queues import creation
 
 from ...service.service import Service
@@ -51,7 +51,7 @@ class Queues(Actions):
         queue = check_new_name(ask.members["QueueName"], is_fifo)
         ask.require("admin", queue)
         change = attributes.read_change(given, is_fifo)
-        fifo.check_together({k: v for k, v in change.kept.items() if v is not None})
+        fifo.check_together(change.kept)
         tags = check_tags_of(queue, ask.get("tags", {}))
         self._check_redrive(ask, queue, change, is_fifo)
         created = await self._service.in_thread(self._create, queue, change, tags, is_fifo)
@@ -62,17 +62,15 @@ class Queues(Actions):
     def _create(self, queue: str, change: Change, tags: Mapping[str, str], is_fifo: bool) -> bool:
         now_ms = int(time.time() * 1000)
         now = now_ms // 1000
-        begun = {"created": now, "created_ms": now_ms, "tags": dict(tags)}
-        member = attributes.changed_member(begun, change.kept, now)
+        member = {"created": now, "created_ms": now_ms, "tags": dict(tags), "modified": now}
+        attributes.keep(member, change.kept)
         retention = float(attributes.DEFAULT_RETENTION_S)
         asked = {"retention": retention, **change.settings}
         if is_fifo:
             asked |= fifo.first_settings_of(change.kept)
         members = {**_typed(asked), MEMBER: member}
-        try:
+        with attributes.storing():
             return creation.create(self._spool.context, queue, members, of_any_kind=True)
-        except InvalidValue as error:
-            raise attributes.too_large(error) from None
 
     async def _compare(self, queue: str, given: Mapping[str, str]) -> None:
         """Make sure that a queue that is there has these attributes. Raises SqsError."""
@@ -119,20 +117,14 @@ class Queues(Actions):
         given = in_small_letters(ask.members["Attributes"])
         change = attributes.read_change(given, is_fifo)
         self._check_redrive(ask, queue, change, is_fifo)
-        await self._service.in_thread(self._change, queue, change)
+
+        def configured(now: QueueSettings, member: dict[str, Any]) -> dict[str, Any]:
+            attributes.keep(member, change.kept)
+            fifo.check_together(fifo.kept_of(now, attributes.kept_in(member)))
+            return _typed(change.settings)
+
+        await self.change_member(queue, configured)
         return {}
-
-    def _change(self, queue: str, change: Change) -> None:
-        def members(_: QueueSettings, document: Mapping[str, Any]) -> dict[str, Any]:
-            before, now = attributes.member_of(document), int(time.time())
-            member = attributes.changed_member(before, change.kept, now)
-            fifo.check_together(attributes.kept_in(member))
-            return {**_typed(change.settings), MEMBER: member}
-
-        try:
-            creation.change(self._spool.context, queue, members, MEMBER)
-        except InvalidValue as error:
-            raise attributes.too_large(error) from None
 
     async def delete(self, ask: Ask) -> Result:
         queue = ask.queue("admin")
@@ -236,10 +228,7 @@ def _typed(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_same_json(one: str, other: str) -> bool:
     """Whether two policies say the same; a number in one may be text in the other."""
-    try:
-        first, second = json.loads(one), json.loads(other)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(first, dict) or not isinstance(second, dict):
+    first, second = attributes.object_in(one), attributes.object_in(other)
+    if first is None or second is None:
         return False
     return {k: str(v) for k, v in first.items()} == {k: str(v) for k, v in second.items()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from fsmq.spool import Message
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
@@ -20,19 +20,29 @@ from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError
 from ..fifo import sequence_number
 from ..message_attributes import Attribute
-from ..names import Receipt, SqsOptions, pack_receipt
+from ..names import Receipt, SqsOptions, is_visible, pack_receipt
 from ..queue_attributes import MAX_VISIBILITY_S, MEMBER, check_number, check_wait, wait_of
 from .attempts import Attempt, Attempts, Given
 from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
 
-# What a message in a queue tells.
-_OfMessage: TypeAlias = Callable[[SqsOptions, str, Message], str]
 _MOST = 10
 # Nobody has said who sent it.
 _NOBODY = "AIDAIENQZJOLO23YVJ4VO"
 # A receive that hides nothing holds its messages only until they are given back.
 _MOMENT_S = 30.0
 _ENCODING = "fsmq.encoding"
+# In the order in which they are told.
+_SYSTEM = (
+    "SenderId",
+    "SentTimestamp",
+    "ApproximateReceiveCount",
+    "ApproximateFirstReceiveTimestamp",
+    "SequenceNumber",
+    "MessageDeduplicationId",
+    "MessageGroupId",
+    "AWSTraceHeader",
+    "DeadLetterQueueSourceArn",
+)
 
 
 class Wanted(NamedTuple):
@@ -77,7 +87,7 @@ class Receiving(Actions):
             messages = await self._again(ask, wanted, known)
             now_ms = known.at_ms
         if not messages:
-            messages = await self._claim(ask, wanted)
+            messages = await self._service.queues.claim(ask.call, wanted.claim)
             now_ms = int(time.time() * 1000)
         if attempt is not None and wanted.hides:
             given = [Given(m.id, m.claim, m.deliveries, m.deadline or 0.0) for m in messages]
@@ -113,9 +123,6 @@ class Receiving(Actions):
         names = ask.get("MessageAttributeNames", [])
         rest = settings.fifo, attempt, system, names, ask.identity
         return Wanted(queue, count, hides, float(wait), *rest)
-
-    async def _claim(self, ask: Ask, wanted: Wanted) -> list[Message]:
-        return await self._service.queues.claim(ask.call, wanted.claim)
 
     async def _again(self, ask: Ask, wanted: Wanted, known: Attempt) -> list[Message]:
         """The messages of a receive that is asked again, hidden anew; none if one was touched."""
@@ -172,25 +179,21 @@ class Receiving(Actions):
         return answer
 
     def _system(self, wanted: Wanted, message: Message, now_ms: int) -> dict[str, str]:
-        queue = wanted.queue
-        own = self._own(wanted, message, now_ms)
-        found: dict[str, str] = {}
-        for name in wanted.system:
-            if value := own.get(name) or _SYSTEM[name](self._options, queue, message):
-                found[name] = value
-        return found
-
-    def _own(self, wanted: Wanted, message: Message, now_ms: int) -> dict[str, str]:
-        """What the claim and the id of a message tell, and where it was sent to."""
-        origin = _origin(wanted, message)
+        """Those of the system attributes that are asked for, and are there."""
+        origin, lines = _origin(wanted, message), message.attributes
         sent_ms = now_ms if message.created_at is None else round(message.created_at * 1000)
-        return {
+        found = {
+            "SenderId": lines.get(SENDER, _NOBODY),
             "SentTimestamp": str(sent_ms),
             "ApproximateFirstReceiveTimestamp": str(now_ms if message.deliveries == 1 else sent_ms),
             "ApproximateReceiveCount": str(self._receives(wanted.queue, origin, message)),
             "SequenceNumber": sequence_number(message.id) if wanted.fifo else "",
+            "MessageDeduplicationId": _dedup_id(wanted.queue, message),
+            "MessageGroupId": message.group or "",
+            "AWSTraceHeader": lines.get(TRACE, ""),
             "DeadLetterQueueSourceArn": "" if origin is None else self._options.arn(origin),
         }
+        return {name: found[name] for name in wanted.system if found[name]}
 
     def _receives(self, queue: str, origin: str | None, message: Message) -> int:
         """How often it was received; dead letters count on from what they came with."""
@@ -214,11 +217,7 @@ def _system_names(ask: Ask) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _line(name: str, default: str = "") -> _OfMessage:
-    return lambda options, queue, message: message.attributes.get(name, default)
-
-
-def _dedup_id(options: SqsOptions, queue: str, message: Message) -> str:
+def _dedup_id(queue: str, message: Message) -> str:
     """What a message is known by; a dead letter by its own id, as there."""
     if message.dedup_id is None:
         return ""
@@ -229,21 +228,9 @@ def _dedup_id(options: SqsOptions, queue: str, message: Message) -> str:
 def _origin(wanted: Wanted, message: Message) -> str | None:
     """The other queue to which a message was sent, if who receives it may know of that."""
     origin = message.attributes.get(QUEUE, wanted.queue)
-    is_told = origin != wanted.queue and wanted.identity.may_see(origin)
+    # Whoever posts natively may have written anything there.
+    is_told = origin != wanted.queue and is_visible(origin) and wanted.identity.may_see(origin)
     return origin if is_told else None
-
-
-_SYSTEM: Mapping[str, _OfMessage] = {
-    "SenderId": _line(SENDER, _NOBODY),
-    "SentTimestamp": _line(""),
-    "ApproximateReceiveCount": _line(""),
-    "ApproximateFirstReceiveTimestamp": _line(""),
-    "SequenceNumber": _line(""),
-    "MessageDeduplicationId": _dedup_id,
-    "MessageGroupId": lambda options, queue, message: message.group or "",
-    "AWSTraceHeader": _line(TRACE),
-    "DeadLetterQueueSourceArn": _line(""),
-}
 
 
 def _text(body: bytes) -> str | None:

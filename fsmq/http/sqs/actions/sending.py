@@ -138,8 +138,7 @@ class _Place(NamedTuple):
     def check_order(self, given: Mapping[str, Any]) -> None:
         """Make sure that a message has what a FIFO queue needs. Raises SqsError."""
         if self.settings.fifo:
-            fifo.group_of(given, in_batch=self.in_batch)
-            fifo.check_dedup(given, self.settings)
+            fifo.check_order(given, self.settings, in_batch=self.in_batch)
 
     def describe(self, message_id: str, answer: Result) -> Result:
         """What the sender of a message is told of it."""

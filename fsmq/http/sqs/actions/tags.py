@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fsmq.spool import QueueSettings
-from fsmq.spool.errors import InvalidValue, as_unavailable
-from fsmq.spool.verbs.queues import creation
+from fsmq.spool.errors import as_unavailable
 
 from .. import queue_attributes as attributes
 from ..ask import Action, Actions, Ask, Result
@@ -116,7 +114,7 @@ class Tags(Actions):
             if any(one.get("Sid") == label for one in policy["Statement"]):
                 raise invalid("Label", label, "Already exists.")
             policy["Statement"].append(statement)
-            _keep(member, policy)
+            attributes.keep(member, {POLICY: json.dumps(policy)})
 
         return await self._change(ask, change)
 
@@ -128,27 +126,21 @@ class Tags(Actions):
             left = [one for one in policy["Statement"] if one.get("Sid") != label]
             if len(left) == len(policy["Statement"]):
                 raise invalid("Label", label, "can't find label.")
-            _keep(member, {**policy, "Statement": left} if left else None)
+            text = json.dumps({**policy, "Statement": left}) if left else None
+            attributes.keep(member, {POLICY: text})
 
         return await self._change(ask, change)
 
     async def _change(self, ask: Ask, change: Callable[[dict[str, Any]], None]) -> Result:
         queue = ask.queue("admin")
         self.check_there(queue)
-        await self._service.in_thread(self._change_now, queue, change)
-        return {}
 
-    def _change_now(self, queue: str, change: Callable[[dict[str, Any]], None]) -> None:
-        def members(_: QueueSettings, document: Mapping[str, Any]) -> dict[str, Any]:
-            member = attributes.member_of(document)
+        def changed(_: QueueSettings, member: dict[str, Any]) -> dict[str, Any]:
             change(member)
-            member["modified"] = int(time.time())
-            return {MEMBER: member}
+            return {}
 
-        try:
-            creation.change(self._spool.context, queue, members, MEMBER)
-        except InvalidValue as error:
-            raise attributes.too_large(error) from None
+        await self.change_member(queue, changed)
+        return {}
 
 
 def _check_granted(accounts: Sequence[str], actions: Sequence[str]) -> None:
@@ -178,11 +170,3 @@ def _policy(member: Mapping[str, Any], arn: str) -> dict[str, Any]:
         return {**policy, "Statement": [one for one in given if isinstance(one, dict)]}
     name = f"{arn}/SQSDefaultPolicy"
     return {"Version": "2008-10-17", "Id": name, "Statement": []}
-
-
-def _keep(member: dict[str, Any], policy: Mapping[str, Any] | None) -> None:
-    kept = attributes.kept_in(member)
-    kept.pop(POLICY, None)
-    if policy is not None:
-        kept[POLICY] = json.dumps(policy)
-    member["attributes"] = kept

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from itertools import count
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from aiohttp import hdrs
@@ -142,11 +142,7 @@ def answer_query(action: str, result: Mapping[str, Any], request_id: str) -> Res
         del result["Successful"]
     inner = "".join(_result(result))
     named = f"<{action}Result>{inner}</{action}Result>" if inner else f"<{action}Result/>"
-    if action in _VOID:
-        named = ""
-    meta = f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
-    text = f'<{action}Response xmlns="{space}">{named}{meta}</{action}Response>'
-    return xml_answer(200, text, request_id)
+    return xml_answer(space, action, "" if action in _VOID else named, request_id)
 
 
 def refuse_json(error: SqsError, request_id: str) -> Response:
@@ -162,25 +158,33 @@ def refuse_query(error: SqsError, request_id: str) -> Response:
     """The same in XML."""
     if isinstance(error, NoAction):
         return _response(404, _XML, b"<UnknownOperationException/>", request_id)
-    side = "Receiver" if error.is_ours else "Sender"
-    elements = "".join(
-        (
-            *leaf("Type", side),
-            *leaf("Code", error.kind.legacy),
-            *leaf("Message", error.old_words),
-        )
-    )
+    told = error.kind.legacy, error.old_words, "<Detail/>"
+    return xml_refusal(_SQS_XML, error.status, told, request_id, error.retry_after)
+
+
+def xml_answer(space: str, action: str, result: str, request_id: str) -> Response:
+    """What an action has come to, in XML of a namespace."""
+    meta = f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
+    text = f'<{action}Response xmlns="{space}">{result}{meta}</{action}Response>'
+    return _response(200, _XML, _HEAD + text.encode(), request_id)
+
+
+def xml_refusal(
+    space: str,
+    status: int,
+    told: tuple[str, str, str],
+    request_id: str,
+    retry_after: int | None,
+) -> Response:
+    """An error in XML of a namespace; told: its code, its words, and what stands behind them."""
+    code, words, more = told
+    side = "Receiver" if status >= 500 else "Sender"
+    elements = "".join((*leaf("Type", side), *leaf("Code", code), *leaf("Message", words), more))
     text = (
-        f'<ErrorResponse xmlns="{_SQS_XML}"><Error>{elements}<Detail/></Error>'
+        f'<ErrorResponse xmlns="{space}"><Error>{elements}</Error>'
         f"<RequestId>{request_id}</RequestId></ErrorResponse>"
     )
-    return xml_answer(error.status, text, request_id, error.retry_after)
-
-
-def xml_answer(status: int, text: str, request_id: str, retry_after: int | None = None) -> Response:
-    """An answer in XML."""
-    response = _response(status, _XML, _HEAD + text.encode(), request_id)
-    return _with_retry(response, retry_after)
+    return _with_retry(_response(status, _XML, _HEAD + text.encode(), request_id), retry_after)
 
 
 def _with_retry(response: Response, retry_after: int | None) -> Response:
@@ -253,10 +257,8 @@ def _repeated(element: str) -> Callable[[Any], Iterator[str]]:
 def _mapped(element: str, key: str, value: str) -> Callable[[Any], Iterator[str]]:
     def form(values: Any) -> Iterator[str]:
         for name, one in values.items():
-            yield f"<{element}>"
-            yield from leaf(key, name)
-            yield from leaf(value, one) if isinstance(one, str) else _around(value, _result(one))
-            yield f"</{element}>"
+            of = leaf(value, one) if isinstance(one, str) else _around(value, _result(one))
+            yield from _around(element, chain(leaf(key, name), of))
 
     return form
 

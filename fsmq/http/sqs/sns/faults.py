@@ -40,11 +40,6 @@ class SnsError(FsmqError):
         self.status = _STATUS.get(code, 400) if status is None else status
         self.retry_after = retry_after
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is the server's fault, so that another try may succeed."""
-        return self.status >= 500
-
 
 def invalid(words: str) -> SnsError:
     """The error for a parameter that is missing, or not as it should be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import time
@@ -22,10 +23,12 @@ from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.verbs.publish import Copy, copy_of
 
-from .. import fifo, message_attributes
+from .. import message_attributes
 from ..actions.sending import check_id, own_lines
 from ..ask import Action, Ask, Result
+from ..fifo import sequence_number
 from ..message_attributes import Attribute, BadAttribute
+from ..queue_attributes import object_in
 from .arns import require, subscription_arn, topic_of
 from .faults import SnsError, invalid, no_such_topic
 from .topics import CONTENT_BASED, OfTopics, Topic
@@ -253,12 +256,13 @@ def _checked(topic: Topic, given: Mapping[str, Any], where: str = "") -> _Public
     if subject is not None:
         _check_subject(subject)
     structure = given.get("MessageStructure")
-    body = _of_structure(message) if structure == "json" else message
+    body = _of_structure(topic, message) if structure == "json" else message
     if not message_attributes.is_legal(body):
         raise invalid("Message Reason: Invalid characters found")
     attributes = _attributes(given.get("MessageAttributes", {}), where)
     group, dedup_id = _order(topic, given, body)
-    sequence = _new_sequence() if topic.is_fifo else None
+    # It rises with the time, within this process in any case.
+    sequence = sequence_number(uuid7()) if topic.is_fifo else None
     message_id = str(uuid.uuid4())
     return _Publication(message_id, body, subject, attributes, group, dedup_id, sequence)
 
@@ -269,13 +273,12 @@ def _check_subject(subject: str) -> None:
         raise invalid("Subject")
 
 
-def _of_structure(message: str) -> str:
+def _of_structure(topic: Topic, message: str) -> str:
     """What a message that has a text for each protocol says to queues. Raises SnsError."""
-    try:
-        found = json.loads(message)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    if len(message) > topic.limit:
+        raise invalid("Message too long")
+    found = object_in(message, topic.limit)
+    if found is None:
         raise invalid("Message Structure - JSON message body failed to parse")
     if not isinstance(found.get("default"), str):
         raise invalid("Message Structure - No default entry in JSON message body")
@@ -322,13 +325,8 @@ def _order(topic: Topic, given: Mapping[str, Any], body: str) -> tuple[str | Non
                 "The topic should either have ContentBasedDeduplication enabled or"
                 " MessageDeduplicationId provided explicitly"
             )
-        dedup_id = fifo.content_id(body.encode())
+        dedup_id = hashlib.sha256(body.encode()).hexdigest()
     return group, dedup_id
-
-
-def _new_sequence() -> str:
-    """A number that rises with the time, within this process in any case."""
-    return fifo.sequence_number(uuid7())
 
 
 def _check_entries(entries: list[Mapping[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from ...guard.sight import seen_of
 from ..ask import Action, Ask, Result
 from ..errors import SqsError
 from ..names import is_visible, queue_of_arn
-from ..queue_attributes import as_object
+from ..queue_attributes import as_object, object_in
 from .arns import (
     FIFO,
     is_name,
@@ -146,12 +146,11 @@ class Subscriptions(OfTopics):
         """
         if not given.get(REDRIVE):
             return
+        policy = as_object(given[REDRIVE])
+        if "deadLetterTargetArn" not in policy:
+            raise invalid(f"{before}{REDRIVE}: failed to parse JSON.")
         try:
-            arn = json.loads(given[REDRIVE])["deadLetterTargetArn"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise invalid(f"{before}{REDRIVE}: failed to parse JSON.") from None
-        try:
-            target = queue_of_arn(str(arn), REDRIVE)
+            target = queue_of_arn(str(policy["deadLetterTargetArn"]), REDRIVE)
         except SqsError:
             raise invalid(f"{before}{REDRIVE}: deadLetterTargetArn is an invalid arn") from None
         # Else an admin of one topic could put messages into any queue.
@@ -276,11 +275,7 @@ def _scope(value: str, before: str) -> Scope:
 def _with(kept: dict[str, str], name: str, value: str, before: str) -> dict[str, str]:
     if not value:
         return {one: text for one, text in kept.items() if one != name}
-    try:
-        is_object = isinstance(json.loads(value), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    if not is_object or len(value) > 4096:
+    if object_in(value, 4096) is None:
         raise invalid(f"{before}{name}: failed to parse JSON.")
     return {**kept, name: value}
 
@@ -299,18 +294,15 @@ def _described(filter: Filter | None) -> dict[str, str]:
 
 
 def _listed(ask: Ask, pairs: list[tuple[str, str]]) -> Result:
-    names = [f"{topic} {queue}" for topic, queue in pairs]
-    found, token = paged(ask, names)
-    listed = []
-    for one in found:
-        topic, _, queue = one.partition(" ")
-        listed.append(
-            {
-                "SubscriptionArn": subscription_arn(ask.options, topic, queue),
-                "Owner": ask.options.account,
-                "Protocol": "sqs",
-                "Endpoint": ask.options.arn(queue),
-                "TopicArn": ask.options.topic_arn(topic),
-            }
-        )
+    found, token = paged(ask, pairs)
+    listed = [
+        {
+            "SubscriptionArn": subscription_arn(ask.options, topic, queue),
+            "Owner": ask.options.account,
+            "Protocol": "sqs",
+            "Endpoint": ask.options.arn(queue),
+            "TopicArn": ask.options.topic_arn(topic),
+        }
+        for topic, queue in found
+    ]
     return {"Subscriptions": listed, **token}

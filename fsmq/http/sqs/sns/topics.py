@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
 
 from fsmq.spool.errors import NoSuchTopic
 from fsmq.spool.layout.topics.topics import log_of
@@ -16,10 +17,11 @@ from ..actions.tags import MAX_TAGS, check_tags
 from ..ask import Action, Actions, Ask, Result
 from ..errors import SqsError
 from ..flags import in_small_letters
-from ..queue_attributes import MAX_MESSAGE_BYTES
+from ..queue_attributes import MAX_MESSAGE_BYTES, object_in
 from .arns import FIFO, is_name, require, topic_of
 from .faults import SnsError, invalid, no_such_topic
 
+T = TypeVar("T")
 PAGE = 100
 CONTENT_BASED = "ContentBasedDeduplication"
 _FIFO_TOPIC, _MAX_SIZE = "FifoTopic", "MaximumMessageSize"
@@ -119,10 +121,8 @@ class Topics(OfTopics):
     async def delete(self, ask: Ask) -> Result:
         name = topic_of(ask.members["TopicArn"])
         require(ask, "admin", name)
-        try:
+        with suppress(NoSuchTopic):
             await self._service.listing(self._spool.delete_topic, name)
-        except NoSuchTopic:
-            return {}
         return {}
 
     async def list_topics(self, ask: Ask) -> Result:
@@ -200,15 +200,14 @@ class Topics(OfTopics):
         return {}
 
 
-def paged(ask: Ask, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """A page of names, in their order, and the token of the next one. Raises SnsError."""
+def paged(ask: Ask, things: Sequence[T]) -> tuple[Sequence[T], dict[str, str]]:
+    """A page of what is listed, in its order, and the token of the next one. Raises SnsError."""
     token = ask.get("NextToken") or "0"
     if not token.isascii() or not token.isdigit() or len(token) > 9:
         raise invalid("NextToken")
     start = int(token)
-    rest = names[start : start + PAGE]
-    more = {"NextToken": str(start + PAGE)} if start + PAGE < len(names) else {}
-    return list(rest), more
+    more = {"NextToken": str(start + PAGE)} if start + PAGE < len(things) else {}
+    return things[start : start + PAGE], more
 
 
 def _check(name: str, value: str, is_fifo: bool) -> None:
@@ -218,20 +217,13 @@ def _check(name: str, value: str, is_fifo: bool) -> None:
     elif name == _MAX_SIZE:
         is_good = _SIZE.fullmatch(value) is not None and 1024 <= int(value) <= MAX_MESSAGE_BYTES
     elif name in _OBJECTS:
-        is_good = not value or _is_object(value)
+        is_good = not value or object_in(value) is not None
     elif name in _TEXTS or "FeedbackRoleArn" in name or "FeedbackSampleRate" in name:
         is_good = len(value) <= _MAX_TEXT
     else:
         raise invalid("AttributeName")
     if not is_good:
         raise invalid(f"Attributes Reason: {name}: Invalid value")
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _checked_tags(ask: Ask) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp.web import Response
 
-from ..protocol.protocol import Asked, leaf, xml_answer
+from ..protocol.protocol import Asked, leaf, xml_answer, xml_refusal
 from ..protocol.shapes import VALUE, Contents, Items, Members, Pairs, Shape, Text
 from .faults import SnsError
 
@@ -111,22 +111,13 @@ def answer(action: str, result: Mapping[str, Any], request_id: str) -> Response:
     """What an action has come to."""
     inner = "".join(_members(result))
     named = "" if action in _VOID else f"<{action}Result>{inner}</{action}Result>"
-    meta = f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
-    text = f'<{action}Response xmlns="{_SPACE}">{named}{meta}</{action}Response>'
-    return xml_answer(200, text, request_id)
+    return xml_answer(_SPACE, action, named, request_id)
 
 
 def refuse(error: SnsError, request_id: str) -> Response:
     """An error."""
-    side = "Receiver" if error.is_ours else "Sender"
-    elements = "".join(
-        (*leaf("Type", side), *leaf("Code", error.code), *leaf("Message", error.words))
-    )
-    text = (
-        f'<ErrorResponse xmlns="{_SPACE}"><Error>{elements}</Error>'
-        f"<RequestId>{request_id}</RequestId></ErrorResponse>"
-    )
-    return xml_answer(error.status, text, request_id, error.retry_after)
+    told = error.code, error.words, ""
+    return xml_refusal(_SPACE, error.status, told, request_id, error.retry_after)
 
 
 def _members(result: Mapping[str, Any]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from aiohttp.web import StreamResponse
@@ -45,8 +44,5 @@ class ClusterPages:
 
 def _shortest(request: PageRequest) -> float:
     """The shortest visibility timeout of all queues that the visitor may see."""
-    found = [QueueSettings().visibility_timeout]
-    for queue in request.identity.visible(request.spool.queues()):
-        with suppress(OSError):  # fsck names it
-            found.append(request.spool.context.settings.get(queue).visibility_timeout)
-    return min(found)
+    settings = request.settings_of(request.spool.queues()).values()
+    return min(one.visibility_timeout for one in (QueueSettings(), *settings))

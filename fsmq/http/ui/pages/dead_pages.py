@@ -12,7 +12,7 @@ from fsmq.spool import Message
 from fsmq.spool.views.counts import Overview
 
 from ...service.monitoring.inspector import Search
-from ..page_request import PageRequest
+from ..page_request import Listed, PageRequest
 from ..words import first
 
 # So many messages of a queue are looked at for its groups, and so much of a body tells them apart.
@@ -26,16 +26,14 @@ _LIST = re.compile(r"#(?:,? #)+")
 class Group(NamedTuple):
     """Dead letters that look alike. origin, reason: None where the message does not know.
 
-    body: of one of them, which is ``example``.
+    body: of the first of them.
     """
 
     origin: str | None
     reason: str | None
     body: str
-    number: int
     since: float | None
     deliveries: int
-    example: str
     ids: tuple[str, ...]
 
 
@@ -50,10 +48,7 @@ class Dead(NamedTuple):
 
 
 class DeadPages:
-    """The handlers. bodies: whether they show what is in messages."""
-
-    def __init__(self, *, bodies: bool) -> None:
-        self._bodies = bodies
+    """The handlers."""
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "dead", self.dead, "All dead letters")
@@ -63,7 +58,7 @@ class DeadPages:
         sources = await request.service.in_thread(_sources, request, surveyed)
         places = [await self._dead_of(request, q, of, surveyed) for q, of in sources.items()]
         places.sort(key=lambda place: (-place.total, place.queue))
-        return await request.page("dead.html", {"places": places, "bodies": self._bodies})
+        return await request.page("dead.html", {"places": places})
 
     async def _dead_of(
         self, request: PageRequest, queue: str, sources: list[str], surveyed: Mapping[str, Overview]
@@ -71,19 +66,16 @@ class DeadPages:
         total = surveyed[queue].counts.total if queue in surveyed else 0
         if not total or not request.identity.may("look", queue):
             return Dead(queue, total, sources, [], more=False)
-        found = await request.service.inspector.peek(request.identity, Search(queue, count=MOST))
-        groups = await request.service.in_thread(_groups, found.messages, self._bodies)
-        return Dead(queue, total, sources, groups, found.next is not None)
+        found, more = await request.peek(Search(queue, count=MOST))
+        groups = await request.service.in_thread(_groups, found, request.bodies)
+        return Dead(queue, total, sources, groups, more is not None)
 
 
 def _sources(request: PageRequest, surveyed: Mapping[str, Overview]) -> dict[str, list[str]]:
     """The queues that hold dead letters, each with those that bury into it."""
     found: dict[str, list[str]] = {}
-    for name in request.identity.visible(surveyed):
-        try:
-            to = request.spool.context.settings.get(name).dead_letter_queue
-        except OSError:
-            continue  # fsck names it; it must not hide the others
+    for name, settings in request.settings_of(surveyed).items():
+        to = settings.dead_letter_queue
         if to is not None and request.identity.may_see(to):
             found.setdefault(to, []).append(name)
     return found
@@ -94,9 +86,9 @@ def _form(body: bytes) -> str:
     return _LIST.sub("#", _NUMBER.sub("#", first(body, 2 * _SIGNS)))[:_SIGNS]
 
 
-def _groups(messages: list[Message], bodies: bool) -> list[Group]:
+def _groups(listed: list[Listed], bodies: bool) -> list[Group]:
     alike: dict[tuple[str | None, str | None, str], list[Message]] = {}
-    for message in messages:
+    for message, _ in listed:
         dead = message.dead_letter
         origin = dead.queue if dead else None
         reason = dead.reason if dead else None
@@ -108,6 +100,5 @@ def _groups(messages: list[Message], bodies: bool) -> list[Group]:
         tried = max((one.dead_letter.deliveries or 0 for one in of if one.dead_letter), default=0)
         ids = tuple(one.id for one in of)
         body = first(of[0].body, _SIGNS) if bodies else ""
-        since = min(moments, default=None)
-        groups.append(Group(origin, reason, body, len(of), since, tried, ids[0], ids))
-    return sorted(groups, key=lambda group: -group.number)
+        groups.append(Group(origin, reason, body, min(moments, default=None), tried, ids))
+    return sorted(groups, key=lambda group: -len(group.ids))

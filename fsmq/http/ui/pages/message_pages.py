@@ -87,7 +87,6 @@ class MessagePages:
             "message": message,
             "place": None if message is None else _place(message),
             "settings": await request.service.in_thread(request.spool.settings, queue),
-            "bodies": self._bodies,
             "body": b"" if message is None else message.body[:_BODY_BYTES],
             "is_cut": message is not None and len(message.body) > _BODY_BYTES,
             "steps": (shown := _shown(steps, None if message is None else request.now)),
@@ -128,11 +127,10 @@ async def find(request: PageRequest, wanted: str) -> str | None:
     except InvalidValue:
         return None
 
-    def may_look(queues: object) -> list[str]:
-        assert isinstance(queues, Sequence)
-        return [name for name in queues if request.identity.may("look", name)]
-
-    found = await request.service.inspector.find(wanted, may_look)
+    identity = request.identity
+    found = await request.service.inspector.find(
+        wanted, lambda queues: [name for name in queues if identity.may("look", name)]
+    )
     queue = found[0].queue if found else await _queue_by_journal(request, wanted)
     return request.url("q", queue, "m", wanted) if queue else None
 

@@ -14,9 +14,10 @@ from aiohttp.web import StreamResponse
 from fsmq.spool import Counts, QueueSettings
 from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue
+from fsmq.spool.layout.names import MAX_FILE_NAME_BYTES
 from fsmq.spool.layout.settings import SETTINGS
 from fsmq.spool.views.counts import Overview
-from fsmq.spool.views.wanted import Found, Wanted, wanted
+from fsmq.spool.views.wanted import Wanted, wanted
 from fsmq.wire import quote_id
 from fsmq.words import limits
 
@@ -27,7 +28,7 @@ from ...service.monitoring.surveys import Hour
 from ..actions import MOST_IDS, SEARCHES, Form
 from ..charts import Spark, charts_of, spark
 from ..page_request import PageRequest
-from ..streams import Streams
+from ..streams import Streams, Values
 from .message_pages import find
 
 ROWS, MESSAGES = 100, 50
@@ -35,7 +36,6 @@ ROWS, MESSAGES = 100, 50
 _OLD_S = 5.0
 STATES = ("ready", "in_flight", "delayed", "new")
 FILTERS = ("all", "waiting", "late", "paused", "empty")
-Values = dict[str, Any]
 
 
 class Row(NamedTuple):
@@ -81,11 +81,10 @@ _ORDERS: Mapping[str, Callable[[Row], Any]] = {
 
 
 class QueuePages:
-    """The handlers. bodies: whether they show what is in messages."""
+    """The handlers."""
 
-    def __init__(self, streams: Streams, *, bodies: bool) -> None:
+    def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._bodies = bodies
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "", self.queues, "All queues")
@@ -115,7 +114,7 @@ class QueuePages:
         order = _choice(request.query, "sort", _ORDERS, "worst")
         state = _choice(request.query, "state", FILTERS, "all")
         sought = request.query.get("find", "").strip()
-        pattern = request.query.get("match") or sought
+        pattern = _pattern(request, sought)
         surveyed = await request.service.surveys.queues()
         counted_at = request.service.surveys.queues.found_at
         rates = await request.service.surveys.rates()
@@ -162,18 +161,16 @@ class QueuePages:
         rates = await request.service.surveys.rates() or {}
         may_look = request.identity.may("look", queue)
         filtered = _wanted(request, request.query)
-        found = Found([], None)
-        if may_look:
-            search = Search(queue, state, MESSAGES, after, filtered)
-            found = await request.service.inspector.peek(request.identity, search)
+        search = Search(queue, state, MESSAGES, after, filtered)
+        messages, more = await request.peek(search) if may_look else ([], None)
         rate = rates.get(queue)
         request.service.recent.add(queue, request.now, counts, oldest, rate)
         return {
             "queue": queue,
             "settings": settings,
             "changed": _changed(settings),
-            "paused": settings.pause_at(request.spool.context.clock()),
-            "limits": _limits(settings),
+            "paused": settings.pause_at(request.now),
+            "limits": limits(settings.max_in_flight, settings.max_rate),
             "kinds": SETTINGS,
             "counts": counts,
             "oldest": oldest,
@@ -183,11 +180,10 @@ class QueuePages:
             "state": state,
             "states": STATES,
             "may_look": may_look,
-            "bodies": self._bodies,
-            "messages": found.messages,
+            "messages": messages,
             "searched": {n: request.query[n] for n in SEARCHES if request.query.get(n)},
             "after": after,
-            "more": found.next,
+            "more": more,
             "most": MOST_IDS,
         }
 
@@ -215,8 +211,8 @@ async def _choose(request: PageRequest, queue: str, form: dict[str, list[str]], 
     given = {name: values[-1] for name, values in form.items() if values}
     state = _choice(given, "state", STATES, "ready")
     search = Search(queue, state, most, wanted=_wanted(request, given))
-    found = await request.service.inspector.peek(request.identity, search)
-    form["message"] = [quote_id(message.id) for message in found.messages]
+    found, _ = await request.peek(search)
+    form["message"] = [quote_id(one.message.id) for one in found]
 
 
 def _rows(
@@ -225,13 +221,8 @@ def _rows(
     rates: Mapping[str, Rate] | None,
     hour: Hour,
 ) -> list[Row]:
-    now = request.spool.context.clock()
-    settings = {}
-    for name in request.identity.visible(surveyed):
-        try:
-            settings[name] = request.spool.context.settings.get(name)
-        except OSError:
-            continue  # fsck names it; it must not hide the others
+    now = request.now
+    settings = request.settings_of(surveyed)
     dead = {one.dead_letter_queue for one in settings.values()}
     return [
         Row(
@@ -244,7 +235,7 @@ def _rows(
             name in dead,
             pause := one.pause_at(now),
             pause is not None or (name in dead and one.alert_age is None),
-            _limits(one),
+            limits(one.max_in_flight, one.max_rate),
             None if rates is None else rates.get(name, Rate()),
             spark(moments, hour.since, hour.until) if (moments := hour.queues.get(name)) else None,
         )
@@ -252,14 +243,17 @@ def _rows(
     ]
 
 
-def _limits(settings: QueueSettings) -> str:
-    """The limits of a queue in a few words; empty where there are none."""
-    return limits(settings.max_in_flight, settings.max_rate)
-
-
 def _topics(request: PageRequest, pattern: str) -> list[str]:
     found = request.identity.visible_topics(request.spool.topics())
     return [name for name in found if _matches(name, pattern)]
+
+
+def _pattern(request: PageRequest, sought: str) -> str:
+    """What names of queues are matched against; of each pattern all that is compiled is kept."""
+    pattern = request.query.get("match") or sought
+    if len(pattern) > MAX_FILE_NAME_BYTES:
+        raise InvalidValue("match", "is longer than any name")
+    return pattern
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -303,7 +297,7 @@ def _wanted(request: PageRequest, query: Mapping[str, str]) -> Wanted | None:
         raise InvalidValue("older_than", "must be a number of seconds") from None
     contains = query.get("containing") or None
     attributes = {name.strip(): value.strip()} if attribute else None
-    return wanted(request.spool.context.clock(), attributes, contains, older_than)
+    return wanted(request.now, attributes, contains, older_than)
 
 
 def _changed(settings: QueueSettings) -> dict[str, Any]:
@@ -314,14 +308,8 @@ def _changed(settings: QueueSettings) -> dict[str, Any]:
 
 def _feeders(request: PageRequest, queue: str) -> dict[str, list[str]]:
     """What sends into a queue: queues that bury into it, and topics."""
-    settings = request.spool.context.settings
-    buries = []
-    for name in request.identity.visible(request.spool.queues()):
-        try:
-            if settings.get(name).dead_letter_queue == queue:
-                buries.append(name)
-        except OSError:
-            continue
+    settings = request.settings_of(request.spool.queues())
+    buries = [name for name, of in settings.items() if of.dead_letter_queue == queue]
     topics = request.identity.visible_topics(request.spool.topics())
     feeding = [topic for topic in topics if queue in request.spool.subscriptions(topic)]
     return {"queues": buries, "topics": feeding}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from aiohttp.web import StreamResponse
 
@@ -19,22 +20,20 @@ from ..streams import Streams
 class SchedulePages:
     """The handlers. Whoever is an admin of a queue may define what is put there, and when."""
 
-    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions) -> None:
         self._streams = streams
         self._actions = actions
-        self._may_act = may_act
         self._actions_of_one: Mapping[str, Action] = {
             "define": Action("admin", _define),
             "put_now": Action("admin", _put_now),
-            "stop": Action("admin", _stop),
-            "start": Action("admin", _start),
+            "stop": Action("admin", partial(_pause, paused=True)),
+            "start": Action("admin", partial(_pause, paused=False)),
             "delete": Action("admin", _delete, _ask_delete),
         }
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "schedules", self.schedules, "All schedules")
-        if self._may_act:
-            add("POST", "schedules", self.action, "Do something with a schedule")
+        add("POST", "schedules", self.action, "Do something with a schedule")
 
     async def schedules(self, request: PageRequest) -> StreamResponse:
         async def values() -> dict[str, object]:
@@ -92,14 +91,6 @@ async def _put_now(request: PageRequest, form: Form) -> Done:
     schedule = request.spool.schedule(form.text("name"))
     await request.service.in_thread(schedule.put_now)
     return Done("sent", 1, request.url("schedules"))
-
-
-async def _stop(request: PageRequest, form: Form) -> Done:
-    return await _pause(request, form, paused=True)
-
-
-async def _start(request: PageRequest, form: Form) -> Done:
-    return await _pause(request, form, paused=False)
 
 
 async def _pause(request: PageRequest, form: Form, *, paused: bool) -> Done:

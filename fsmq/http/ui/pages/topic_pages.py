@@ -25,10 +25,9 @@ from ..streams import Streams
 class TopicPages:
     """The handlers."""
 
-    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions) -> None:
         self._streams = streams
         self._actions = actions
-        self._may_act = may_act
         self._of_topic: Mapping[str, Action] = {
             "subscribe": Action("admin", _subscribe),
             "unsubscribe": Action("admin", _unsubscribe, _ask_unsubscribe),
@@ -40,9 +39,8 @@ class TopicPages:
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "topics", self.topics, "All topics")
         add("GET", "topics/{topic}", self.topic, "One topic", needs.topic())
-        if self._may_act:
-            add("POST", "topics", self.on_all, "Create a topic")
-            add("POST", "topics/{topic}", self.on_topic, "Do something with it", needs.topic())
+        add("POST", "topics", self.on_all, "Create a topic")
+        add("POST", "topics/{topic}", self.on_topic, "Do something with it", needs.topic())
 
     async def topics(self, request: PageRequest) -> StreamResponse:
         async def values() -> dict[str, Any]:
@@ -134,10 +132,14 @@ async def _unsubscribe(request: PageRequest, form: Form) -> Done:
 
 async def _ask_publish(request: PageRequest, form: Form) -> Question:
     """Which queues would get the message, before it is sent."""
-    attributes = attributes_of(form)
+    sent = _message(form)
     subscribed = await request.service.listing(request.spool.subscriptions, form.queue)
     found = seen_of(request.identity, subscribed)
-    takers = [name for name, one in found.items() if one is None or one.matches(attributes)]
+    takers = [
+        name
+        for name, one in found.items()
+        if one is None or one.matches(sent.attributes, sent.body)
+    ]
     where = ", ".join(takers) or "none"
     publish = curl(request, "POST", "_topics", form.queue, "messages")
     return Question(
@@ -152,18 +154,19 @@ async def _ask_publish(request: PageRequest, form: Form) -> Question:
     )
 
 
-async def _publish(request: PageRequest, form: Form) -> Done:
-    body = form.text("body").replace("\r\n", "\n").encode()
-    kind = form.text("content_type").strip() or None
-    group, dedup_id = form.text("group") or None, form.text("dedup_id") or None
-    message = NewMessage(
-        body,
-        content_type=kind,
+def _message(form: Form) -> NewMessage:
+    return NewMessage(
+        form.text("body").replace("\r\n", "\n").encode(),
+        content_type=form.text("content_type").strip() or None,
         attributes=attributes_of(form),
-        group=group,
-        dedup_id=dedup_id,
+        group=form.text("group") or None,
+        dedup_id=form.text("dedup_id") or None,
     )
-    ids: Mapping[str, Any] = await request.service.publish(request.identity, form.queue, message)
+
+
+async def _publish(request: PageRequest, form: Form) -> Done:
+    sent = _message(form)
+    ids: Mapping[str, Any] = await request.service.publish(request.identity, form.queue, sent)
     return Done("published", len(ids), request.url("topics", form.queue))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.moves.order import Move, holders
+from fsmq.spool.moves.order import Move, holders, latest
 
 from ...guard.access import Identity
 from ...guard.sight import may_see_move
@@ -23,16 +24,14 @@ _MOVES = 50
 class WorkPages:
     """The handlers."""
 
-    def __init__(self, streams: Streams, actions: Actions, *, may_act: bool) -> None:
+    def __init__(self, streams: Streams, actions: Actions) -> None:
         self._streams = streams
         self._actions = actions
-        self._may_act = may_act
         self._on_work: Mapping[str, Action] = {"stop": Action("receive", _stop, _ask_stop)}
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "work", self.work, "Moves, consumers and the last actions")
-        if self._may_act:
-            add("POST", "work", self.action, "Stop a move")
+        add("POST", "work", self.action, "Stop a move")
 
     async def work(self, request: PageRequest) -> StreamResponse:
         return await self._streams.page_or_stream(
@@ -40,7 +39,8 @@ class WorkPages:
         )
 
     async def _work(self, request: PageRequest) -> dict[str, object]:
-        moves = await request.service.in_thread(request.spool.moves, _MOVES)
+        wanted = partial(may_see_move, request.identity)
+        moves = await request.service.in_thread(latest, request.spool.context, _MOVES, wanted)
         going = [move for move in moves if move.status == "in_progress"]
         held = await request.service.in_thread(holders, request.spool.context, going)
         consumers = await request.service.surveys.consumers()
@@ -55,7 +55,7 @@ class WorkPages:
             for name, behind in consumers.items()
         }
         return {
-            "moves": [move for move in moves if may_see_move(request.identity, move)],
+            "moves": moves,
             "holders": held,
             "staged": staged,
             "consumers": {name: behind for name, behind in shown.items() if behind},
@@ -69,7 +69,7 @@ class WorkPages:
 
 
 def _may_note(identity: Identity, note: Note) -> bool:
-    return all(identity.may_see(queue) for queue in (note.queue, note.to) if queue)
+    return all(identity.may_see(one) for one in (note.right_on, note.to) if one)
 
 
 async def _found(request: PageRequest, ref: str) -> Move:

@@ -1,0 +1,115 @@
+"""Addresses and forms that no page has written, and messages that no page should grow by."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.harness.suite import Suite
+from tests.http.test_limits import memory
+
+from .asked import Api
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+ADDRESS = re.compile(r'(?:href|action|hx-sse:connect)="([^"]*)"')
+
+
+class Answer(NamedTuple):
+    status: int
+    text: str
+
+
+def ask(suite: Suite, method: str, path: str, **form: str) -> Answer:
+    """A page, by its address as it stands here."""
+    connection = http.client.HTTPConnection("127.0.0.1", suite.port, timeout=60)
+    headers = {"Origin": suite.url, **(FORM if form else {})}
+    connection.request(method, f"/_ui/{path}", urlencode(form) or None, headers)
+    answer = connection.getresponse()
+    found = Answer(answer.status, answer.read().decode())
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("place", ["", "topics", "schedules", "work", "dead", "cluster"])
+def test_a_notice_of_another_page_offers_no_undo(suite: Suite, place: str) -> None:
+    for did in ("paused", "resumed", "held&of=1:x", "sent&of=x", "subscribed&of=x"):
+        status, text = ask(suite, "GET", f"{place}?did={did}")
+        assert (status, "Undo" in text) == (200, False), did
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "{" * 100_000, "9" * 100_000])
+def test_a_setting_that_is_no_value_is_refused(suite: Suite, value: str) -> None:
+    Api(suite).make("nested")
+    asked = ask(suite, "POST", "q/nested", do="configure", max_deliveries=value)
+    assert asked.status == 400
+    assert "max_deliveries" in asked.text
+
+
+@pytest.mark.parametrize("page", ["q/a:b", "q/a:b?state=new", "topics/a:b"])
+def test_no_address_begins_with_a_name(suite: Suite, page: str) -> None:
+    """Up to a colon a browser takes that for a scheme, as it does with javascript:."""
+    Api(suite).make("a:b")
+    Api(suite).ask("PUT", "/_topics/a:b")
+    status, text = ask(suite, "GET", page)
+    assert status == 200
+    addresses = ADDRESS.findall(text)
+    assert "./a:b" in " ".join(addresses)
+    assert not [one for one in addresses if one.startswith("a:b")]
+    asked = ask(suite, "POST", page.partition("?")[0], do="delete")
+    assert 'action="./a:b"' in asked.text
+
+
+def test_who_gets_a_message_is_told_by_its_body_too(suite: Suite) -> None:
+    api = Api(suite)
+    api.make("takes-bodies")
+    api.ask("PUT", "/_topics/bodies")
+    policy = {"sns": {"filter": '{"kind": ["order"]}', "scope": "MessageBody", "raw": True}}
+    (suite.root / "topics" / "bodies" / "takes-bodies").write_text(json.dumps(policy))
+    for kind, number in (("order", 1), ("other", 0)):
+        body = json.dumps({"kind": kind})
+        asked = ask(suite, "POST", "topics/bodies", do="publish", body=body)
+        assert f"By their filters {number} of 1 subscriptions take it" in asked.text
+
+
+def test_a_body_is_not_shown_at_a_thousand_times_its_size(suite: Suite) -> None:
+    api = Api(suite)
+    api.make("deep")
+    deep, many = 900, 30_000
+    body = b"[" * deep + b",".join([b"1"] * many) + b"]" * deep
+    message = api.put("deep", body)
+    status, text = ask(suite, "GET", f"q/deep/m/{message}")
+    assert status == 200
+    assert "[[[[" in text
+    assert len(text) < 20 * len(body)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["q/large", "dead"])
+def test_lists_of_large_messages_keep_none_of_their_bodies(suite: Suite, page: str) -> None:
+    """They show the beginnings, to however many look at the same time."""
+    api = Api(suite)
+    api.make("large")
+    api.make("buries", max_deliveries=5, dead_letter_queue="large")
+    for _ in range(50):
+        api.put("large", b"x" * 1_000_000)
+    assert "977 KiB" in ask(suite, "GET", "q/large").text or page == "dead"
+    Path(f"/proc/{suite['mq'].pid}/clear_refs").write_text("5")  # forget what was the most
+    before = memory(suite)
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda _: ask(suite, "GET", page), range(24)))
+    assert {answer.status for answer in answers} == {200}
+    assert memory(suite, "VmHWM") - before < 4 * 50_000_000
+    api.ask("DELETE", "/large/messages")
+
+
+def test_a_pattern_is_no_longer_than_a_name(suite: Suite) -> None:
+    """What is compiled of it is kept, and takes thirty times its size."""
+    assert ask(suite, "GET", "?match=" + "*a" * 100).status == 200
+    assert ask(suite, "GET", "?match=" + "*a" * 1000).status == 400
