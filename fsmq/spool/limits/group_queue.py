@@ -1,8 +1,15 @@
-"""One queue that is claimed by groups, as this process sees it."""
+"""One queue that is claimed by groups, as this process sees it.
+
+What is ready and could not be claimed is set aside until its next try, a time that grows: another
+process acts on it, only another user may read it, or the disk refuses. It is tried before that only
+where nothing else can be claimed. Meanwhile its group has its turn with what is behind it, unless
+the order counts.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Generator
@@ -14,8 +21,11 @@ from ..durability.locks import lock, patiently
 from ..durability.owned import Turnstile
 from ..index import listings
 from ..index.events import Event, Kind
+from ..index.quarantine import Quarantine
+from ..index.ready_index import GRACE_S
 from ..layout.duty_cycle import DutyCycle
 from ..layout.names import claims_name, fair_group, group_hash, is_id
+from ..layout.steps import FEW
 from ..layout.transitions import CONFIG, DELAY, QUEUES, State
 from ..layout.tree import Tree
 from .contention import give_up, patience_s
@@ -48,11 +58,11 @@ class GroupQueue:
         self._threads = Turnstile()  # one claim of this process at a time
         self.noting = threading.RLock()  # for the view
         self._unsure: set[str] = set()
+        self._aside = Quarantine(sys.maxsize, GRACE_S)
         # What events told during a listing, to be applied to its result. None: no listing runs.
         self._meanwhile: list[tuple[str, str, bool]] | None = None
         self._polling = DutyCycle(_DISTRUST.share, spool_view.ready.poll_interval)
         self._due = 0.0
-        self.busy_until = 0.0  # monotonic seconds
         self.polls = spool_view.ready.polls
         self.hears_at = time.monotonic() + _HEAR_AGAIN_S if self.polls else float("inf")
         # What stands in the lock's file after a claim of those whose claims this hears of.
@@ -93,14 +103,36 @@ class GroupQueue:
             # Before the first claim: if we are killed behind it, nobody takes its view for exact.
             os.pwrite(fd, self._who, 0)
         with self.noting:
+            self._ripen()
             self._resolve()
 
     def _is_due(self) -> bool:
         return time.monotonic() >= self._due
 
-    def doubts(self) -> bool:
-        """Whether, since nothing may be claimed, the folders are to be listed again."""
-        return self._is_due() and listings.are_allowed()
+    def ripens_in(self) -> float | None:
+        """Seconds until the next try of a message that was set aside; None if there is none."""
+        with self.noting:
+            again = self._aside.next_s()
+        return None if again is None else max(0.0, again - time.monotonic())
+
+    def _ripen(self) -> None:
+        """Let some be tried again whose time has come."""
+        if self._aside:
+            now = time.monotonic()
+            while len(self._unsure) < FEW and (due := self._aside.pop_due(now)) is not None:
+                self._unsure.add(due)
+
+    def look_harder(self) -> None:
+        """Since nothing can be claimed, list again if that is due, and try one before its time.
+
+        For a disk that refuses must not look like an empty queue. Raises OSError.
+        """
+        if self._is_due() and listings.are_allowed():
+            self.list_folders()
+        with self.noting:
+            if (first := self._aside.pop_first()) is not None:
+                self._unsure.add(first)
+                self._resolve()
 
     def list_folders(self) -> None:
         """List what is ready and hidden, while nobody claims. Raises OSError."""
@@ -131,9 +163,13 @@ class GroupQueue:
             hidden = {one for one in hidden if self._holds(one)}
         second = set(self._tree.ready_names(self.queue) or ())
         with self.noting:
-            ready, behind = (first & second) - away, second - first
-            if self.mode is not Mode.FIFO:
-                ready, behind = ready | behind - away, set()
+            self._aside.keep(second)
+            ready, behind = second - away, set[str]()
+            if self.mode is Mode.FIFO:
+                behind = second - first
+                ready -= behind
+            else:
+                ready.difference_update(self._aside)
             self.view.load(ready, hidden, behind)
             meanwhile, self._meanwhile = self._meanwhile, None
             for folder, message_id, arrived in meanwhile or ():
@@ -141,12 +177,18 @@ class GroupQueue:
 
     # -- what is seen ----------------------------------------------------------------------------
 
-    def look_at(self, message_id: str) -> bool:
-        """Note where a message is that could not be claimed; whether it still is ready. OSError."""
+    def set_aside(self, message_id: str) -> bool:
+        """Note that a message could not be claimed; whether it still is ready. Raises OSError."""
         with self.noting:
+            self._aside.add(message_id, time.monotonic())
             self._unsure.add(message_id)
             self._resolve()
-            return not self.view.is_hidden(message_id)
+            return message_id in self._aside
+
+    def doubt(self, message_id: str) -> None:
+        """Look where a message is before the next claim."""
+        with self.noting:
+            self._unsure.add(message_id)
 
     def on_event(self, event: Event | None) -> None:
         """An event of the queue's folder; None if events may be missing."""
@@ -170,31 +212,41 @@ class GroupQueue:
             self._meanwhile.append((folder, message_id, arrived))
         if arrived:
             self._unsure.discard(message_id)
+            self._aside.forget(message_id)
             if folder == QUEUES:
                 self.view.add(message_id)
             elif self._holds(message_id):
                 self.view.hide(message_id)
             else:
                 self.view.discard(message_id)
-        elif folder == DELAY or self.view.is_ready(message_id):
+        elif folder == DELAY or self.view.is_ready(message_id) or message_id in self._aside:
             # Perhaps it is on its way to the other folder: its arrival there is an event to come.
+            self._aside.forget(message_id)
             self.view.hide(message_id)
             self._unsure.add(message_id)
 
     def _resolve(self) -> int:
-        """Find out where messages are that left a folder; how many let others be claimed."""
+        """Find out where messages are of which that is unsure; how many let others be claimed."""
         opens = 0
         while self._unsure:
             message_id = next(iter(self._unsure))
             there = self._where(message_id)
             self._unsure.discard(message_id)
             if there is State.READY:
-                self.view.add(message_id)
-            elif there is State.DELAY and self._holds(message_id):
+                self._see_ready(message_id)
+                continue
+            self._aside.forget(message_id)
+            if there is State.DELAY and self._holds(message_id):
                 self.view.hide(message_id)
             else:
                 opens += self.view.discard(message_id)
         return opens
+
+    def _see_ready(self, message_id: str) -> None:
+        if message_id not in self._aside:
+            self.view.offer(message_id)
+        elif self.mode is not Mode.FIFO:
+            self.view.discard(message_id)  # else its group has no turn until its next try
 
     def _where(self, message_id: str) -> State | None:
         # What has its name in remove/ may be an older one. A release comes between two looks, and

@@ -21,7 +21,6 @@ from ..errors import InUse
 from ..index import listings
 from ..index.events import Event, Kind
 from ..index.ready import Ready
-from ..index.ready_index import GRACE_S
 from ..layout.names import split_entry
 from ..layout.of_queues import OfQueues
 from ..layout.settings import QueueSettings
@@ -59,7 +58,7 @@ class Groups:
         make: makes them of ids. whole: a claim takes as many of a group as it can, and the others
         wait until all of these are done. Raises Unlisted, and what ``make`` raises.
         """
-        turn = Turn(self, self._queue(queue, settings), settings, whole and settings.fifo)
+        turn = Turn(self._queue(queue, settings), settings, whole and settings.fifo)
         with closing(turn), closing(make(turn.ids())) as found:
             for claim in found:
                 if claim is None:
@@ -73,15 +72,10 @@ class Groups:
         one = self._queues.get(queue)
         return one is not None and one.polls
 
-    def postpone(self, queue: str) -> None:
-        """Note that a message could not be claimed as another process acts on it right now."""
-        if (one := self._queues.get(queue)) is not None:
-            one.busy_until = time.monotonic() + GRACE_S
-
     def ripens_in(self, queue: str) -> float | None:
-        """Seconds until it is worth another try to claim one that was postponed; None for none."""
-        until = 0.0 if (one := self._queues.get(queue)) is None else one.busy_until
-        return max(0.0, until - time.monotonic()) or None
+        """Seconds until the next try of a message that was set aside; None if there is none."""
+        one = self._queues.get(queue)
+        return None if one is None else one.ripens_in()
 
     def learn(self, queue: str) -> None:
         """List a queue, in a thread that may do so. Raises InUse, OSError."""
@@ -130,10 +124,7 @@ class Groups:
 class Turn:
     """The claims of one call. The lock is held from the first id to the end, or to a rest."""
 
-    def __init__(
-        self, groups: Groups, queue: GroupQueue, settings: QueueSettings, whole: bool
-    ) -> None:
-        self._groups = groups
+    def __init__(self, queue: GroupQueue, settings: QueueSettings, whole: bool) -> None:
         self._queue = queue
         self._most = settings.max_in_flight_per_group or (1 if settings.fifo else _ANY)
         self._whole = whole
@@ -141,14 +132,16 @@ class Turn:
         self._tried: str | None = None
         self._last: str | None = None  # of those that were claimed
         self._mine: set[str] = set()
-        self._failed: list[str] = []
+        self._has_failed = False  # one that still is ready
 
     def ids(self) -> Iterator[str]:
         """Messages that may be claimed, each when the one before was. Raises Unlisted, OSError."""
         while True:
             if self._claiming is None and not self._enter():
                 return
-            self._settle()
+            tried, self._tried = self._tried, None
+            if tried is not None and self._queue.set_aside(tried):
+                self._has_failed, self._last = True, None  # nor is what is behind it claimed now
             self._tried = self._next()
             if self._tried is None:
                 self.pause()
@@ -167,16 +160,9 @@ class Turn:
         claiming, self._claiming = self._claiming, None
         if claiming is not None:
             with closing(claiming):
-                self._end()
-
-    def _end(self) -> None:
-        try:
-            self._settle()
-        finally:
-            with self._queue.noting:
-                for message_id in self._failed:
-                    self._queue.view.again(message_id)
-            self._failed.clear()
+                if self._tried is not None:  # who claims gave up, and no fault of it may be known
+                    self._queue.doubt(self._tried)
+                    self._tried = None
 
     close = pause
 
@@ -192,23 +178,17 @@ class Turn:
         return True
 
     def _next(self) -> str | None:
-        queue = self._queue
-        with queue.noting:
-            if self._whole and self._last is not None:
-                found = queue.view.next_with(self._last, self._mine)
-                if found is not None:
-                    return found
-            found = queue.view.next(1 if self._whole else self._most, set())
-        if found is None and not self._mine and not self._failed and queue.doubts():
-            queue.list_folders()
-            with queue.noting:
-                found = queue.view.next(1 if self._whole else self._most, set())
+        found = self._seen()
+        if found is None and not self._mine and not self._has_failed:
+            self._queue.look_harder()
+            found = self._seen()
         return found
 
-    def _settle(self) -> None:
-        """Look what has become of a message that could not be claimed."""
-        tried, self._tried = self._tried, None
-        if tried is not None:
-            self._failed.append(tried)  # also if it cannot be looked at: its group has its turn
-            if not self._queue.look_at(tried):
-                self._failed.pop()
+    def _seen(self) -> str | None:
+        view = self._queue.view
+        with self._queue.noting:
+            if self._whole and self._last is not None:
+                found = view.next_with(self._last, self._mine)
+                if found is not None:
+                    return found
+            return view.next(1 if self._whole else self._most, set())
