@@ -110,13 +110,6 @@ class Context:
         """
         return self.settings.get(queue).kind == before.kind
 
-    def postpone(self, queue: str, message_ids: Sequence[str]) -> None:
-        """Note that messages cannot be claimed right now, as other processes act on them."""
-        for message_id in message_ids:
-            self.ready.postpone(queue, message_id)
-        if message_ids:
-            self.groups.postpone(queue)  # whose ids stay in the index of what is ready
-
     def pause_of(self, queue: str, at_most: float) -> float:
         """Seconds after which a claim that got nothing may get something, though none arrives."""
         if self.limiter.shut and self.limiter.is_shut(queue):
@@ -125,10 +118,19 @@ class Context:
         if not self.ready.hears_all and self.ready.count(queue) and self.groups.polls(queue):
             # What is ready may be kept back by a claim, of whose end no event tells.
             return min(at_most, self.ready.poll_interval)
-        ripens_in = self.groups.ripens_in(queue) or self.ready.ripens_in(queue)
+        ripens_in = self._ripens_in(queue)
         if self.limiter.has_just_opened(queue) and self.ready.count(queue):
             ripens_in = GRACE_S
         return at_most if ripens_in is None else min(at_most, ripens_in)
+
+    def _ripens_in(self, queue: str) -> float | None:
+        """Seconds until it is worth a try to claim one that could not be; None if there is none."""
+        try:
+            in_groups = self.settings.get(queue).in_groups
+        except OSError:
+            in_groups = False  # the next claim reports it
+        # Claims by groups take nothing out of the index of what is ready, and put nothing back.
+        return self.groups.ripens_in(queue) if in_groups else self.ready.ripens_in(queue)
 
     def make(
         self,

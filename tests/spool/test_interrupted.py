@@ -19,7 +19,8 @@ from fsmq.spool.durability import ids, locks, send_lines
 from fsmq.spool.durability.put_numbers import PutNumbers
 from fsmq.spool.index.events import Events
 from fsmq.spool.index.ready import Ready
-from fsmq.spool.limits import groups, shared
+from fsmq.spool.limits import shared
+from fsmq.spool.limits.group_queue import GroupQueue
 from fsmq.spool.log import joint
 from fsmq.spool.verbs import latch
 from fsmq.spool.verbs.put import Staging
@@ -223,7 +224,7 @@ def test_a_publish_that_was_interrupted_keeps_no_other_one_waiting(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("function", "event"),
-    [(Events.read, "return"), (Ready._apply, "call"), (groups._Queue.on_event, "call")],
+    [(Events.read, "return"), (Ready._apply, "call"), (GroupQueue.on_event, "call")],
 )
 def test_what_was_read_by_who_was_interrupted_is_not_forgotten(
     tmp_path: Path, function: Callable[..., Any], event: str

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator
 
 from .timers import Timers
 
-# The first pause; each is twice as long as the one before, up to the longest.
+# The usual first pause; each is twice as long as the one before, up to the longest.
 FIRST_S = 1.0
 LONGEST_S = 30.0
 # What is due later than in this time was noted before the clock was set back.
@@ -23,10 +23,12 @@ class Quarantine:
     """Names that wait for their next try. All times are seconds of one clock, which may be set.
 
     limit: how many failed names are remembered; a listing has to find the others again.
+    first_s: the first pause.
     """
 
-    def __init__(self, limit: int = 100_000) -> None:
+    def __init__(self, limit: int = 100_000, first_s: float = FIRST_S) -> None:
         self._limit = limit
+        self._first_s = first_s
         self._waiting = Timers()
         self._known: dict[str, tuple[float, float]] = {}  # when the next try is due, the last pause
         self._first_unreported: tuple[str, Exception] | None = None
@@ -47,7 +49,7 @@ class Quarantine:
 
     def add(self, name: str, now: float, error: Exception | None = None) -> None:
         """It failed at ``now``. A failure before its time makes the pause no longer."""
-        due, pause = self._known.get(name, (now, FIRST_S / 2))
+        due, pause = self._known.get(name, (now, self._first_s / 2))
         if now >= due or due > now + _TOO_LATE_S:
             pause = min(2 * pause, LONGEST_S)
             due = now + pause

@@ -103,13 +103,8 @@ class GroupView:
         """Whether a message is noted as ready."""
         return message_id in self._ready
 
-    def is_hidden(self, message_id: str) -> bool:
-        """Whether a message is noted as hidden."""
-        group = self._groups.get(self._name_of(message_id))
-        return group is not None and message_id in group.hidden
-
     def next(self, most: int, mine: set[str]) -> str | None:
-        """The next message that may be claimed; tell then that it was `served`, or `again`.
+        """The next message that may be claimed; tell then that it was `served`, or `offer` it.
 
         most: how many of a group may be hidden in all. mine: messages that do not count: those
         that were claimed together with this one.
@@ -155,12 +150,11 @@ class GroupView:
         group.turn = self._turn + 1
         self._queue(name, group)
 
-    def again(self, message_id: str) -> None:
-        """Let the group of a message have its turn once more."""
-        name = self._name_of(message_id)
-        group = self._groups.get(name)
-        if group is not None:
-            self._queue(name, group)
+    def offer(self, message_id: str) -> None:
+        """Note that a message is ready, and let its group have its turn once more."""
+        if not self.add(message_id):
+            name = self._name_of(message_id)
+            self._queue(name, self._groups[name])
 
     def _may(self, group: _Group, first: str, most: int, mine: set[str]) -> bool:
         if len(group.hidden) < most:

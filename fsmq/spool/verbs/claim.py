@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -140,13 +140,20 @@ def _claims_of(
             won += 1
             yield claim
     finally:
-        context.postpone(queue, busy)
-        for message_id in faults:
-            context.ready.quarantine(queue, message_id)
+        if not in_groups:  # there it is set aside by who has given its id
+            _put_back(context, queue, busy, faults)
     # Another user's file, which fsck reports, is skipped as if it were not there.
     of_disk = [e for e in faults.values() if room <= 0 or not isinstance(e, PermissionError)]
     if of_disk and not won:
         raise of_disk[0]
+
+
+def _put_back(context: Context, queue: str, busy: Iterable[str], faulty: Iterable[str]) -> None:
+    """Put ids that could not be claimed back into the index."""
+    for message_id in busy:
+        context.ready.postpone(queue, message_id)
+    for message_id in faulty:
+        context.ready.quarantine(queue, message_id)
 
 
 def deadline_of(context: Context, settings: QueueSettings, visibility: float | None) -> int:
