@@ -41,7 +41,7 @@ from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
 from .verbs.choice import Choice, flat
 from .verbs.queues import creation, deletion, subscribing
-from .verbs.several import Turns, claim_several_in
+from .verbs.several import Turns, claim_several_in, has_more
 from .views.census import Census
 from .views.counts import Overview, survey
 
@@ -197,12 +197,14 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         while True:
             self.deliver()
             found = turns.choice.find(self.context)
-            claiming = claim_several_in(self.context, turns, found, count, visibility)
+            seen: dict[str, int] = {}
+            claiming = claim_several_in(self.context, turns, found, count, visibility, seen=seen)
             messages = self.complete(finish(claiming))
             left = end - time.monotonic()
             if messages or left <= 0:
                 return messages
-            self.wait(min([left, *(self.context.pause_of(one, left) for one in flat(found))]))
+            if not has_more(self.context, found, seen):
+                self.wait(min([left, *(self.context.pause_of(one, left) for one in flat(found))]))
 
     def _selection_worker(self, selection: Selection[Worker], *of: Any) -> Worker:
         """What the ``worker`` of a selection makes."""

@@ -50,6 +50,16 @@ def test_a_group_is_not_kept_to_one_at_a_time(queue: Queue) -> None:
     assert sorted(bodies(list(queue.claim(9)))) == ["a1", "a2", "a3"]
 
 
+def test_a_group_whose_message_comes_back_at_once_has_had_its_turn(queue: Queue) -> None:
+    queue.put_many([NewMessage(b"x", group=f"g{number}") for number in range(9)])
+    served = set()
+    for _ in range(9):
+        [message] = queue.claim(visibility=60)
+        served.add(message.group)
+        queue.release(message)
+    assert len(served) == 9
+
+
 def test_without_a_group_each_is_one_of_its_own(queue: Queue) -> None:
     put(queue, *(f"a{n}" for n in range(9)))
     queue.put("x")

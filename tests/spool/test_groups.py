@@ -376,3 +376,18 @@ def test_fsck_names_what_has_no_place(spool: Spool, queue: Queue) -> None:
     (spool.tree.root / "queues" / QUEUE / "by-hand").write_bytes(b"x")
     [finding] = check(spool.tree, pause=0).findings
     assert finding.kind.value == "no-place"
+
+
+def test_the_view_of_who_does_not_claim_stays_small(queue: Queue) -> None:
+    queue.put(b"x", group="first")
+    assert len(queue.claim()) == 1
+    view = queue.spool.context.groups._queues[queue.name].view
+    with Spool(queue.spool.tree.root, sync="none") as other:
+        theirs = other.queue(queue.name)
+        for number in range(40):
+            names = [f"{number}-{n}" for n in range(100)]
+            theirs.put_many([NewMessage(b"x", group=name) for name in names])
+            while messages := theirs.claim(100):
+                theirs.ack(*messages)
+            queue.spool.context.ready.refresh()
+    assert len(view._order) <= 2 * 101 + 1024

@@ -78,3 +78,24 @@ def test_what_comes_and_goes_again_and_again_has_few_places() -> None:
             index.add(f"{number:05}")
         assert len(index._own) < 5 * len(index) + 6000
     assert index.pop_some(12_001) == [f"{number:05}" for number in range(12_000)]
+
+
+def test_a_look_drops_what_is_gone_in_front() -> None:
+    index = ReadyIndex(WHOLE)
+    index.load(f"{number:05}" for number in range(900))
+    for number in range(400):
+        index.discard(f"{number:05}")
+    assert index.first(1) == ["00400"]
+    assert len(index._own) == 500
+
+
+def test_what_was_tried_beside_a_listing_has_a_place_in_its_result() -> None:
+    before = ReadyIndex(WHOLE)
+    before.load(["a", "b"])
+    assert before.pop() == "a"
+    before.quarantine("a")
+    after = before.successor(["a", "b"])
+    assert before.pop_failed(early=True) == "a"
+    before.postpone("a")
+    after.take_place(WHOLE)
+    assert after.pop_some(9) == ["a", "b"]

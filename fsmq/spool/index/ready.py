@@ -84,9 +84,9 @@ class Ready:
 
     def is_due(self, queue: str) -> bool:
         """Whether to find an id needs a listing: nothing is left of the last one."""
-        entry = self._entries.get(queue)
-        if entry is None or not entry.scanned:
+        if (entry := self._entries.get(queue)) is None or not entry.scanned:
             return True
+        entry.used = time.monotonic()
         if not entry.is_stale():
             return False
         self.refresh()
@@ -135,8 +135,7 @@ class Ready:
         """
         self.refresh()
         with self._lock:
-            entry = self._entries.get(queue)
-            if entry is None or not entry.is_exact:
+            if (entry := self._entries.get(queue)) is None or not entry.is_exact:
                 return None
             entry.used = time.monotonic()
             return entry.index.first(limit)
@@ -233,6 +232,8 @@ class Ready:
 
         To be called again after that. Costs nothing while it holds. False: none will arrive.
         """
+        if (entry := self._entries.get(queue)) is not None:
+            entry.used = time.monotonic()
         if self._events is None or self._followers.get(queue) == on_event:
             return self._events is not None
         with self._lock:

@@ -39,6 +39,7 @@ class ReadyIndex:
         self._rest = Runs()
         self._busy: deque[tuple[float, str]] = deque()  # since (monotonic), id
         self._quarantined = Quarantine(limit=sys.maxsize)
+        self._apart: list[str] = []  # those that waited apart when it was filled
         self._changes = 0
 
     def __len__(self) -> int:
@@ -65,6 +66,11 @@ class ReadyIndex:
             self.share = share
             self._rebuild()
         self._quarantined.keep(self.present)
+        for message_id in self._apart:
+            # It was popped meanwhile, and what has become of it was told to the index before.
+            if message_id in self.present and message_id not in self._quarantined:
+                self._place(message_id)
+        self._apart = []
 
     def _fill(self, ids: Iterable[str]) -> None:
         self.present = set()
@@ -78,11 +84,7 @@ class ReadyIndex:
             return None
         self.present.add(message_id)
         self._note_change()
-        if self.share.prefers(message_id):
-            self._own.add(message_id, self.present)
-            return 0.0
-        self._rest.add(message_id, self.present)
-        return GRACE_S
+        return self._place(message_id)
 
     def postpone(self, message_id: str) -> None:
         """Add an id that cannot be claimed right now, to be popped after ``GRACE_S``."""
@@ -167,20 +169,25 @@ class ReadyIndex:
             self._own.thin(self.present)
             self._rest.thin(self.present)
 
+    def _place(self, message_id: str) -> float:
+        """Give an id its place; in how many seconds to wake who waits for it."""
+        is_own = self.share.prefers(message_id)
+        (self._own if is_own else self._rest).add(message_id, self.present)
+        return 0.0 if is_own else GRACE_S
+
     def _ripen(self) -> None:
         if not self._busy:
             return
         ripe = time.monotonic() - GRACE_S
         while self._busy and self._busy[0][0] <= ripe:
-            message_id = self._busy.popleft()[1]
-            runs = self._own if self.share.prefers(message_id) else self._rest
-            runs.add(message_id, self.present)
+            self._place(self._busy.popleft()[1])
 
     def _rebuild(self) -> None:
         self._busy.clear()
         self._own, self._rest = Runs(), Runs()
-        quarantined = self._quarantined
-        ids = (i for i in self.present if i not in quarantined) if quarantined else self.present
+        self._apart = [one for one in self._quarantined if one in self.present]
+        apart = set(self._apart)
+        ids = (one for one in self.present if one not in apart) if apart else self.present
         if self.share.of == 1:
             self._own.fill(ids)
             return

@@ -70,7 +70,9 @@ class Runs:
         return message_id
 
     def first(self, limit: int, present: Container[str]) -> list[str]:
-        """The first ids that are present, up to ``limit``; none is removed."""
+        """The first ids that are present, up to ``limit``; none of them is removed."""
+        while (first := self.peek()) is not None and first not in present:
+            self.pop()
         runs = (chain((head,), reversed(rest)) for head, _, rest in self._heads)
         found: dict[str, None] = {}
         ids = merge(*runs, sorted(self._arrived))

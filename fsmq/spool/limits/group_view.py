@@ -13,6 +13,8 @@ from heapq import heapify, heappop, heappush
 from ..layout.steps import portions
 
 _NEVER = 1 << 62
+# So many entries of the order that lead nowhere do not matter.
+_SPARE = 1024
 
 
 class _Group:
@@ -45,6 +47,9 @@ class GroupView:
         self._ready: set[str] = set()
         self._order: list[tuple[int, str, str]] = []  # turn, first message, group
         self._turn = 0
+        # Of groups that went when they had had their turn: they may come again before the others
+        # have had theirs, as where a message is claimed and released.
+        self._turns: dict[str, int] = {}
         self._least = _NEVER  # in flight of a group, of the claims for which one was too full
 
     def __len__(self) -> int:
@@ -52,15 +57,15 @@ class GroupView:
 
     def load(self, ready: Iterable[str], hidden: Iterable[str], behind: Iterable[str]) -> None:
         """Replace everything. behind: what came while it was listed, so that older may lack."""
-        turns = {name: group.turn for name, group in self._groups.items()}
+        self._turns.update((name, group.turn) for name, group in self._groups.items())
         self._groups, self._ready, self._order = {}, set(), []
         for portion in portions(ready):
             for message_id in portion:
                 self._ready.add(message_id)
                 name = self._name_of(message_id)
-                self._group(name, turns).ready.append(message_id)
+                self._group(name).ready.append(message_id)
         for message_id in (*hidden, *behind):
-            self._group(self._name_of(message_id), turns).hidden.add(message_id)
+            self._group(self._name_of(message_id)).hidden.add(message_id)
         for name, group in self._groups.items():
             heapify(group.ready)
             self._queue(name, group)
@@ -70,7 +75,7 @@ class GroupView:
         if message_id in self._ready:
             return False
         name = self._name_of(message_id)
-        group = self._group(name, {})
+        group = self._group(name)
         group.hidden.discard(message_id)
         self._ready.add(message_id)
         heappush(group.ready, message_id)
@@ -82,7 +87,7 @@ class GroupView:
     def hide(self, message_id: str) -> None:
         """Note that a message is hidden."""
         self._ready.discard(message_id)
-        self._group(self._name_of(message_id), {}).hidden.add(message_id)
+        self._group(self._name_of(message_id)).hidden.add(message_id)
 
     def discard(self, message_id: str) -> bool:
         """Note that a message is gone; whether another of its group may be claimed instead."""
@@ -95,6 +100,8 @@ class GroupView:
         first = self._first(group)
         if first is None and not group.hidden:
             del self._groups[name]
+            if group.turn > self._turn:
+                self._turns[name] = group.turn
             return False
         self._queue(name, group)
         return first is not None
@@ -127,7 +134,9 @@ class GroupView:
                 continue
             group.is_queued = False
             if self._may(group, first, most, mine):
-                self._turn = max(self._turn, turn)
+                if turn > self._turn:
+                    self._turn = turn
+                    self._turns.clear()
                 return first
             # What hides it from us will be noted, and brings it back; so does a higher limit.
             self._least = min(self._least, most)
@@ -173,10 +182,10 @@ class GroupView:
             heappop(group.ready)
         return group.ready[0] if group.ready else None
 
-    def _group(self, name: str, turns: dict[str, int]) -> _Group:
+    def _group(self, name: str) -> _Group:
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = _Group(turns.get(name, self._turn))
+            group = self._groups[name] = _Group(self._turns.pop(name, self._turn))
         return group
 
     def _queue(self, name: str, group: _Group) -> None:
@@ -185,3 +194,15 @@ class GroupView:
             group.is_queued = True
             group.turn = max(group.turn, self._turn)
             heappush(self._order, (group.turn, first, name))
+            if len(self._order) > 2 * len(self._groups) + _SPARE:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop the entries of the order that lead nowhere: who claims nothing takes none out."""
+        self._order = []
+        for name, group in self._groups.items():
+            first = self._first(group) if group.is_queued else None
+            group.is_queued = first is not None
+            if first is not None:
+                self._order.append((group.turn, first, name))
+        heapify(self._order)

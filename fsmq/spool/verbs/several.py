@@ -18,7 +18,7 @@ from ..layout.messages.message import Message
 from ..layout.settings import MAX_VISIBILITY_S, check_number, check_seconds
 from ..layout.steps import FEW, Steps
 from ..views.reading import Rest, Room
-from .choice import MAX_QUEUES, Choice, Found
+from .choice import MAX_QUEUES, Choice, Found, flat
 from .receive import MAX_CLAIMS, Claims, claims_in
 
 # The step of a part of weight 1 in virtual time; a whole number for each weight, or nearly so.
@@ -151,6 +151,12 @@ def claim_several_in(
         claim.release()
         raise
     return Prepared(claim.dirty, claim.give_out, claim.release)
+
+
+def has_more(context: Context, found: Found, seen: Mapping[str, int]) -> bool:
+    """Whether a queue has messages that a claim which got none has not seen. seen: as it told."""
+    counts = context.ready.counts(flat(found))
+    return any(number > seen.get(queue, 0) for queue, number in counts.items())
 
 
 class _Claim:

@@ -16,7 +16,7 @@ from fsmq.spool.checks import MAX_QUEUE_BYTES
 from fsmq.spool.errors import NoSuchQueue, Unavailable
 from fsmq.spool.prepare import Prepared, Steps
 from fsmq.spool.verbs.choice import MAX_PARTS, MAX_QUEUES, MAX_WEIGHT, Choice, Found, flat
-from fsmq.spool.verbs.several import Turns, claim_several_in
+from fsmq.spool.verbs.several import Turns, claim_several_in, has_more
 from fsmq.spool.views.reading import Room
 
 from ...describe import OTHERS, QUEUE_NAME, Header, Operation, QueryParameter, text
@@ -171,8 +171,7 @@ class Several:
     def has_more(self) -> bool:
         if self._choice.has_patterns and self._changes != self._receiver.changes:
             return True
-        counts = self._context.ready.counts(flat(self._found))
-        return any(number > self._seen.get(queue, 0) for queue, number in counts.items())
+        return has_more(self._context, self._found, self._seen)
 
     def begin(
         self, count: int, visibility: float | None, room: Room
