@@ -457,4 +457,7 @@ def test_a_message_that_can_neither_be_claimed_nor_looked_at_keeps_its_turn(
         with pytest.raises(Unavailable):
             ordered.claim()
     ordered.put(b"2", group="c")
-    assert sorted(message.body for message in ordered.claim(9)) == [b"1", b"2"]
+    found: list[bytes] = []
+    while len(found) < 2:  # the one that failed is tried again a moment later
+        found += [message.body for message in ordered.claim(9, wait=30)]
+    assert sorted(found) == [b"1", b"2"]

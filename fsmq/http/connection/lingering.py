@@ -62,7 +62,13 @@ async def skip(body: StreamReader, is_gone: Callable[[], bool]) -> bool:
         async with asyncio.timeout(LINGER_S):
             while not body.is_eof() and left > 0 and not is_gone():
                 left -= len(await body.readany())
-    except (TimeoutError, ConnectionError, RequestPayloadError, HttpProcessingError) as error:
+    except (
+        TimeoutError,
+        ConnectionError,
+        RuntimeError,  # in its place, where it was woken by the end of a chunk just before
+        RequestPayloadError,
+        HttpProcessingError,
+    ) as error:
         forget_frames(error)
         return False
     return body.is_eof()

@@ -70,7 +70,7 @@ class BodyReader:
         """
         # Of a body that says its length, what has come is given as it is. Chunks may be small, and
         # all that have come are joined.
-        read = self._next_piece if self._is_known and decode is None else self._content.readany
+        read = self._next_piece if self._is_known and decode is None else self._all_pieces
         packed, until = 0, 0.0
         while piece := await read():
             packed += len(piece)
@@ -92,6 +92,9 @@ class BodyReader:
 
     async def _next_piece(self) -> bytes:
         return (await self._content.readchunk())[0]
+
+    async def _all_pieces(self) -> bytes:
+        return await read_any(self._content)
 
     def _add(self, part: bytes) -> None:
         if not part:
@@ -115,7 +118,17 @@ async def discard(content: StreamReader) -> None:
     """Throw a body away; what is too much is left to the end of the connection."""
     left = _DISCARDED_BYTES
     while left > 0 and not content.at_eof():
-        left -= len(await content.readany())
+        left -= len(await read_any(content))
+
+
+async def read_any(content: StreamReader) -> bytes:
+    """What has come of a body, once something has. Raises ConnectionError: the client hung up."""
+    try:
+        return await content.readany()
+    except RuntimeError as error:
+        # In its place, where aiohttp was woken by the end of a chunk just before.
+        ended = content.exception()
+        raise (ended if isinstance(ended, ConnectionError) else error) from None
 
 
 @asynccontextmanager
