@@ -14,7 +14,8 @@ from tests.stories.story import UNKNOWN, Asking, Story, Verb
 ORDERS, COPIES, TOPIC = "orders", "copies", "news"
 HOLD_S = 20.0
 GROUP = "a"
-_TRIES, _LOOK_S = 5, 1.0
+# A busy machine looks less often: it may use so much of the time for that, and no more.
+_TRIES, _LOOK_S = 30, 1.0
 # Of each queue the deduplication ids whose messages stand, in their order, and those it has had.
 Queue = tuple[tuple[str, ...], frozenset[str]]
 Stands = tuple[Queue, Queue]
