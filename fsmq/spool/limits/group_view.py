@@ -57,7 +57,8 @@ class GroupView:
 
     def load(self, ready: Iterable[str], hidden: Iterable[str], behind: Iterable[str]) -> None:
         """Replace everything. behind: what came while it was listed, so that older may lack."""
-        self._turns.update((name, group.turn) for name, group in self._groups.items())
+        served = {name: g.turn for name, g in self._groups.items() if g.turn > self._turn}
+        self._turns.update(served)
         self._groups, self._ready, self._order = {}, set(), []
         for portion in portions(ready):
             for message_id in portion:
