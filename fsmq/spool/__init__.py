@@ -1,4 +1,4 @@
-"""The spool: the on-disk format and every verb on it. Knows the disk and nothing else."""
+"""The spool: the on-disk format and every verb on it. Depends on nothing else in fsmq."""
 
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .claimed import Bury as Bury
     from .claimed import Retry as Retry
     from .index.counting import Counts as Counts
+    from .indexed import Indexed as Indexed
     from .layout.messages.message import Message as Message
     from .layout.messages.message import NewMessage as NewMessage
     from .layout.settings import QueueSettings as QueueSettings
@@ -56,6 +57,7 @@ _LATER = {
     "ChannelMessage": "log._sync.channel_message",
     "Claimed": "_sync.claimed_message",
     "Counts": "index.counting",
+    "Indexed": "indexed",
     "Log": "log.log",
     "LogEntry": "log.log",
     "LogMessage": "log.segment.record",
@@ -72,7 +74,6 @@ _LATER = {
     "State": "layout.transitions",
     "Topic": "topic",
 }
-# What programs make or catch; what they are given (Queue, Topic) can be imported, too.
 __all__ = [
     "Bury",
     "ClaimEnded",

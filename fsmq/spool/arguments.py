@@ -1,4 +1,4 @@
-"""Arguments of callers, such as a body and a delay, as the verbs take them: bytes and seconds."""
+"""Conversion of callers' arguments, such as body and delay, to what verbs take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from .layout.messages.message import NewMessage
 Body: TypeAlias = bytes | str
 Delay: TypeAlias = float | timedelta | datetime
 JSON_TYPE = "application/json"
-# One sync and so many open files for each part of a put_many; the usual limit of files is 1024.
 PART = 250
 
 
@@ -30,7 +29,7 @@ def new_message(
     group: str | None = None,
     dedup_id: str | None = None,
 ) -> NewMessage:
-    """A message of the arguments of a put. Raises InvalidValue."""
+    """A message made of the arguments of a put. Raises InvalidValue."""
     return NewMessage(
         body if type(body) is bytes else body_of(body),
         None if delay is None else seconds_of(delay),
@@ -55,7 +54,7 @@ def as_new_message(given: Body | NewMessage) -> NewMessage:
 
 
 def body_of(given: Body) -> bytes:
-    """The bytes of a body; text is written in UTF-8. Raises InvalidValue."""
+    """The bytes of a body; text is encoded in UTF-8. Raises InvalidValue."""
     if isinstance(given, bytes):
         return given
     if not isinstance(given, str):
@@ -79,11 +78,11 @@ def untold(done: int) -> None:
 
 
 def seconds_of(delay: Delay) -> float:
-    """The seconds of a delay; until a moment, which may be over. Raises InvalidValue."""
+    """The seconds of a delay, or until a moment (0 if it has passed). Raises InvalidValue."""
     if isinstance(delay, timedelta):
         return delay.total_seconds()
     if isinstance(delay, datetime):
         if delay.tzinfo is None:
             raise InvalidValue("delay", "is a datetime without a time zone: give it one")
         return max(0.0, delay.timestamp() - time.time())
-    return delay  # whether it is a number in its range, the verb checks
+    return delay  # the verb checks its type and range

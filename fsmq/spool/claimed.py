@@ -1,6 +1,6 @@
-"""Claimed messages: they know their queue, so that one can acknowledge, renew or release them.
+"""Claimed messages: they know their queue, so they have ack, renew and release.
 
-The server has no use for them: it makes a plain :class:`Message` of each claim.
+The server does not use them: its claims give plain :class:`Message` objects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Bound")
 _new, _set = object.__new__, object.__setattr__
-# All that a message says, in the order in which it is made.
 _values: Callable[[Message], tuple[Any, ...]] = attrgetter(*(f.name for f in fields(Message)))
 _compared: Callable[[Message], tuple[Any, ...]] = attrgetter(
     *(f.name for f in fields(Message) if f.compare)
@@ -40,9 +39,9 @@ class Retry(FsmqError):
 
 
 class Bury(FsmqError):
-    """Raised by a worker's handler or in a ``with``: no try will help, bury the message now.
+    """Raised by a worker's handler or in a ``with``: retries are useless, bury the message now.
 
-    Its text is the reason that the dead letter tells, shortened to 1024 bytes.
+    Its text is the reason in the dead letter, shortened to 1024 bytes.
     """
 
 
@@ -54,7 +53,7 @@ def single(messages: Sequence[Message | str]) -> Sequence[Message | str]:
 
 
 def acked(queue: str, messages: Sequence[Message | str], outcomes: Sequence[Acked]) -> int:
-    """How many were there of a single one. Raises ClaimEnded."""
+    """The number removed, 0 or 1, of a single message. Raises ClaimEnded."""
     if outcomes[0] == "ended":
         raise ClaimEnded(queue, id_of(messages[0]))
     return int(outcomes[0] == "removed")
@@ -63,7 +62,7 @@ def acked(queue: str, messages: Sequence[Message | str], outcomes: Sequence[Acke
 def with_claims(
     messages: Iterable[Message | str], claims: Sequence[str | None] | None
 ) -> tuple[list[str], list[str | None]]:
-    """The ids of messages, and for each its claim: the one given, or its own. InvalidValue."""
+    """The ids of messages, and for each the given claim or its own. Raises InvalidValue."""
     given = list(messages)
     ids = [id_of(message) for message in given]
     if claims is None:
@@ -79,19 +78,19 @@ def id_of(message: Message | str) -> str:
 
 
 def name_of(message: Any) -> str:
-    """What a claimed message is called where it was claimed: its id, or its offset in a log."""
+    """The name of a claimed message in its queue or log: its id or its offset."""
     return message.id if isinstance(message, Message) else str(message.offset)
 
 
 class Bound(Message):
-    """A message that knows its queue. Only a claim makes one; each copy is a plain Message."""
+    """A message that knows its queue. Only a claim makes one; copies are plain messages."""
 
     __slots__ = ("_bound_to", "_settled")
     _bound_to: Any
     _settled: bool
 
     def __new__(cls, *values: Any, **named: Any) -> Message:  # type: ignore[misc]
-        """A plain message: ``dataclasses.replace`` knows the values, and no queue."""
+        """A plain message, since ``dataclasses.replace`` passes the fields only."""
         return Message(*values, **named)
 
     @classmethod
@@ -103,7 +102,6 @@ class Bound(Message):
     def _bind(cls: type[M], queue: Any, message: Message) -> M:
         made = _new(cls)
         Message.__init__(made, *_values(message))
-        # A message is frozen, and these are not part of its value.
         _set(made, "_bound_to", queue)
         _set(made, "_settled", False)
         return made
@@ -118,7 +116,7 @@ class Bound(Message):
 
 
 class Claim:
-    """A handler's claim of its message."""
+    """A handler's claim on its message."""
 
     def __init__(self, visibility: float, stopping: asyncio.Event) -> None:
         self._until = time.monotonic() + visibility
@@ -127,31 +125,31 @@ class Claim:
 
     @property
     def lost(self) -> bool:
-        """Whether the message is not ours any more: it was deleted, or its claim has ended.
+        """Whether this message was deleted or its claim has ended.
 
-        Then another consumer may work on it. A handler that takes long should look here before it
-        does something that cannot be undone.
+        Then another consumer may be handling it. A slow handler should check this before it does
+        something irreversible.
         """
         return self._lost.is_set()
 
     @property
     def stopping(self) -> bool:
-        """Whether the worker wants to end: leave the rest for later if you can (raise Retry)."""
+        """Whether the worker is stopping: leave the rest for later if possible (raise Retry)."""
         return self._stopping.is_set()
 
     def wait_lost(self, seconds: float) -> bool:
-        """Sleep until the message is lost, at most ``seconds``; whether it is. For threads."""
+        """Sleep up to ``seconds`` until the message is lost; returns whether it is. For threads."""
         return self._lost.wait(seconds)
 
     @property
     def seconds_left(self) -> float:
-        """Until the claim ends, if it is not renewed before."""
+        """The seconds until the claim ends, unless it is renewed."""
         return max(0.0, self._until - time.monotonic())
 
     def renewed(self, at: float, visibility: float) -> None:
-        """Note a renewal that was asked for at a moment of the monotonic clock."""
+        """Note a renewal. at: when it was requested, by the monotonic clock."""
         self._until = at + visibility
 
     def lose(self) -> None:
-        """Tell the handler."""
+        """Set ``lost``, so that the handler can see it."""
         self._lost.set()

@@ -1,4 +1,4 @@
-"""The cluster: the hosts and programs on a spool, and what its filesystem has."""
+"""The cluster: the hosts and programs of a spool, and the state of its filesystem."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from .records.history import HISTORY
 from .records.programs import program
 from .records.reports import Report, reports_of
 
-# A writer that lives renames its dot-name sooner.
 _LEFT_S = 120.0
-# How long the files of one folder are counted.
 _BUDGET_S = 1.0
 
 
 class Watched(Protocol):
-    """A spool, as far as it is looked at."""
+    """The parts of a spool that are used here."""
 
     context: Context
     syncer: Syncer
@@ -36,9 +34,9 @@ class Watched(Protocol):
 
 
 def look_at_cluster(spool: Watched, node: str, own: Report | None = None) -> dict[str, Any]:
-    """What is known of hosts, programs and the spool, as docs/http.md describes it.
+    """What is known about hosts, programs and the spool, as docs/http.md describes.
 
-    node: this host. own: what this process counts, as fresh as it is. Raises Unavailable.
+    node: this host. own: the current report of this process. Raises Unavailable.
     """
     tree = spool.context.tree
     with as_unavailable("cannot look at the cluster"):
@@ -65,7 +63,7 @@ def look_at_cluster(spool: Watched, node: str, own: Report | None = None) -> dic
 
 
 def _size(tree: Tree, name: str) -> dict[str, Any]:
-    """How many files a folder has, and their bytes; as many as can be counted in a second."""
+    """The number of a folder's files, and their bytes; incomplete after a second."""
     end = time.monotonic() + _BUDGET_S
     files = size = 0
     for entry in tree.walk(tree.folder(name) if name != HISTORY else HISTORY):
@@ -80,7 +78,7 @@ def _size(tree: Tree, name: str) -> dict[str, Any]:
 
 
 def _left_dot_names(tree: Tree) -> int:
-    """Dot-names of messages whose writers have probably died."""
+    """The number of dot-names whose writers have probably died."""
     count = 0
     now = time.time()
     for entry in tree.walk(tree.folder(NEW)):

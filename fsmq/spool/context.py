@@ -1,4 +1,4 @@
-"""The context of all verbs: one spool as one process sees it."""
+"""The context of all verbs: a spool as one process sees it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from .records.journal import Details, NoJournal
 from .records.metrics import Metrics
 
 T = TypeVar("T")
-# Checks that a log takes a message; what it gives publishes that, and gives its offset.
 ToLog: TypeAlias = Callable[[str, NewMessage], Callable[[], int]]
 
 
@@ -40,8 +39,8 @@ ToLog: TypeAlias = Callable[[str, NewMessage], Callable[[], int]]
 class Context:
     """An opened spool.
 
-    clock: gives Unix seconds. keeps_inodes: a file has the same inode number as long as it lives,
-    for every process. to_log: publishes to a log, which is on a higher layer; a spool sets it.
+    clock: gives Unix seconds. keeps_inodes: a file keeps its inode number for life, and it is the
+    same for every process. to_log: publishes to a log; set by the spool, as logs are a layer above.
     """
 
     tree: Tree
@@ -69,25 +68,25 @@ class Context:
         self.put_numbers = PutNumbers(self.tree)
 
     def close(self) -> None:
-        """Give the descriptors of the journal and the puts back."""
+        """Close the descriptors of the journal and of puts."""
         self.journal.close()
         self.put_numbers.close()
 
     @property
     def max_plain_bytes(self) -> int:
-        """The most bytes that a compressed body may unpack to, so that no bomb fills the memory."""
+        """The limit of a decompressed body, as protection against decompression bombs."""
         return max(self.max_message_bytes, MAX_PLAIN_BYTES)
 
     @property
     def max_file_bytes(self) -> int:
-        """The most bytes of a message's file that is read as a whole."""
+        """The largest message file that is read as a whole."""
         return self.max_plain_bytes + MAX_HEADER_BYTES
 
     def now_ms(self) -> int:
         return int(self.clock() * 1000)
 
     def counts(self, queue: str) -> Counts:
-        """How many messages a queue has in each state, by listing.
+        """The number of a queue's messages in each state, by listing.
 
         Raises InvalidValue, NoSuchQueue and Unavailable.
         """
@@ -104,19 +103,18 @@ class Context:
         return self.settings.get(queue)
 
     def is_same_kind(self, queue: str, before: QueueSettings) -> bool:
-        """Whether a queue has not been deleted, and made anew as one of another kind, since a look.
+        """Whether a queue still has the kind it had in ``before``.
 
-        Who has acted by that look finds out so, before anyone is told. Raises OSError.
+        It changes if the queue is deleted and created again. Whoever has acted on ``before`` checks
+        this before reporting success. Raises OSError.
         """
         return self.settings.get(queue).kind == before.kind
 
     def pause_of(self, queue: str, at_most: float) -> float:
-        """Seconds after which a claim that got nothing may get something, though none arrives."""
+        """Seconds until a claim that got nothing can get something, even if nothing arrives."""
         if self.limiter.shut and self.limiter.is_shut(queue):
-            # What is ready stays so, and ripens for nobody.
             return min(at_most, self.limiter.look_in(queue))
         if not self.ready.hears_all and self.ready.count(queue) and self.groups.polls(queue):
-            # What is ready may be kept back by a claim, of whose end no event tells.
             return min(at_most, self.ready.poll_interval)
         ripens_in = self._ripens_in(queue)
         if self.limiter.has_just_opened(queue) and self.ready.count(queue):
@@ -124,12 +122,11 @@ class Context:
         return at_most if ripens_in is None else min(at_most, ripens_in)
 
     def _ripens_in(self, queue: str) -> float | None:
-        """Seconds until it is worth a try to claim one that could not be; None if there is none."""
+        """Seconds until a retry for messages that could not be claimed; None if there are none."""
         try:
             in_groups = self.settings.get(queue).in_groups
         except OSError:
-            in_groups = False  # the next claim reports it
-        # Claims by groups take nothing out of the index of what is ready, and put nothing back.
+            in_groups = False  # the next claim reports the error
         return self.groups.ripens_in(queue) if in_groups else self.ready.ripens_in(queue)
 
     def make(
@@ -141,9 +138,9 @@ class Context:
         to_id: str | None = None,
         **details: Unpack[Details],
     ) -> bool:
-        """Make a transition that waits for no sync, and record it; False if it was not there.
+        """Make a transition that waits for no sync, and record it; False if the message is gone.
 
-        Raises as `Tree.move`, which see.
+        Raises what `Tree.move` raises.
         """
         if not self.tree.move(how, queue, message_id, to_queue, to_id):
             return False
@@ -158,14 +155,13 @@ class Context:
         return True
 
     def record(self, step: Step, queue: str, message_id: str, **details: Unpack[Details]) -> None:
-        """Count a step and note it in the journal, once it is as durable as it will be."""
+        """Count a step and note it in the journal; call it when the step is durable."""
         if step.metric is not None:
-            # A move counts for the queue that the message leaves.
             self.metrics.count((step.metric, details.get("source", queue)))
         self.journal.note(step.event, queue, message_id, **details)
 
     def record_all(self, step: Step, queue: str, messages: Sequence[tuple[str, Details]]) -> None:
-        """The same for several messages of a queue, each with its id and details."""
+        """Do the same for several messages of a queue, each with its id and details."""
         if not messages:
             return
         if step.metric is not None:
@@ -174,7 +170,7 @@ class Context:
 
 
 class OpenSpool(Protocol):
-    """A spool, as far as the rooms above the verbs need one."""
+    """The parts of a spool that the layers above the verbs need."""
 
     @property
     def context(self) -> Context: ...
@@ -183,18 +179,18 @@ class OpenSpool(Protocol):
     def syncer(self) -> Syncer: ...
 
     def complete(self, prepared: Prepared[T]) -> T:
-        """Make a verb durable and give its result. Raises Unavailable."""
+        """Make a verb durable and return its result. Raises Unavailable."""
 
 
 def complete(context: Context, syncer: Syncer, prepared: Prepared[T]) -> T:
-    """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
+    """Make a verb durable and return its result. Raises Unavailable on a disk error."""
     dirty = prepared.dirty
     try:
         if prepared.sends:
             context.sequencer.send(prepared, syncer)
         elif not dirty.is_clean:
             syncer.sync(dirty)
-    except BaseException:  # of a signal's handler, too: nobody will finish it
+    except BaseException:  # also from a signal handler: nobody will finish the verb
         prepared.abort()
         raise
     return prepared.end()

@@ -1,4 +1,4 @@
-"""Every error that the spool raises: what happened, to which queue or message, what to do.
+"""The errors that the spool raises: what happened, to which queue or message, what to do.
 
 The tree, with those of the client and of other modules::
 
@@ -35,7 +35,7 @@ The tree, with those of the client and of other modules::
     · UnexpectedAnswer  [fsmq.client.errors]
     · UnusableSpool
 
-The server's, which clients see as answers, are in `fsmq.http.problems`.
+The errors of the server, which clients see as responses, are in `fsmq.http.problems`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from typing import NoReturn
 class FsmqError(Exception):
     """The base of all errors of fsmq.
 
-    ``index`` is the position of the message that it is about, from 0, if a call has several.
+    ``index`` is the position, from 0, of the message it concerns, if a call has several.
     """
 
     index: int | None = None
@@ -119,7 +119,7 @@ class NoSuchSchedule(FsmqError, LookupError):
 
 
 class OffsetGone(FsmqError, LookupError):
-    """Retention has removed the messages of these offsets; ``first`` is the first that is left."""
+    """Retention has removed the messages at these offsets; ``first`` is the first remaining."""
 
     def __init__(self, log: str, offset: int, first: int) -> None:
         super().__init__(f"log {log!r} has no message {offset} any more: its first is {first}")
@@ -136,7 +136,7 @@ class NotInFlight(FsmqError, LookupError):
 
 
 class ClaimVoid(FsmqError):
-    """The channel was sent to another position, or made anew, since this claim: it is over."""
+    """This claim is void: its channel was moved to another position, or created again."""
 
     def __init__(self, log: str, channel: str) -> None:
         super().__init__(
@@ -146,7 +146,7 @@ class ClaimVoid(FsmqError):
 
 
 class OtherWriter(FsmqError):
-    """The log takes messages from the processes of another host; ``host`` is its name."""
+    """The log takes messages only from the processes of another host, named ``host``."""
 
     def __init__(self, log: str, host: str) -> None:
         super().__init__(
@@ -166,7 +166,7 @@ class NoSuchMessage(FsmqError, LookupError):
 
 
 class ClaimEnded(FsmqError):
-    """The claim that was named is over; nothing was done. Another consumer may have the message."""
+    """The given claim has ended; nothing was done. Another consumer may have the message."""
 
     def __init__(self, queue: str, message_id: str) -> None:
         super().__init__(
@@ -177,12 +177,11 @@ class ClaimEnded(FsmqError):
         self.message_id = message_id
 
 
-# What a verb raises on a message whose claim is over, or that is gone.
 CLAIM_OVER = (NoSuchMessage, ClaimEnded, NotInFlight, ClaimVoid)
 
 
 class DuplicateMessage(FsmqError):
-    """A message with this own id is in the spool already; nothing was written."""
+    """A message with this caller-given id is in the spool already; nothing was written."""
 
     def __init__(self, queue: str, message_id: str) -> None:
         super().__init__(f"queue {queue!r} already holds a message with the id {message_id!r}")
@@ -198,7 +197,7 @@ class Reserved(FsmqError):
 
 
 class ConsumerInUse(FsmqError):
-    """Another process works as this consumer; ``consumer`` is its name."""
+    """Another process is working under this consumer name, ``consumer``."""
 
     def __init__(self, consumer: str) -> None:
         super().__init__(
@@ -244,15 +243,15 @@ class LogFull(Unavailable):
 
 
 class InUse(Unavailable):
-    """Another process holds what this needs: it may be stopped."""
+    """Another process holds a lock that this needs; that process may be suspended."""
 
 
 class NoRoom(FsmqError):
-    """There is no memory for a message now; nothing was begun."""
+    """There is no memory for a message now; nothing was started."""
 
 
 class UnusableSpool(FsmqError):
-    """The root cannot carry a spool; the message says what to do about it."""
+    """The root cannot hold a spool; the message says what to do about it."""
 
 
 ADVICE = {
@@ -276,11 +275,9 @@ ADVICE = {
 }
 
 
-# These are not properties of one folder: they pass by themselves, or somebody ends them.
 _PASSING = ADVICE.keys() - {errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
-# Only a person can put a file right that cannot be understood: no client should try again at once.
 BY_HAND_S = 60
 
 
@@ -292,7 +289,7 @@ def is_passing(error: BaseException | None) -> bool:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a call failed for want of space, inodes or quota."""
+    """Whether a call failed for lack of space, inodes or quota."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -309,10 +306,9 @@ def as_unavailable(doing: str) -> Iterator[None]:
 
 
 def unavailable(error: OSError, doing: str) -> Unavailable:
-    """What `as_unavailable` raises.
+    """The error that `as_unavailable` raises.
 
-    For code that runs for every message, where entering a ``with`` would cost too much, and for
-    code that does not raise at once.
+    For code that runs for every message, where a ``with`` costs too much, or that raises it later.
     """
     code = error.errno or 0
     advice, retry_after = ADVICE.get(code, (error.strerror or str(error), 2))
@@ -320,7 +316,7 @@ def unavailable(error: OSError, doing: str) -> Unavailable:
 
 
 def reraise(error: BaseException, doing: str) -> NoReturn:
-    """Raise an error again, an OSError as `as_unavailable` does, for code in which that is dear."""
+    """Raise an error again, an OSError as Unavailable, in code where a ``with`` costs too much."""
     if isinstance(error, OSError):
         raise unavailable(error, doing) from error
     raise error
@@ -328,9 +324,9 @@ def reraise(error: BaseException, doing: str) -> NoReturn:
 
 @contextmanager
 def understood(path: str) -> Iterator[None]:
-    """Turn a ValueError raised inside, of a file that is to be changed, into Unavailable."""
+    """Turn a ValueError raised inside, about a file to be changed, into Unavailable."""
     try:
         yield
     except ValueError as error:
-        reason = f"{path} cannot be understood, put it right first: {error}"
+        reason = f"{path} cannot be understood, correct it first: {error}"
         raise Unavailable(reason, BY_HAND_S) from None

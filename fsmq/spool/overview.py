@@ -1,4 +1,4 @@
-"""What a spool shows of all its queues at once, and changes nothing."""
+"""Read-only views of a whole spool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .views.places import Place, places
 
 
 class OverviewOfSpool(LogsOfSpool):
-    """The methods of a spool that look at it as a whole."""
+    """The methods of a spool that show it as a whole."""
 
     context: Context
     syncer: Syncer
@@ -26,27 +26,27 @@ class OverviewOfSpool(LogsOfSpool):
 
     @property
     def polls(self) -> bool:
-        """Whether arrivals are found by listings instead of events."""
+        """Whether new messages are found by listing instead of by events."""
         return self.context.ready.polls
 
     def find(self, message_id: str) -> list[Place]:
-        """In which queues, and in which states, messages of this id are; empty if nowhere."""
+        """The queues and states in which messages of this id are; empty if there are none."""
         return places(self.context, message_id)
 
     def cluster(self) -> dict[str, Any]:
-        """The hosts and programs on the spool, and what its filesystem has, for people.
+        """The hosts and programs of the spool, and the state of its filesystem, for people.
 
-        ``GET /_cluster`` in docs/http.md describes it; members may come.
+        See ``GET /_cluster`` in docs/http.md; members may be added.
         """
         return look_at_cluster(self, host_name())
 
     def history(
         self, queue: str | None = None, *, since: float | None = None, step: float | None = None
     ) -> dict[str, list[Moment]]:
-        """How many messages queues had, and how many came and went, from the history.
+        """How many messages queues had, and how many arrived and left, from the history.
 
-        queue: None is all. since: Unix seconds; None is three hours ago. step: seconds, at least
-        60; None is a minute, or ten where it is about more than six hours.
+        queue: None for all. since: Unix seconds; None is three hours ago. step: seconds, at least
+        60; None is a minute, or ten minutes if the period is longer than six hours.
         """
         now = self.context.clock()
         since = now - HISTORY_S if since is None else since

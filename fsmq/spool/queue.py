@@ -14,15 +14,12 @@ from ._sync.consumed import Consumed
 from ._sync.queue_verbs import QueueVerbs
 from .arguments import PART, Body, Delay, as_new_message, seconds_of, untold
 from .claimed import Claim, id_of, with_claims
-from .context import Prepared
-from .durability.sync import Dirty
 from .errors import FsmqError, NoSuchQueue, as_unavailable
 from .index.counting import Counts
 from .layout.messages.message import Message, NewMessage
 from .layout.names import check_id, check_queue
 from .layout.settings import LONGEST_WAIT_S, QueueSettings, check_seconds
 from .layout.steps import portions
-from .layout.transitions import DELAY, NEW, QUEUES
 from .moves.order import MAX_CHOSEN, moved_and
 from .records.life import Life, read_life
 from .verbs.moves.move import Moved, move_messages
@@ -38,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
-    """One queue of a spool, with every verb durable when it returns.
+    """One queue of a spool; every verb is durable when it returns.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
-    NoSuchQueue if there is no such queue, Unavailable when the disk refuses.
+    NoSuchQueue if there is no such queue, Unavailable if the disk fails or is full.
     """
 
     def __init__(self, spool: Spool, name: str) -> None:
@@ -52,7 +49,7 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return f"<Queue {self.name!r} of {self.spool.tree.root}>"
 
     def create(self) -> bool:
-        """Create the queue durably; False if it was there."""
+        """Create the queue durably; False if it exists."""
         return self.spool.create_queue(self.name)
 
     def settings(self) -> QueueSettings:
@@ -60,7 +57,7 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return self.spool.settings(self.name)
 
     def configure(self, **changes: Any) -> QueueSettings:
-        """Change settings, such as ``configure(visibility_timeout=60)``; all settings then.
+        """Change settings, as in ``configure(visibility_timeout=60)``; returns all settings.
 
         The dead-letter queue is created if it is missing.
         """
@@ -71,10 +68,10 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return message_id
 
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
-        """Put many messages; their ids in the same order. Durable in parts of at most 250.
+        """Put many messages; returns their ids in order. Durable in parts of at most 250.
 
-        Within a part it is all or none: when it raises, the parts before are stored, and ``index``
-        of the error is the position of the message that it is about. Raises as ``put``.
+        Each part is stored wholly or not at all: on an error the earlier parts are stored, and the
+        error's ``index`` is the position of the message it concerns. Raises the same as ``put``.
         """
         waiting = map(as_new_message, messages)
         ids: list[str] = []
@@ -93,12 +90,13 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
     ) -> list[Claimed]:
         """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
 
-        visibility: seconds until an unacknowledged message comes back; None: the queue's setting.
+        visibility: seconds until an unacknowledged message is ready again; None: its setting.
         wait: seconds to wait for a first message.
         """
         check_seconds("wait", wait, LONGEST_WAIT_S)
         end = time.monotonic() + wait
         while True:
+            since = self.spool.context.ready.waits.taken
             self.spool.deliver()
             messages = self.spool.complete(
                 prepare.claim(self.spool.context, self.name, count, visibility)
@@ -106,16 +104,16 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
             left = end - time.monotonic()
             if messages or left <= 0:
                 return Claimed.all(self, messages)
-            self.spool.wait(self.spool.context.pause_of(self.name, left))
+            self.spool.wait(self.spool.context.pause_of(self.name, left), since)
 
     def renew(
         self, message: Message | str, visibility: float | None = None, *, claim: str | None = None
     ) -> float:
-        """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
+        """Hold a message for ``visibility`` seconds from now; returns the deadline in Unix seconds.
 
-        claim: the ``claim`` of the message, if no other may be renewed.
+        claim: the ``claim`` of the message; if given, no other claim is renewed.
 
-        Raises NoSuchMessage; ClaimEnded if the claim that was named is over.
+        Raises NoSuchMessage; ClaimEnded if the given claim has ended.
         """
         renewal = prepare.renew(self.spool.context, self.name, id_of(message), visibility, claim)
         return self.spool.complete(renewal).deadline
@@ -125,7 +123,7 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
     ) -> None:
         """Make a claimed message ready again, at once or after ``delay``.
 
-        claim: as of :meth:`renew`. Raises NoSuchMessage, ClaimEnded.
+        claim: as in :meth:`renew`. Raises NoSuchMessage, ClaimEnded.
         """
         self.spool.complete(
             prepare.release(self.spool.context, self.name, id_of(message), seconds_of(delay), claim)
@@ -134,13 +132,13 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
     def bury(
         self, message: Message | str, reason: str | None = None, *, claim: str | None = None
     ) -> None:
-        """Move a claimed message to the dead-letter queue now, with its count started again.
+        """Move a claimed message to the dead-letter queue now; its deliveries count from 0.
 
-        reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
-        claim: as of :meth:`renew`.
+        reason: the reason in its ``dead_letter``, at most 1024 bytes in UTF-8.
+        claim: as in :meth:`renew`.
 
         Raises NoSuchMessage if it is not in flight, ClaimEnded, InvalidValue if the queue has no
-        such queue.
+        dead-letter queue.
         """
         burial = prepare.bury(self.spool.context, self.name, id_of(message), reason, claim)
         self.spool.complete(burial)
@@ -148,40 +146,40 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
     def ack_each(
         self, messages: Iterable[Message | str], claims: Sequence[str | None] | None = None
     ) -> list[Acked]:
-        """Acknowledge messages whose claims still hold; for each what became of it.
+        """Acknowledge messages whose claims still hold; returns the outcome of each.
 
-        claims: for each message the name of its claim; without them its own. A message or an id
-        without a claim is removed whoever has claimed it.
+        claims: the claim of each message; None: those in the messages. A message or an id without a
+        claim is removed whoever has claimed it.
 
-        Each is "removed", or "missing", or "ended": its claim had, and it stays as it is.
+        An outcome is "removed", "missing", or "ended": the claim has ended, and nothing was done.
         """
         ids, named = with_claims(messages, claims)
         outcomes = self.spool.complete(prepare.remove_if(self.spool.context, self.name, ids, named))
         if ids and set(outcomes) == {"missing"}:
-            self.settings()  # that there is no such queue explains it
+            self.settings()  # raises NoSuchQueue if that is why
         return outcomes
 
     def set_priority(self, message: Message | str, priority: int) -> str:
-        """Give a message that is ready another priority, 0 (first) to 99; its id, which changes.
+        """Give a ready message another priority, 0 (first) to 99; returns its new id.
 
-        Raises NoSuchMessage if it is not ready, InvalidValue if its id carries no priority (an own
-        id that is no UUIDv7) or the queue has an index, DuplicateMessage.
+        Raises NoSuchMessage if it is not ready, InvalidValue if its id has no priority (a
+        file's name that no put made) or the queue has an index, DuplicateMessage.
         """
         changing = prepare.set_priority(self.spool.context, self.name, id_of(message), priority)
         return self.spool.complete(changing)
 
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
-        """Remove messages, or ids of them; for each whether it was there."""
+        """Remove messages, given as such or by id; for each, whether it was there."""
         ids = [id_of(message) for message in messages]
         found = self.spool.complete(prepare.remove(self.spool.context, self.name, ids))
         if ids and not any(found):
-            self.settings()  # that there is no such queue explains it
+            self.settings()  # raises NoSuchQueue if that is why
         return found
 
     def purge(self, *, progress: Callable[[int], None] = untold) -> None:
         """Remove all messages.
 
-        progress: called with the number of those removed, now and then; by a client never.
+        progress: called now and then with the number removed; a client never calls it.
         """
         self.spool.complete(purge(self.spool.context, self.name, progress))
 
@@ -189,7 +187,7 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         """Look at up to ``count`` messages in one state, without claiming them.
 
         state: "new", "ready", "in_flight" or "delayed", as the ``state`` of a message.
-        after: an id; only messages behind it are shown.
+        after: an id; only messages after it are shown.
         """
         return browse.peek(self.spool.context, self.name, state, count, after)
 
@@ -204,10 +202,10 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         older_than: float | None = None,
         budget: float = 2.0,
     ) -> Found:
-        """Look for up to ``count`` messages in one state, without claiming them.
+        """Search for up to ``count`` messages in one state, without claiming them.
 
-        attributes: each with its value. contains: a part of the body. older_than: seconds since
-            it was put; the id of a message must say when that was.
+        attributes: names with values. contains: a part of the body. older_than: seconds since it
+            was put; matches only messages whose id has the time.
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when all have been looked at.
         """
@@ -215,7 +213,7 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return browse.search(self.spool.context, self.name, state, count, after, fitting, budget)
 
     def life(self, message_id: str, *, after: str = "", budget: float = 5.0) -> Life:
-        """What happened to a message, by the journal: also to one that has gone.
+        """The life of a message, even one that is gone, from the journal.
 
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when there is no more.
@@ -225,10 +223,10 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
             return read_life(self.spool.tree, self.name, message_id, after, budget)
 
     def find(self, message_id: str) -> Message | None:
-        """Look at one message in whatever state; None if there is none."""
+        """Look at one message in any state; None if there is none."""
         found = browse.find(self.spool.context, self.name, message_id)
         if found is None:
-            self.settings()  # that there is no such queue explains it
+            self.settings()  # raises NoSuchQueue if that is why
         return found
 
     def move_to(
@@ -240,22 +238,24 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         rate: float | None = None,
         progress: Callable[[int], None] = untold,
     ) -> Moved:
-        """Move the messages, or only those of some ids, to another queue; how many it moved.
+        """Move the messages, or only those of some ids, to another queue; returns how many.
 
-        in_flight: claimed and delayed messages move too, and are ready then.
-        rate: at most so many messages a second, 0.01 to 1000000.
-        progress: called with the number of those moved, now and then.
+        in_flight: claimed and delayed messages are moved too, and become ready.
+        rate: the most messages a second, 0.01 to 1000000.
+        progress: called now and then with the number moved.
 
         Raises NoSuchQueue; what has not moved by then stays.
         """
-        context = self.spool.context
-        tree = context.tree
-        queues = {tree.folder(QUEUES, self.name), tree.folder(QUEUES, target)}
-        dirty = Dirty(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
-        moved = move_messages(
-            context, self.name, target, only=only, in_flight=in_flight, rate=rate, progress=progress
+        moving = move_messages(
+            self.spool.context,
+            self.name,
+            target,
+            only=only,
+            in_flight=in_flight,
+            rate=rate,
+            progress=progress,
         )
-        return self.spool.complete(Prepared(dirty, lambda: moved))
+        return self.spool.complete(moving)
 
     def redrive(
         self,
@@ -265,15 +265,15 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         rate: float | None = None,
         progress: Callable[[int], None] = untold,
     ) -> Redriven:
-        """Bring the dead letters of this queue back to where they were buried; how many moved.
+        """Move the dead letters of this queue back to where they were buried; returns how many.
 
-        Those that are ready go, with their deliveries counted from 0 again. It goes on after a
-        kill; if it is of some ids, only at a rate, and with the 1000 that it was at.
+        Moves the ready ones; their deliveries count from 0. After a kill it is resumed; with
+        ``only`` just if it has a rate, and just for the current 1000 ids.
 
-        only: the ids of those that go; None is all.
-        to: the queue to which all go; None: each to the queue from which it was buried.
-        rate: at most so many messages a second, 0.01 to 1000000.
-        progress: called with the number of those moved, now and then.
+        only: the ids of those to move; None: all.
+        to: the queue for all of them; None: each to the queue from which it was buried.
+        rate: the most messages a second, 0.01 to 1000000.
+        progress: called now and then with the number moved.
 
         Raises NoSuchQueue, also of ``to``.
         """
@@ -297,7 +297,7 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return done
 
     def counts(self) -> Counts:
-        """How many messages are new, ready, in flight and delayed."""
+        """The numbers of new, ready, in-flight and delayed messages."""
         return self.spool.counts(self.name)
 
     def delete(self) -> None:
@@ -305,7 +305,6 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         self.spool.delete_queue(self.name)
 
     def _worker(self, handler: Callable[[Claimed, Claim], object], *pace: Any) -> Worker:
-        # It imports asyncio, which programs that only put and claim do not need.
         from .worker.blocking_worker import queue_worker
 
         return queue_worker(self.spool, self, handler, *pace)

@@ -1,4 +1,4 @@
-"""The reaper's work: unlink what is in ``remove/``, messages and whole folders, for good."""
+"""The reaper's work: unlink the messages and folders in ``remove/``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from .layout.transitions import INDEX_TRASH, REMOVE
 from .layout.tree import Tree
 from .layout.uuids import uuid7
 
-# The name that waits apart when the folder itself cannot be listed.
 _ALL = "."
 
 
@@ -26,10 +25,10 @@ def reap(
     step: int = 1000,
     on_reaped: Callable[[str, str], None] = lambda queue, message_id: None,
 ) -> int:
-    """Unlink what is in ``remove/``, once; how many messages. For the parameters see `Reaper`.
+    """Unlink the contents of ``remove/`` once; returns how many messages. See `Reaper`.
 
-    What another process acts on is left. Raises OSError if any other cannot be unlinked, after all
-    that can.
+    Leaves what another process is acting on. Raises OSError if anything else cannot be unlinked,
+    after unlinking the rest.
     """
     reaper = Reaper(tree, stop=stop, step=step, on_reaped=on_reaped)
     reaped = reaper.run()
@@ -39,10 +38,10 @@ def reap(
 
 
 class Reaper:
-    """Unlinks again and again; a name that fails waits apart. It keeps no listing in memory.
+    """Unlinks repeatedly, and quarantines names that fail. Keeps no listing in memory.
 
     stop: called after every ``step`` messages. on_reaped: called with each message's queue and id.
-    on_fault: called with a name that could not be unlinked, and the error.
+    on_fault: called with a name that cannot be unlinked, and the error.
     """
 
     def __init__(
@@ -68,17 +67,16 @@ class Reaper:
         self._is_stopped = False
 
     def timeout(self) -> float | None:
-        """Seconds until the next name is tried again; None if none waits."""
+        """Seconds until the next retry of a name; None if none is waiting."""
         due = self._quarantined.next_s()
         return None if due is None else max(0.0, due - time.monotonic())
 
     def run(self) -> int:
-        """Unlink all that is there; how many messages."""
+        """Unlink all that is there; returns how many messages."""
         self.fault, self._reaped, self._is_stopped = None, 0, False
         tried = set(iter(lambda: self._quarantined.pop_due(time.monotonic()), None))
         if _ALL not in self._quarantined:
             try:
-                # To unlink may make a running listing skip names, so repeat until one is empty.
                 while self._pass() and not self._is_stopped:
                     pass
             except OSError as error:
@@ -91,7 +89,7 @@ class Reaper:
         return self._reaped
 
     def _pass(self) -> bool:
-        """Go through the folder once; whether anything was unlinked."""
+        """Go through the folder once; returns whether anything was unlinked."""
         has_changed = False
         self._indexed = with_index(self._tree)
         with Held(self._tree) as self._held:
@@ -116,7 +114,7 @@ class Reaper:
         return self._unlink(path, queue, message_id)
 
     def _trash(self, path: str, queue: str) -> bool:
-        """Unlink the files of a folder, which was a queue, and then the folder."""
+        """Unlink the files in the folder of a deleted queue, then the folder."""
         first: OSError | None = None
         has_changed = False
         try:
@@ -124,7 +122,7 @@ class Reaper:
                 try:
                     has_changed |= self._in_trash(f"{path}/{found.name}", found, queue)
                 except OSError as error:
-                    first = first or error  # a fault of one must not stop the others
+                    first = first or error  # one that fails must not stop the others
                 if self._is_stopped:
                     return has_changed
             if first is None:
@@ -141,13 +139,12 @@ class Reaper:
             return False
         if not found.is_dir(follow_symlinks=False):
             return self._unlink(path, queue, found.name)
-        # Folders may be nested deeper than any path can be: move each up, to be unlinked later.
         if self._tree.remove_folder(path):
             return True
         return self._tree.rename(path, f"{self._folder}/.{uuid7()}")
 
     def _unlink_index(self, path: str) -> bool:
-        """Unlink the links of a queue that was deleted; its messages are unlinked by themselves."""
+        """Unlink the links of a deleted queue; its messages are unlinked separately."""
         for found in self._tree.walk(path):
             self._tree.unlink(f"{path}/{found.name}")
         return self._tree.remove_folder(path)
@@ -162,12 +159,11 @@ class Reaper:
         return True
 
     def _unlink_all(self, path: str, queue: str, message_id: str) -> bool:
-        """Unlink a file behind its other names: one that is left would lead to nothing."""
+        """Unlink a file after its links in indexes, which would otherwise lead to nothing."""
         if not self._indexed or not facts(message_id).headed:
             return self._tree.unlink(path)
         with Leaving(self._tree, path, queue, message_id) as leaving:
             if not leaving.forget_links(self._held, self._indexed):
-                # Another process is changing which message has its id: this one waits apart.
                 raise BlockingIOError(errno.EAGAIN, "its id is locked", path)
             return self._tree.unlink(path)
 
@@ -177,5 +173,5 @@ class Reaper:
 
 
 def _is_held(name: str) -> bool:
-    """Whether a process still reads it over NFS, which removes it itself."""
+    """Whether NFS keeps it for a process that still has it open, and then removes it itself."""
     return name.startswith(".nfs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +19,7 @@ from .index.events import Events, WatchMode, check_watched, must_poll
 from .index.ready import Ready
 from .index.share import WHOLE, Share
 from .indexed import Indexed
-from .layout.filesystem import Filesystem, examine
+from .layout.filesystem import Filesystem, examine, refuse_snapshot
 from .layout.messages.message import Message
 from .layout.names import check_queue
 from .layout.settings import LONGEST_WAIT_S, QueueSettings, check_seconds
@@ -41,7 +40,7 @@ from .schedules.schedule import SchedulesOfSpool
 from .topic import Topic
 from .verbs.choice import Choice, flat
 from .verbs.queues import creation, deletion, subscribing
-from .verbs.several import Turns, claim_several_in, has_more
+from .verbs.several import Turns, claim_several_in
 from .views.census import Census
 from .views.counts import Overview, survey
 
@@ -53,7 +52,8 @@ T = TypeVar("T")
 
 
 def open_context(tree: Tree) -> tuple[Context, Filesystem]:
-    """The context of an opened tree, and facts about its filesystem. Raises UnusableSpool."""
+    """The context of an opened tree, and the facts about its filesystem. Raises UnusableSpool."""
+    refuse_snapshot(tree)
     try:
         filesystem = examine(tree)
     except OSError as error:
@@ -76,26 +76,26 @@ def open_context(tree: Tree) -> tuple[Context, Filesystem]:
 class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
     """An opened spool.
 
-    root: the folder; it and its parts are created where missing (unless ``create`` is False).
+    root: the folder; it and its subfolders are created if missing, unless ``create`` is False.
     sync: how changes become durable, see :class:`~fsmq.spool.durability.sync.Syncer`.
-    workers: fsyncs that run side by side.
+    workers: the number of parallel fsyncs.
     delivers: whether this object does the mover's work whenever it claims. Leave it True in a
-        script that runs alone; daemons do it for each other.
-    watch: "events" or "poll"; "auto" polls on network filesystems, whose events do not cross
-        hosts, where the system has no events (on any but Linux), and whatever cannot be watched
-        since the user has no instances or watches of inotify left.
-    poll_interval: seconds between two listings where it polls.
-    max_message_bytes: the largest body that any queue takes.
-    journal: whether the steps of messages are noted in the journal; None: if others note theirs.
-    program: what the journal says that a step came through, where nothing else is known.
+        script that runs without daemons.
+    watch: "events" or "poll"; "auto" polls on network filesystems, whose events do not cross hosts,
+        on systems other than Linux, which have no such events, and for folders that cannot be
+        watched because the user has no inotify instances or watches left.
+    poll_interval: seconds between two listings when polling.
+    max_message_bytes: the largest body that any queue accepts.
+    journal: whether to note the steps of messages in the journal; None: if others do.
+    program: the journal's ``via`` for steps of which nothing else is known.
 
     ``fsmq.spool.prepare`` has the verbs in two steps, for programs that group their syncs.
 
-    Safe in threads, but not on both sides of a fork: only one of the two learns of a disk's error.
-    Close it, or use it in a ``with``.
+    Safe in threads, but not on both sides of a fork: only one of the processes learns of a disk
+    error. Close it, or use it in a ``with``.
 
     Raises:
-        UnusableSpool: the root cannot be opened or created, or has not the events demanded.
+        UnusableSpool: the root cannot be opened or created, or lacks the events demanded.
     """
 
     def __init__(
@@ -144,7 +144,6 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         self._delivering = threading.Lock()
         self._delivery: Delivery | None = None
         if delivers:
-            # Only here: the server, which has a mover beside it, does without.
             from .mover.delivery import Delivery
 
             self._delivery = Delivery(
@@ -163,7 +162,7 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         self.close()
 
     def close(self) -> None:
-        """Give the descriptors and threads back. What was acknowledged needs no closing."""
+        """Close the descriptors and threads. Completed verbs are durable without it."""
         self.context.close()
         if self._delivery is not None:
             self._delivery.close()
@@ -176,9 +175,9 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
     # -- queues ----------------------------------------------------------------------------------
 
     def queue(self, name: str, *, create: bool = False) -> Queue:
-        """A queue to work with. To name it creates nothing, unless ``create`` is given.
+        """A queue to work with. It is only created if ``create`` is given.
 
-        Its verbs raise NoSuchQueue if there is none of this name.
+        Its verbs raise NoSuchQueue if it does not exist.
         """
         queue = Queue(self, check_queue(name))
         if create:
@@ -192,28 +191,28 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
     def _claim_several(
         self, turns: Turns, count: int, visibility: float | None, wait: float
     ) -> list[Message]:
-        """What the ``claim`` of a selection claims."""
+        """The implementation of a selection's ``claim``."""
         end = time.monotonic() + check_seconds("wait", wait, LONGEST_WAIT_S)
         while True:
+            since = self.context.ready.waits.taken
             self.deliver()
             found = turns.choice.find(self.context)
-            seen: dict[str, int] = {}
-            claiming = claim_several_in(self.context, turns, found, count, visibility, seen=seen)
+            claiming = claim_several_in(self.context, turns, found, count, visibility)
             messages = self.complete(finish(claiming))
             left = end - time.monotonic()
             if messages or left <= 0:
                 return messages
-            if not has_more(self.context, found, seen):
-                self.wait(min([left, *(self.context.pause_of(one, left) for one in flat(found))]))
+            pauses = (self.context.pause_of(one, left) for one in flat(found))
+            self.wait(min([left, *pauses]), since)
 
     def _selection_worker(self, selection: Selection[Worker], *of: Any) -> Worker:
-        """What the ``worker`` of a selection makes."""
+        """The implementation of a selection's ``worker``."""
         from .worker.blocking_worker import queue_worker  # imports asyncio
 
         return queue_worker(self, selection, *of)
 
     def queues(self) -> list[str]:
-        """The names of all queues that one may see, sorted."""
+        """The names of all visible queues, sorted."""
         with as_unavailable("cannot list the queues"):
             return self.tree.queues()
 
@@ -224,12 +223,12 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
             return self.tree.has_queue(name)
 
     def create_queue(self, name: str, *, index: bool = False, fifo: bool = False) -> bool:
-        """Create a queue durably; False if it was there.
+        """Create a queue durably; False if it exists.
 
         index: its messages can be found by the ids that producers give them, see :meth:`indexed`.
-            Raises InvalidValue if it is there without an index.
-        fifo: the messages of each group are claimed in their order. Raises InvalidValue if it is
-            there without that, and with ``index``.
+            Raises InvalidValue if it exists without an index.
+        fifo: the messages of each group are claimed in their order. Raises InvalidValue if it
+            exists without that, or together with ``index``.
         """
         kinds = {"index": index, "fifo": fifo}
         return creation.create(
@@ -239,7 +238,7 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         )
 
     def indexed(self, name: str) -> Indexed:
-        """The messages of a queue that has an index, by the ids that producers give them."""
+        """The messages of a queue with an index, accessed by the ids that producers gave them."""
         return Indexed(self, check_queue(name))
 
     def delete_queue(self, name: str) -> None:
@@ -255,7 +254,7 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
             raise unavailable(error, f"cannot read the settings of {name!r}") from error
 
     def configure(self, name: str, changes: Mapping[str, Any]) -> QueueSettings:
-        """Change settings of a queue durably; they are in force at once, for all processes.
+        """Change settings of a queue durably; they take effect at once, for all processes.
 
         The dead-letter queue is created if it is missing.
 
@@ -265,7 +264,7 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         return creation.change(self.context, name, lambda *_: changes)
 
     def counts(self, name: str) -> Counts:
-        """How many messages a queue has in each state, by listing.
+        """The number of a queue's messages in each state, by listing.
 
         Raises:
             InvalidValue, NoSuchQueue, Unavailable
@@ -286,9 +285,9 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
     # -- topics ----------------------------------------------------------------------------------
 
     def topic(self, name: str, *, create: bool = False) -> Topic:
-        """A topic to work with. To name it creates nothing, unless ``create`` is given.
+        """A topic to work with. It is only created if ``create`` is given.
 
-        Its verbs raise NoSuchTopic if there is none of this name.
+        Its verbs raise NoSuchTopic if it does not exist.
         """
         topic = Topic(self, check_queue(name, "topic"))
         if create:
@@ -296,12 +295,12 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         return topic
 
     def topics(self) -> list[str]:
-        """The names of all topics that one may see, sorted."""
+        """The names of all visible topics, sorted."""
         with as_unavailable("cannot list the topics"):
             return self.context.topics.names()
 
     def create_topic(self, name: str) -> bool:
-        """Create a topic durably; False if it was there."""
+        """Create a topic durably; False if it exists."""
         return subscribing.create_topic(self.context, name)
 
     def delete_topic(self, name: str) -> None:
@@ -312,7 +311,7 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         subscribing.delete_topic(self.context, name)
 
     def subscriptions(self, topic: str) -> dict[str, Filter | None]:
-        """The subscribed queues, sorted, each with its filter; None takes all messages.
+        """The subscribed queues, sorted, each with its filter; None: all messages.
 
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
@@ -324,7 +323,7 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
     ) -> bool:
         """Subscribe a queue durably, or replace its filter; False if it was subscribed.
 
-        keep: leave one that is subscribed as it is.
+        keep: leave an existing subscription as it is.
 
         Raises:
             InvalidValue, NoSuchTopic, NoSuchQueue, Unavailable
@@ -342,23 +341,23 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
     # -- durability ------------------------------------------------------------------------------
 
     def complete(self, prepared: Prepared[T]) -> T:
-        """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
+        """Make a verb durable and return its result. Raises Unavailable on a disk error."""
         return complete(self.context, self.syncer, prepared)
 
     # -- the mover's and the reaper's work, for programs that run alone ----------------------------
 
     def deliver(self) -> int:
-        """Do what the mover would do now; how many messages moved.
+        """Do what the mover would do now; returns how many messages moved.
 
-        A message that cannot be moved now waits for a later call, and keeps none of the others.
-        Raises Unavailable if they cannot be listed.
+        A message that cannot be moved now waits for a later call, and does not block others. Raises
+        Unavailable if they cannot be listed.
         """
         if self._delivery is None:
             return 0
         moved = 0
         with self._delivering:
             if self._delivery.fault is not None:
-                self._delivery.rescan()  # the caller wants to know how it is now
+                self._delivery.rescan()  # the caller needs the current state
             while (step := self._delivery.step()) or self._delivery.is_behind:
                 moved += step
             fault = self._delivery.fault
@@ -368,32 +367,31 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         return moved
 
     def reap(self) -> int:
-        """Unlink what was removed; how many messages went. Raises Unavailable."""
+        """Unlink what was removed; returns how many messages. Raises Unavailable."""
         with as_unavailable("cannot reap"):
             return reaper.reap(
                 self.tree, on_reaped=partial(self.context.journal.note, REAPED.event)
             )
 
-    def wait(self, seconds: float) -> None:
-        """Sleep until something happened in the tree, a timer ends, or ``seconds`` are over."""
-        files = [self._events, self._delivery] if self._events is not None else []
-        poller = select.poll()
-        for file in files:
-            if file is not None and file.fileno() is not None:
-                poller.register(file.fileno() or 0, select.POLLIN)
-        if not self.context.ready.hears_all:
+    def wait(self, seconds: float, since: int | None = None) -> None:
+        """Sleep until something happens in the tree, a timer ends, or ``seconds`` have passed.
+
+        since: see `Waits.sleep`.
+        """
+        ready, timers = self.context.ready, self._delivery
+        if not ready.hears_all:
             seconds = min(seconds, self._poll_interval)
-        if self._delivery is not None:
-            seconds = min(seconds, self._delivery.timeout())
-        poller.poll(max(0.0, seconds) * 1000)
+        if timers is not None:
+            seconds = min(seconds, timers.timeout())
+        files = [] if timers is None or (fd := timers.fileno()) is None else [fd]
+        ready.waits.sleep(seconds, since, files, self.events_fileno(), ready.refresh)
 
     def events_fileno(self) -> int | None:
-        """Readable when the ready index should be refreshed; None where the spool polls."""
+        """Readable when the ready index needs a refresh; None if the spool polls."""
         return None if self._events is None else self._events.fileno()
 
 
 def _channel_worker(*of: Any) -> Any:
-    # It imports asyncio, which programs that only publish and claim do not need.
     from .worker.blocking_worker import channel_worker
 
     return channel_worker(*of)

@@ -1,8 +1,8 @@
-"""Stale links: those of given ids that have outlived their messages go, whoever has left them.
+"""Removal of stale links: links of given ids whose messages are gone.
 
-Who unlinks a message's file unlinks its links; but it may die, or meet a lock or a disk that fails.
-A link that is the only name of its file leads to nothing, and keeps its bytes. So all indexes are
-gone through now and then.
+The process that unlinks a message's file also unlinks its links; but it can die, or meet a lock or
+a failing disk. A link that is the only name of its file leads to nothing, and keeps the file's
+bytes. So all indexes are checked now and then.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from .layout.transitions import IDS
 from .layout.tree import Tree
 
 EVERY_S = 3600.0
-# Of the time, of one step, in which it looks at so many links; removals wait for its end.
 _THROTTLE = DutyCycle(0.02)
 _STEP = 2000
 
 
 class StaleLinks:
-    """Goes through all indexes every hour, a part at each :meth:`step`, with a share of the time.
+    """Checks all indexes every hour, a part at each :meth:`step`, using a share of the time.
 
-    on_fault: called with what cannot be looked at, and the error; the next round tries it again.
+    on_fault: called with a path that cannot be read, and the error; the next round retries it.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class StaleLinks:
         self._due = 0.0
 
     def step(self) -> float:
-        """Look at the next links if it is time; in how many seconds it is time again."""
+        """Check the next links if it is time; returns the seconds until it is time again."""
         begun = time.monotonic()
         if begun < self._due:
             return self._due - begun
@@ -57,13 +56,13 @@ class StaleLinks:
         return pause
 
     def _all(self) -> Iterator[tuple[str, str, bool]]:
-        """All links, with their queues, and whether each leads to nothing."""
+        """All links, each with its queue, and whether it leads to nothing."""
         for queue in self._queues():
             folder = self._tree.folder(IDS, queue)
             try:
                 for found in self._tree.walk(folder):
                     yield queue, found.name.removeprefix(NEXT), _leads_nowhere(found)
-            except OSError as error:  # a fault of one must not stop the others
+            except OSError as error:  # one that fails must not stop the others
                 self._on_fault(folder, error)
 
     def _queues(self) -> set[str]:
@@ -82,12 +81,12 @@ class StaleLinks:
             self._forget(queue, links)
 
     def _forget(self, queue: str, links: set[str]) -> None:
-        """Look at them again, under the locks of their ids; those that are held are in use."""
+        """Check them again under the locks of their ids; skips those that are locked."""
         try:
             with Held(self._tree) as held:
                 settle(self._tree, queue, [link for link in links if held.take(queue, [link])])
         except FileNotFoundError:
-            return  # the queue was deleted, and its links with it
+            return  # the queue was deleted with its links
         except OSError as error:
             if len(links) == 1:
                 self._on_fault(f"{self._tree.folder(IDS, queue)}/{min(links)}", error)
@@ -100,5 +99,5 @@ def _leads_nowhere(found: os.DirEntry[str]) -> bool:
     try:
         file = found.stat(follow_symlinks=False)
     except OSError:
-        return False  # it has gone
+        return False  # it is gone
     return stat.S_ISREG(file.st_mode) and file.st_nlink == 1

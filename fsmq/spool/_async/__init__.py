@@ -1,1 +1,1 @@
-"""What claims give, for coroutines."""
+"""What claims return, for coroutines."""

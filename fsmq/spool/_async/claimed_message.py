@@ -1,4 +1,4 @@
-"""Claimed messages, for coroutines: what may be done with one of a queue, or of a channel."""
+"""Claimed messages, for coroutines: the verbs on a message of a queue or a channel."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BURIED = "message %s goes to the dead-letter queue: %s"
 
 
 class AsyncClaimedVerbs:
-    """What may be done with a message that was claimed, for coroutines.
+    """The verbs on a claimed message, for coroutines.
 
-    In a ``with`` it is acknowledged at the end, and released when the end is an exception; unless
-    one of its methods has settled before what is to become of it. :class:`Retry` releases it with a
-    delay and :class:`Bury` buries it; these two end with the ``with``.
+    A ``with`` acknowledges it at the end, and releases it on an exception, unless one of its
+    methods has been called before. :class:`Retry` releases it with a delay and :class:`Bury` buries
+    it; the ``with`` suppresses these two.
 
-    They raise NoSuchMessage or ClaimEnded if the claim is over; of a channel NotInFlight or
+    They raise NoSuchMessage or ClaimEnded if the claim is over; for a channel NotInFlight or
     ClaimVoid.
     """
 
@@ -35,15 +35,15 @@ class AsyncClaimedVerbs:
         def claim(self) -> str | None: ...
 
     async def ack(self) -> bool:
-        """Acknowledge it: the work is done. Whether it was there, or had not been done yet.
+        """Acknowledge it: the work is done. Returns whether it was there, or not done before.
 
-        Of a channel this is possible though the claim has ended.
+        For a channel this works even after the end of the claim.
         """
         self._settle()
         return bool(await self._bound_to.ack(self, claim=self.claim))
 
     async def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline."""
+        """Hold it for ``visibility`` seconds from now; returns the new deadline."""
         deadline: float = await self._bound_to.renew(self, visibility=visibility, claim=self.claim)
         return deadline
 
@@ -55,14 +55,14 @@ class AsyncClaimedVerbs:
     async def bury(self, reason: str | None = None) -> None:
         """Move it to the dead-letter queue; InvalidValue if there is none.
 
-        reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        reason: kept in its ``dead_letter``; at most 1024 bytes in UTF-8.
         """
         await self._bound_to.bury(self, reason=reason, claim=self.claim)
         self._settle()
 
     def _settle(self) -> None:
         """Note that it was settled, so that the end of a ``with`` does nothing."""
-        object.__setattr__(self, "_settled", True)  # a Message is frozen; this is none of its value
+        object.__setattr__(self, "_settled", True)  # a Message is frozen; not part of its value
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,7 +86,7 @@ class AsyncClaimedVerbs:
                 raise
             return True
         else:
-            with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
+            with suppress(FsmqError):  # it comes back at its deadline; the first error must be seen
                 await self.release()
         return False
 

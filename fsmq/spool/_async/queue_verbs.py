@@ -1,4 +1,4 @@
-"""Verbs of queues that are made of their other verbs, for coroutines."""
+"""Verbs of queues that are built on their other verbs, for coroutines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..verbs.remove_if import Acked
 
 
 class AsyncQueueProtocol(Protocol):
-    """What the verbs here need of a queue, for coroutines."""
+    """What these verbs need from a queue, for coroutines."""
 
     @property
     def name(self) -> str: ...
@@ -25,7 +25,7 @@ class AsyncQueueProtocol(Protocol):
 
 
 class AsyncQueueVerbs:
-    """Verbs of the library's queues and of the client's, made of their other verbs."""
+    """Verbs of the queues of library and client, built on their other verbs."""
 
     async def put(
         self: AsyncQueueProtocol,
@@ -40,12 +40,11 @@ class AsyncQueueVerbs:
         group: str | None = None,
         dedup_id: str | None = None,
     ) -> str:
-        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
+        """Put one message; returns its id. See :class:`~fsmq.NewMessage` for the arguments.
 
-        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
+        A ``str`` is encoded in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
 
-        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
-        QueueFull.
+        Raises DuplicateMessage if there is a message of this ``id``, MessageTooLarge, QueueFull.
         """
         message = new_message(
             body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
@@ -64,7 +63,7 @@ class AsyncQueueVerbs:
         group: str | None = None,
         dedup_id: str | None = None,
     ) -> str:
-        """Put one message whose body is the JSON of ``value``; its id.
+        """Put one message whose body is the JSON of ``value``; returns its id.
 
         Its content type is ``application/json``. Otherwise as ``put``.
         """
@@ -76,15 +75,15 @@ class AsyncQueueVerbs:
     async def ack(
         self: AsyncQueueProtocol, *messages: Message | str, claim: str | None = None
     ) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
+        """Acknowledge claimed messages, given as messages or ids; returns how many were there.
 
-        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
-        message is removed whoever has claimed it.
+        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it
+        messages are removed whoever has claimed them.
         """
         if claim is None:
             return await self.remove(*messages)
         return acked(self.name, messages, await self.ack_each(single(messages), [claim]))
 
     async def remove(self: AsyncQueueProtocol, *messages: Message | str) -> int:
-        """Remove messages, or ids of them, in whatever state they are; how many were there."""
+        """Remove messages, given as messages or ids, in any state; returns how many were there."""
         return sum(await self.remove_each(messages))

@@ -1,4 +1,4 @@
-"""Several queues from which one claims together, for coroutines."""
+"""Several queues to claim from together, for coroutines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .consumed import AsyncConsumed, W_co
 
 
 class AsyncPlace(Protocol[W_co]):
-    """What a selection needs of the spool or the server where its queues are, for coroutines."""
+    """What a selection needs from the spool or server of its queues, for coroutines."""
 
     def queue(self, name: str) -> Any: ...
     async def _claim_several(
@@ -24,10 +24,10 @@ class AsyncPlace(Protocol[W_co]):
 
 
 class AsyncSelection(AsyncConsumed[AsyncClaimed, W_co]):
-    """Several queues from which one claims together: by order, by weight and by pattern.
+    """Several queues to claim from together: by order, by weight and by pattern.
 
-    Each message says in ``queue`` of which it is, and is acknowledged, renewed and released there.
-    Keep the object: it knows whose turn it is.
+    ``queue`` of each message names its queue, where it is acknowledged, renewed and released. Keep
+    the object: it remembers whose turn it is.
     """
 
     def __init__(self, place: AsyncPlace[W_co], choice: Choice) -> None:
@@ -43,10 +43,10 @@ class AsyncSelection(AsyncConsumed[AsyncClaimed, W_co]):
     ) -> list[AsyncClaimed]:
         """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
 
-        visibility: seconds until an unacknowledged message comes back; None: as its queue has it.
+        visibility: seconds until an unacknowledged message comes back; None: its queue's setting.
         wait: seconds to wait for a first message.
 
-        Raises NoSuchQueue if there is none of a name, InvalidValue if there are too many.
+        Raises NoSuchQueue if a named queue is missing, InvalidValue if there are too many.
         """
         messages = await self._place._claim_several(self._turns, count, visibility, wait)
         queues = {name: self._place.queue(name) for name in {m.queue for m in messages}}

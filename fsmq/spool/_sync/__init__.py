@@ -1,2 +1,2 @@
 # Made from ../_async/__init__.py by `make sync`: change that one.
-"""What claims give."""
+"""What claims return."""

@@ -1,5 +1,5 @@
 # Made from ../_async/claimed_message.py by `make sync`: change that one.
-"""Claimed messages: what may be done with one of a queue, or of a channel."""
+"""Claimed messages: the verbs on a message of a queue or a channel."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _BURIED = "message %s goes to the dead-letter queue: %s"
 
 
 class ClaimedVerbs:
-    """What may be done with a message that was claimed.
+    """The verbs on a claimed message.
 
-    In a ``with`` it is acknowledged at the end, and released when the end is an exception; unless
-    one of its methods has settled before what is to become of it. :class:`Retry` releases it with a
-    delay and :class:`Bury` buries it; these two end with the ``with``.
+    A ``with`` acknowledges it at the end, and releases it on an exception, unless one of its
+    methods has been called before. :class:`Retry` releases it with a delay and :class:`Bury` buries
+    it; the ``with`` suppresses these two.
 
-    They raise NoSuchMessage or ClaimEnded if the claim is over; of a channel NotInFlight or
+    They raise NoSuchMessage or ClaimEnded if the claim is over; for a channel NotInFlight or
     ClaimVoid.
     """
 
@@ -36,15 +36,15 @@ class ClaimedVerbs:
         def claim(self) -> str | None: ...
 
     def ack(self) -> bool:
-        """Acknowledge it: the work is done. Whether it was there, or had not been done yet.
+        """Acknowledge it: the work is done. Returns whether it was there, or not done before.
 
-        Of a channel this is possible though the claim has ended.
+        For a channel this works even after the end of the claim.
         """
         self._settle()
         return bool(self._bound_to.ack(self, claim=self.claim))
 
     def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline."""
+        """Hold it for ``visibility`` seconds from now; returns the new deadline."""
         deadline: float = self._bound_to.renew(self, visibility=visibility, claim=self.claim)
         return deadline
 
@@ -56,14 +56,14 @@ class ClaimedVerbs:
     def bury(self, reason: str | None = None) -> None:
         """Move it to the dead-letter queue; InvalidValue if there is none.
 
-        reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
+        reason: kept in its ``dead_letter``; at most 1024 bytes in UTF-8.
         """
         self._bound_to.bury(self, reason=reason, claim=self.claim)
         self._settle()
 
     def _settle(self) -> None:
         """Note that it was settled, so that the end of a ``with`` does nothing."""
-        object.__setattr__(self, "_settled", True)  # a Message is frozen; this is none of its value
+        object.__setattr__(self, "_settled", True)  # a Message is frozen; not part of its value
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +87,7 @@ class ClaimedVerbs:
                 raise
             return True
         else:
-            with suppress(FsmqError):  # it comes back at its deadline, and the error is to be seen
+            with suppress(FsmqError):  # it comes back at its deadline; the first error must be seen
                 self.release()
         return False
 

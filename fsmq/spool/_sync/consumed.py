@@ -1,5 +1,5 @@
 # Made from ../_async/consumed.py by `make sync`: change that one.
-"""What all have that one claims from: queues, several of them, channels of logs."""
+"""The common part of all that can be claimed from: queues, selections, channels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..claimed import Claim
 from .claimed_message import ClaimedVerbs
 
 M_co = TypeVar("M_co", bound=ClaimedVerbs, covariant=True)
-# The workers. They stand on a higher floor.
+# The workers, which are in a higher layer.
 W_co = TypeVar("W_co", covariant=True)
 
 
 class Consumed(ABC, Generic[M_co, W_co]):
-    """What one claims messages from."""
+    """Something to claim messages from."""
 
     @abstractmethod
     def claim(
@@ -27,15 +27,15 @@ class Consumed(ABC, Generic[M_co, W_co]):
 
     @abstractmethod
     def _worker(self, handler: Callable[[M_co, Claim], object], *pace: Any) -> W_co:
-        """What ``worker`` makes. pace: as of `WorkerOptions`."""
+        """The worker that ``worker`` returns. pace: the `WorkerOptions`."""
 
     @contextmanager
     def claim_one(
         self, visibility: float | None = None, wait: float = 0.0
     ) -> Iterator[M_co | None]:
-        """Claim one message for the length of a ``with``; it gives None if there is none.
+        """Claim one message for the duration of a ``with``; yields None if there is none.
 
-        The message is acknowledged at the end, and released when the end is an exception.
+        The message is acknowledged at the end, and released on an exception.
         """
         messages = self.claim(1, visibility, wait)
         if not messages:
@@ -54,10 +54,10 @@ class Consumed(ABC, Generic[M_co, W_co]):
         backoff_max: float = 300.0,
         stop_timeout: float = 30.0,
     ) -> W_co:
-        """A worker that calls ``handler(message, claim)`` for each message; its ``run()`` works.
+        """A worker that calls ``handler(message, claim)`` for each message; call its ``run()``.
 
-        The handler of an async client is a coroutine function; any other runs in a thread of its
-        own. How many are in work at a time is also up to a channel's ``order``: strict has one.
+        The handler of an async client is a coroutine function; others run in threads. A channel's
+        ``order`` also limits how many messages are in work: with strict it is one.
 
         concurrency: messages in work at a time, 1 to 1000.
         visibility: seconds of a claim, which is renewed while the handler runs.

@@ -1,5 +1,5 @@
 # Made from ../_async/queue_verbs.py by `make sync`: change that one.
-"""Verbs of queues that are made of their other verbs."""
+"""Verbs of queues that are built on their other verbs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..verbs.remove_if import Acked
 
 
 class QueueProtocol(Protocol):
-    """What the verbs here need of a queue."""
+    """What these verbs need from a queue."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +26,7 @@ class QueueProtocol(Protocol):
 
 
 class QueueVerbs:
-    """Verbs of the library's queues and of the client's, made of their other verbs."""
+    """Verbs of the queues of library and client, built on their other verbs."""
 
     def put(
         self: QueueProtocol,
@@ -41,12 +41,11 @@ class QueueVerbs:
         group: str | None = None,
         dedup_id: str | None = None,
     ) -> str:
-        """Put one message; its id. See :class:`~fsmq.NewMessage` for the arguments.
+        """Put one message; returns its id. See :class:`~fsmq.NewMessage` for the arguments.
 
-        A ``str`` is written in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
+        A ``str`` is encoded in UTF-8; ``delay`` is in seconds, or a timedelta, or a datetime.
 
-        Raises DuplicateMessage if a message of this ``id`` is there already, MessageTooLarge,
-        QueueFull.
+        Raises DuplicateMessage if there is a message of this ``id``, MessageTooLarge, QueueFull.
         """
         message = new_message(
             body, delay, priority, ttl, id, content_type, attributes, group, dedup_id
@@ -65,7 +64,7 @@ class QueueVerbs:
         group: str | None = None,
         dedup_id: str | None = None,
     ) -> str:
-        """Put one message whose body is the JSON of ``value``; its id.
+        """Put one message whose body is the JSON of ``value``; returns its id.
 
         Its content type is ``application/json``. Otherwise as ``put``.
         """
@@ -75,15 +74,15 @@ class QueueVerbs:
         return self._put(message)
 
     def ack(self: QueueProtocol, *messages: Message | str, claim: str | None = None) -> int:
-        """Acknowledge claimed messages, or ids of them: the work is done; how many were there.
+        """Acknowledge claimed messages, given as messages or ids; returns how many were there.
 
-        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it a
-        message is removed whoever has claimed it.
+        claim: the ``claim`` of a single message. Raises ClaimEnded if that is over; without it
+        messages are removed whoever has claimed them.
         """
         if claim is None:
             return self.remove(*messages)
         return acked(self.name, messages, self.ack_each(single(messages), [claim]))
 
     def remove(self: QueueProtocol, *messages: Message | str) -> int:
-        """Remove messages, or ids of them, in whatever state they are; how many were there."""
+        """Remove messages, given as messages or ids, in any state; returns how many were there."""
         return sum(self.remove_each(messages))

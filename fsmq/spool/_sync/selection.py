@@ -1,5 +1,5 @@
 # Made from ../_async/selection.py by `make sync`: change that one.
-"""Several queues from which one claims together."""
+"""Several queues to claim from together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .consumed import Consumed, W_co
 
 
 class Place(Protocol[W_co]):
-    """What a selection needs of the spool or the server where its queues are."""
+    """What a selection needs from the spool or server of its queues."""
 
     def queue(self, name: str) -> Any: ...
     def _claim_several(
@@ -25,10 +25,10 @@ class Place(Protocol[W_co]):
 
 
 class Selection(Consumed[Claimed, W_co]):
-    """Several queues from which one claims together: by order, by weight and by pattern.
+    """Several queues to claim from together: by order, by weight and by pattern.
 
-    Each message says in ``queue`` of which it is, and is acknowledged, renewed and released there.
-    Keep the object: it knows whose turn it is.
+    ``queue`` of each message names its queue, where it is acknowledged, renewed and released. Keep
+    the object: it remembers whose turn it is.
     """
 
     def __init__(self, place: Place[W_co], choice: Choice) -> None:
@@ -44,10 +44,10 @@ class Selection(Consumed[Claimed, W_co]):
     ) -> list[Claimed]:
         """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
 
-        visibility: seconds until an unacknowledged message comes back; None: as its queue has it.
+        visibility: seconds until an unacknowledged message comes back; None: its queue's setting.
         wait: seconds to wait for a first message.
 
-        Raises NoSuchQueue if there is none of a name, InvalidValue if there are too many.
+        Raises NoSuchQueue if a named queue is missing, InvalidValue if there are too many.
         """
         messages = self._place._claim_several(self._turns, count, visibility, wait)
         queues = {name: self._place.queue(name) for name in {m.queue for m in messages}}

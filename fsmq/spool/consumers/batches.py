@@ -1,12 +1,12 @@
 """Consumers claim messages in batches, and get the same batch again after a crash.
 
 A batch is a file ``consumers/<name>/<batch>.json``, stored durably before it is given out. It lists
-the messages that it has claimed. One rename to ``<batch>.done`` commits it. From then on its
-messages are removed, whatever crashes. Before that they are given again, unless another consumer
-has claimed them after their timers. A program that works as a consumer holds its lock.
+the claimed messages. One rename to ``<batch>.done`` commits it: from then on its messages will be
+removed, whatever crashes. Before that they are given out again, unless another consumer has claimed
+them after their timers. A program that works as a consumer holds its lock.
 
-A program that counts its batches names the count: the ``stream``. (Spark does; its log says up to
-which batch all is done.) A batch that another stream left is given to the next stream that asks.
+A program that numbers its batches names this numbering, the ``stream``. (Spark does; its log notes
+up to which batch all is done.) A batch of an old stream is given to the next stream that asks.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .claims import Claimed
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
 
 _RETRY_S = 0.05
-# Others lock it for a moment: to see whether it is in use, or to finish its commits.
+# Others lock it for a moment, to see whether it is in use, or to finish its commits.
 _LEAST_PATIENCE_S = 1.0
 
 
 class Overview(NamedTuple):
-    """A consumer as others see it: whether a program works as it now, and its open batches."""
+    """A consumer as others see it: whether a program uses it now, and its open batches."""
 
     in_use: bool
     batches: int
@@ -47,7 +47,7 @@ def overview(context: Context) -> dict[str, Overview]:
         for name in _names(tree):
             held = _try_lock(tree, name)
             if held is not None:
-                held.unlock()  # its file says what the consumer reads
+                held.unlock()  # its file tells what the consumer reads
             open_now = list(batches(tree, name))
             found[name] = Overview(held is None, len(open_now), sum(map(len, open_now)))
         return found
@@ -84,7 +84,7 @@ def finish_abandoned(
 ) -> int:
     """Finish the commits of consumers whose programs have ended; how many messages were removed.
 
-    on_fault: called for a consumer with which that failed (its folder, the reason). Raises OSError.
+    on_fault: called with a consumer that failed (its folder, the reason). Raises OSError.
     """
     removed = 0
     for name in _names(context.tree):
@@ -109,9 +109,9 @@ def _finish_abandoned(context: Context, name: str) -> int:
 
 
 def finish_committed(context: Context, name: str) -> int:
-    """Remove the messages of all committed batches durably; how many. Hold the lock.
+    """Remove the messages of all committed batches durably; how many. The caller has the lock.
 
-    Raises OSError or Unavailable if that failed for one of them, after all others.
+    If one fails, raises OSError or Unavailable after all others are done.
     """
     removed = 0
     first: OSError | FsmqError | None = None
@@ -119,7 +119,7 @@ def finish_committed(context: Context, name: str) -> int:
         try:
             removed += _finish(context, name, batch_name)
         except (OSError, FsmqError) as error:
-            first = first or error  # a fault of one must not stop the others
+            first = first or error  # an error of one must not stop the others
     if first is not None:
         raise first
     return removed
@@ -137,7 +137,7 @@ def _finish(context: Context, name: str, batch_name: str) -> int:
     if faults:
         raise faults[0]
     tree.unlink(path_of(tree, name, batch.name, DONE))
-    # If a crash brought the file back, it would remove later messages with the same own ids.
+    # If a crash brought the file back, later messages with the same own ids would be removed.
     tree.sync_folder(folder_of(tree, name))
     return removed
 
@@ -145,7 +145,7 @@ def _finish(context: Context, name: str, batch_name: str) -> int:
 def _remove(
     context: Context, queue: str, claims: Sequence[Claimed], faults: list[OSError | FsmqError]
 ) -> int:
-    """Remove the messages of claims durably; how many. What cannot be removed keeps no other."""
+    """Remove the messages of claims durably; how many. A failure does not stop the others."""
     tree = context.tree
     dirty = dirty_of(tree, queue)
     removed: list[str] = []
@@ -175,7 +175,7 @@ def _names(tree: Tree) -> list[str]:
 def take_lock(tree: Tree, name: str, patience: float = 0.0) -> Lock:
     """Lock a consumer, creating it if needed; wait up to ``patience`` seconds for its holder.
 
-    At least a moment, since whoever has it may only look.
+    It waits at least for a moment, as others lock it just to look.
 
     Raises:
         ConsumerInUse, OSError

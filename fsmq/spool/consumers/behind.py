@@ -1,6 +1,6 @@
-"""How far consumers are behind: what waits in the queues that they read.
+"""How far consumers are behind: the messages that wait in the queues that they read.
 
-What a consumer reads stands in the file of its lock, for those who look: no recovery needs it.
+The file of a consumer's lock lists what it reads, only for observers: no recovery needs it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..layout.tree import Tree
 from .manifest import LOCK, path_of
 
 _MAX_BYTES = 65_536
-# Of more files the bytes are estimated from so many.
+# If there are more files, the bytes are estimated from this many.
 _SAMPLE = 10_000
 
 
 class Behind(NamedTuple):
-    """What waits in a queue, new or ready. bytes: of the files; an estimate where there are more
-    than ten thousand. oldest: when the oldest was created, in Unix seconds; None: unknown."""
+    """The messages that wait in a queue, new or ready. bytes: of the files; an estimate if there
+    are more than ten thousand. oldest: when the oldest was created, Unix seconds."""
 
     messages: int = 0
     bytes: int = 0
@@ -32,7 +32,7 @@ class Behind(NamedTuple):
 
 
 def behind(context: Context, queues: Collection[str]) -> dict[str, Behind]:
-    """What waits in each of some queues; those that are gone are left out. Raises OSError."""
+    """What waits in each of some queues, without those that are gone. Raises OSError."""
     tree = context.tree
     new: dict[str, list[str]] = {queue: [] for queue in queues}
     for name in tree.names(tree.folder(NEW)) if new else ():
@@ -61,9 +61,9 @@ def total(of: Iterable[Behind]) -> Behind:
 def behind_by_consumer(
     context: Context, consumers: Iterable[str] | None = None
 ) -> dict[str, dict[str, Behind]]:
-    """By consumer what waits in each queue that it reads. Raises OSError.
+    """By consumer, what waits in each queue that it reads. Raises OSError.
 
-    consumers: their names; None is all. One that has not said what it reads is left out.
+    consumers: their names; None: all. One that has not noted what it reads is left out.
     """
     tree = context.tree
     names = tree.names(tree.folder(CONSUMERS)) if consumers is None else consumers
@@ -77,7 +77,7 @@ def behind_by_consumer(
 
 
 def reads(tree: Tree, consumer: str) -> list[str] | None:
-    """The names and globs of the queues that a consumer reads; None if nobody has said so."""
+    """The names and globs of the queues that a consumer reads; None if they are not noted."""
     try:
         stored = documents.read(tree, path_of(tree, consumer, "", LOCK), _MAX_BYTES)
     except (OSError, ValueError):
@@ -93,7 +93,7 @@ def _is_meant(queue: str, patterns: Iterable[str]) -> bool:
 
 
 def _size(tree: Tree, names: list[str], before: str = "") -> int:
-    """Bytes of files, as many as there are; of a part of them where there are very many."""
+    """Bytes of files; estimated from a sample if there are very many."""
     step = -(-len(names) // _SAMPLE) or 1
     stats = (tree.stat(before + name) for name in names[::step])
     return step * sum(found.st_size for found in stats if found is not None)

@@ -1,6 +1,6 @@
 """Claims of many messages by their ids and sizes, without reading a body into memory.
 
-The programs that work on a batch may be on other hosts, and read each message in place.
+The programs that work on a batch can be on other hosts, and read each message in place.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .window import Window
 
 MAX_BATCH = 1_000_000
 
-# Deadlines, in Unix milliseconds as the filesystem keeps them, that renewals may have set.
+# Deadlines that renewals may have set, in Unix milliseconds as the filesystem keeps them.
 Renewals: TypeAlias = Sequence[int]
 
 
 class Claimed(NamedTuple):
-    """A claim. size: bytes of the file. deliveries: how often it was claimed, this time included;
-    0 where the filesystem cannot keep the count. deadline_ms: as the claim, or a renewal of it, has
-    set it. inode, generation: the file's identity."""
+    """A claim. size: bytes of the file. deliveries: how often it was claimed, this time included; 0
+    if the filesystem cannot keep the count. deadline_ms: set by the claim or a renewal of it.
+    inode, generation: the file's identity."""
 
     id: str
     size: int
@@ -45,12 +45,12 @@ class Claimed(NamedTuple):
 
     @property
     def identity(self) -> Identity | None:
-        """Which file it is; None if that is not known."""
+        """Which file it is; None if unknown."""
         known = Identity(self.inode, self.generation)
         return None if known == UNKNOWN else known
 
     def is_file(self, context: Context, fd: int, found: os.stat_result) -> bool:
-        """Whether an open file is the message that was claimed, and no other one of its id.
+        """Whether an open file is the claimed message, not another one of its id.
 
         Without an identity, it compares the size and the count. Raises OSError.
         """
@@ -66,14 +66,14 @@ class Claimed(NamedTuple):
     def is_held(
         self, context: Context, fd: int, found: os.stat_result, renewals: Renewals = ()
     ) -> bool:
-        """Whether an open file of ``delay/`` is held by this claim still. Raises OSError.
+        """Whether an open file of ``delay/`` is still held by this claim. Raises OSError.
 
         renewals: the deadlines that renewals of it may have set.
         """
         if not stat.S_ISREG(found.st_mode) or not self.is_file(context, fd, found):
             return False
-        # Its deadline tells a claim from others. Who claims the message when this one has ended
-        # sets a later one, whatever becomes of the count, which a redrive begins anew.
+        # The deadline identifies the claim: the next claim of the message sets a later one, even if
+        # a redrive resets the count.
         stamp = context.stamps.decode(self.id, found.st_mtime_ns)
         return stamp is None or (
             not stamp.backs_off and stamp.deadline_ms in (self.deadline_ms, *renewals)
@@ -91,9 +91,9 @@ def claim_ids(
 ) -> Prepared[list[Claimed]]:
     """Claim the next messages of a window, up to ``count`` of them.
 
-    max_bytes: the most bytes of their files together; the first one may have more.
+    max_bytes: the most bytes of their files together, unless the first one has more.
     visibility: seconds; None: the queue's setting.
-    before_ns: leave messages that came into the queue later than this ctime.
+    before_ns: skip messages that came into the queue later than this ctime.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -101,12 +101,12 @@ def claim_ids(
     check_number("count", count, 1, MAX_BATCH)
     tree, queue = context.tree, window.queue
     taken: list[Claimed] = []
-    mtimes: list[int] = []  # that the claims have set
+    mtimes: list[int] = []  # set by the claims
     dirty = Dirty()
     try:
         settings = context.settings_of(queue)
         if settings.in_groups:
-            raise InvalidValue("queue", f"{queue!r} is claimed by groups: claim from it")
+            raise InvalidValue("queue", f"{queue!r} is claimed by groups: use claim instead")
         wanted = _Wanted(context, window, max_bytes, before_ns)
         with closing(claims_of(context, queue, settings, wanted.ids(), visibility)) as found:
             for claim in islice(filter(None, found), count):
@@ -115,7 +115,7 @@ def claim_ids(
                 wanted.size += claim.size
                 dirty.closed.append(tree.path(State.DELAY, queue, claim.message_id))
     except OSError as error:
-        # What was claimed before the fault is given out.
+        # Messages that were claimed before the error are handed out.
         if not taken:
             raise unavailable(error, f"cannot claim from queue {queue!r}") from error
 
@@ -126,7 +126,7 @@ def claim_ids(
         release()
         raise unavailable(error, f"cannot claim from queue {queue!r}") from error
     if not is_same:
-        release()  # another queue has the name now, whose messages are claimed by groups
+        release()  # the name now belongs to a queue that is claimed by groups
         return Prepared(Dirty(), list)
     if taken:
         dirty.folders = {tree.folder(QUEUES, queue), tree.folder(DELAY)}
@@ -144,7 +144,7 @@ def claim_ids(
 
 
 def _undo(context: Context, queue: str, claims: list[Claimed], mtimes: list[int]) -> None:
-    """Release what has been claimed a moment ago, with these stamps."""
+    """Release messages that were just claimed, with these stamps."""
     for claim, mtime_ns in zip(claims, mtimes, strict=True):
         try:
             release_uncounted(context, queue, claim.id, mtime_ns)
@@ -155,12 +155,12 @@ def _undo(context: Context, queue: str, claims: list[Claimed], mtimes: list[int]
 def release_claims(
     context: Context, queue: str, claims: Sequence[Claimed], renewals: Renewals = ()
 ) -> Prepared[int]:
-    """Release claims whose messages no one has seen, so that they count as no delivery; how many.
+    """Release claims whose messages nobody has seen, without counting a delivery; how many.
 
-    renewals: as of `Claimed.is_held`.
+    renewals: as for `Claimed.is_held`.
 
-    A claim that is over is left alone. One that cannot be released ends now, by its timer, and
-    counts as no delivery either. Raises nothing; ``finish`` neither.
+    A claim that is over is left alone. One whose rename fails ends at once by its timer, uncounted
+    as well. Neither this nor ``finish`` raises.
     """
     tree = context.tree
     released: list[str] = []
@@ -196,7 +196,7 @@ def _stamp_of(context: Context, queue: str, claim: Claimed, renewals: Renewals) 
 
 
 def claimed(context: Context, claim: Claim) -> Claimed:
-    """What is remembered of a claim; closes its descriptor."""
+    """The record of a claim; closes its descriptor."""
     stamps = context.stamps
     try:
         identity = identify(claim.fd) if context.keeps_inodes else UNKNOWN
@@ -208,7 +208,7 @@ def claimed(context: Context, claim: Claim) -> Claimed:
 
 
 class _Wanted:
-    """Which ids are to be claimed: those that are old enough, as long as there is room."""
+    """The ids to claim: those that are old enough, as long as there is room."""
 
     def __init__(
         self, context: Context, window: Window, max_bytes: int | None, before_ns: int | None

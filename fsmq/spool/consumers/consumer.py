@@ -29,16 +29,15 @@ _PART = 1000
 
 
 class Consumer:
-    """One consumer. While this object is open, it renews the claims of its batches.
+    """One consumer. While it is open, this object renews the claims of its batches.
 
     visibility: seconds until a claim ends if it is not renewed; None: each queue's setting.
-    counts_again: whether it is a delivery to claim a message of a stored batch once more, when its
-        claim had ended meanwhile.
-    reads: the names and globs of the queues that it claims from, for who asks how far it is behind.
+    counts_again: whether claiming a stored batch's message again, after its claim, is a delivery.
+    reads: names and globs of the queues that it claims from, to show how far it is behind.
     patience: seconds to wait for another program that works as this consumer to end.
     on_lost: called with a queue and ids if messages of a batch are gone, or claimed by another
-        consumer; in the thread that finds it.
-    on_problem: called when claims could not be renewed, or what is committed not be removed; it is
+        consumer; in the thread that notices it.
+    on_problem: called when claims could not be renewed, or committed messages not removed; both are
         tried again.
 
     Safe in threads. Close it, or use it in a ``with``.
@@ -68,11 +67,11 @@ class Consumer:
         self._on_lost = on_lost
         self._on_problem = on_problem
         self._windows: OfQueues[Window] = OfQueues(self._tree)
-        self._before_ns: int | None = None  # in a pass: leave what came later
+        self._before_ns: int | None = None  # in a pass: skip what came later
         self._turn = 0
         self._renewing = threading.Lock()
         self._mutex = threading.RLock()
-        self._is_unfinished = False  # what is committed may not be removed
+        self._is_unfinished = False  # committed messages may still be there
         self._renewer = Renewer(name, self._tasks, on_problem)
         with as_unavailable(f"cannot open consumer {name!r}"):
             self._lock = take_lock(self._tree, name, patience)
@@ -98,14 +97,14 @@ class Consumer:
         self.close()
 
     def close(self) -> None:
-        """Free the consumer for other programs. Batches that are not committed stay as they are."""
+        """Free the consumer for other programs. Uncommitted batches stay as they are."""
         self._renewer.close()
-        with suppress(OSError):  # the next program is given what is left
+        with suppress(OSError):  # the next program gets what is left
             self._open.forget_untold()
         self._lock.unlock()
 
     def pass_once(self) -> None:
-        """From now on claim only messages that are ready now, and none that come later."""
+        """From now on claim only messages that are ready now."""
         with self._mutex, as_unavailable("cannot read the spool's clock"):
             path = path_of(self._tree, self.name, "", LOCK)
             self._tree.touch(path)  # by the clock that sets the messages' times, too
@@ -119,7 +118,7 @@ class Consumer:
             return self._open.of(stream, after, upto)
 
     def adopt(self, stream: str, after: int) -> None:
-        """Give batches of other streams to this one, with numbers beyond ``after`` and its own.
+        """Assign batches of other streams to this one, with numbers beyond ``after`` and its own.
 
         Raises Unavailable.
         """
@@ -139,9 +138,9 @@ class Consumer:
     ) -> Batch | None:
         """Claim a new batch of up to ``count`` messages, durably; None if nothing is ready.
 
-        Its number is beyond ``after`` and all others of the stream. Queues that are gone are
-        skipped; each batch begins with another queue. max_bytes: of all files together; a message
-        with a larger file makes a batch of its own.
+        Its number is beyond ``after`` and all others of the stream. Deleted queues are skipped;
+        each batch begins with another queue. max_bytes: of all files together; a larger message
+        makes a batch of its own.
 
         Raises:
             InvalidValue, Unavailable
@@ -158,7 +157,7 @@ class Consumer:
                 batch = Batch(uuid7(), stream, number, claims)
                 self._open.add(batch)
             except BaseException:
-                # On a full disk, say: each new attempt would count as a delivery to nobody.
+                # On a full disk, say, each new attempt would count as a delivery.
                 self._release_all(claims)
                 raise
             self._renewer.be_due(self._third_of(batch))
@@ -166,9 +165,9 @@ class Consumer:
             return batch
 
     def renew_batch(self, batch: Batch) -> Batch:
-        """Renew the claims of a batch; the batch without the messages that are lost.
+        """Renew the claims of a batch; returns the batch without messages that are lost.
 
-        A message that is free again is claimed again. Raises Unavailable; the others are renewed.
+        A message that is free is claimed again. Raises Unavailable, after renewing the others.
         """
         with self._renewing, as_unavailable(f"cannot renew a batch of consumer {self.name!r}"):
             until = until_of(self._context, batch.claims, self._visibility)
@@ -199,10 +198,10 @@ class Consumer:
             return batch
 
     def divide(self, batch: Batch, parts: int) -> list[Batch]:
-        """Make several batches of one that fails, so that what does no harm is in others; in order.
+        """Split a batch that fails, to separate harmless messages from others; in order.
 
-        The first keeps its name and number, the others come behind all of its stream. One message
-        that fails alone is delivered once more, or buried if its deliveries are used up.
+        The first part keeps name and number, the others come last in the stream. A message that
+        fails alone is delivered once more, or buried if its deliveries are used up.
 
         Raises Unavailable.
         """
@@ -216,8 +215,8 @@ class Consumer:
             pairs = [(queue, claim) for queue, claims in batch.claims.items() for claim in claims]
             size = -(-len(pairs) // parts)
             shares = [_by_queue(pairs[n : n + size]) for n in range(0, len(pairs), size)]
-            # First the smaller one: after a crash nothing is in two batches, and what is in none
-            # comes back by its timer. While that fails the batch is whole.
+            # First shrink this one: after a crash no message is in two batches, and one that is in
+            # none comes back by its timer. If the shrinking fails the batch is whole.
             number = self._open.next_number(batch.stream, batch.number)
             divided = [replace(batch, claims=shares[0])]
             self._open.store(divided[0])
@@ -236,8 +235,8 @@ class Consumer:
     def commit(self, stream: str, upto: int) -> int:
         """Remove the messages of all batches of a stream up to a number, durably; how many.
 
-        Raises Unavailable: batches that were renamed by then are committed, and are finished when
-        that is tried again, by whom ever.
+        Raises Unavailable: batches that were renamed by then are committed, and are finished by the
+        next try of any process.
         """
         with self._mutex, as_unavailable(f"cannot commit for consumer {self.name!r}"):
             for batch in self.batches(stream, -1, upto):
@@ -251,7 +250,7 @@ class Consumer:
     def _claim_all(
         self, queues: Sequence[str], left: int, room: int | None, claims: dict[str, list[Claimed]]
     ) -> None:
-        """Claim from one queue after the other, and add what was claimed to ``claims``."""
+        """Claim from one queue after the other, and add the claims to ``claims``."""
         for queue in queues:
             if left == 0 or (room is not None and room <= 0):
                 return
@@ -265,7 +264,7 @@ class Consumer:
     def _release_all(
         self, claims: Mapping[str, Sequence[Claimed]], renewals: Renewals = ()
     ) -> None:
-        """Release claims that nobody has seen, as far as the disk lets us."""
+        """Release claims that nobody has seen, as far as possible."""
         for queue, of_queue in claims.items():
             with suppress(FsmqError):
                 self._spool.complete(release_claims(self._context, queue, of_queue, renewals))
@@ -292,7 +291,7 @@ class Consumer:
             return []
 
     def _retry(self, batch: Batch) -> Batch:
-        """A batch of one message, or of none, after it has failed."""
+        """Retry a batch of one message or none after it has failed."""
         until = until_of(self._context, batch.claims, self._visibility)
         unnoted = self._open.note(batch, renewals_until(self._context, until))
         if unnoted is not None:
@@ -311,7 +310,7 @@ class Consumer:
         renewed: Mapping[str, list[Claimed | None]],
         until: Mapping[str, Until],
     ) -> Batch:
-        """The batch as it is when its claims have been renewed, stored if others have to know."""
+        """The batch after the renewal of its claims, stored if that matters after a crash."""
         lost = {
             queue: [old.id for old, new in zip(claims, renewed[queue], strict=True) if new is None]
             for queue, claims in batch.claims.items()
@@ -335,7 +334,7 @@ class Consumer:
         return now
 
     def _check(self, faults: Sequence[Exception], unnoted: OSError | None) -> None:
-        """Raise what is wrong with a renewal, or tell of it if all claims were renewed."""
+        """Raise the error of a renewal, or report a failed note if all claims were renewed."""
         doing = (
             f"cannot {'renew' if unnoted is None else 'store'} a batch of consumer {self.name!r}"
         )
@@ -345,27 +344,27 @@ class Consumer:
             self._on_problem(unavailable(unnoted, doing))
 
     def _finish_left(self) -> None:
-        """Remove what was committed before, as far as it can be now: the rest keeps nobody out."""
+        """Remove committed messages, as far as possible: the rest must not block the consumer."""
         try:
             finish_committed(self._context, self.name)
         except (OSError, FsmqError):
             self._is_unfinished = True
-            self._renewer.be_due(0.0)  # which tries again, and tells
+            self._renewer.be_due(0.0)  # it tries again, and reports
 
     def _finish(self) -> int:
-        """Remove what is committed; how many messages. Raises Unavailable."""
+        """Remove committed messages; how many. Raises Unavailable."""
         with self._mutex, as_unavailable(f"cannot commit for consumer {self.name!r}"):
             if not self._is_unfinished:
                 return 0
             self._tree.sync_folder(folder_of(self._tree, self.name))
             removed = finish_committed(self._context, self.name)
             self._is_unfinished = False
-            # The program may end, or be ended, before a thread has done so.
+            # The program may end before the journal's thread does this.
             self._context.journal.flush()
             return removed
 
     def _tasks(self) -> Iterator[Callable[[], object]]:
-        """What the renewer does each third of the time for which claims are held."""
+        """What the renewer does after each third of the visibility."""
         yield self._finish
         with self._mutex:
             open_now = [*self._open]

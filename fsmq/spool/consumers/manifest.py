@@ -18,7 +18,7 @@ from .identity import Identity, identify
 LOCK, OPEN, DONE = ".lock", ".json", ".done"
 NAME = rf"{UUID7}(?:\{OPEN}|\{DONE})"
 _MOST_RENEWALS = 100
-# A million claims with the longest ids have half of it.
+# A million claims with the longest ids take half of it.
 _MAX_BYTES = 512 * 1024 * 1024
 
 
@@ -26,9 +26,9 @@ _MAX_BYTES = 512 * 1024 * 1024
 class Batch:
     """Messages that were claimed at once.
 
-    name: a UUIDv7, the same each time that the batch is given. stream, number: its place in the
-    count of a program. claims: by queue, in order. renewals: deadlines that renewals of these may
-    have set beside those that the claims have.
+    name: a UUIDv7, the same each time the batch is given out. stream, number: its place in a
+    program's numbering. claims: by queue, in order. renewals: further deadlines that renewals of
+    the claims may have set.
     """
 
     name: str
@@ -56,13 +56,13 @@ class Batch:
         return [claim.deliveries for claims in self.claims.values() for claim in claims]
 
     def with_claims(self, queue: str, claims: list[Claimed]) -> Batch:
-        """The same with other claims of one queue."""
+        """The same with other claims for one queue."""
         return replace(self, claims={**self.claims, queue: claims})
 
     def with_renewals(self, renewals: Iterable[int]) -> Batch:
         """The same with more deadlines that renewals may have set.
 
-        Of very old ones some are forgotten: claims that could not be renewed for so long are over.
+        Very old ones are forgotten: claims that were not renewed for so long are over.
         """
         return replace(self, renewals=[*self.renewals[-_MOST_RENEWALS:], *renewals])
 
@@ -119,7 +119,7 @@ def parse(tree: Tree, consumer: str, name: str, suffix: str = OPEN) -> Batch:
         raise ValueError("a batch has a stream, a number and claims")
     if not isinstance(renewals, list) or any(type(one) is not int for one in renewals):
         raise ValueError("renewals is not a list of deadlines")
-    # In a tree that was copied, each file has another identity.
+    # In a copied tree all files have other identities.
     is_copied = document.get("home") != list(_home(tree, consumer))
     found = {queue: _claims(queue, of, is_copied) for queue, of in claims.items()}
     return Batch(name, stream, number, found, renewals)

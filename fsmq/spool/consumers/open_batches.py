@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..errors import Unavailable
 from ..layout.tree import Tree
 from .manifest import DONE, Batch, batches, folder_of, load, path_of, save
 
 
 class OpenBatches:
-    """What a consumer was given and has not committed. Hold a lock of your own; raises OSError.
+    """The batches that a consumer got and has not committed. The caller locks it; raises OSError.
 
-    What could not be stored may stand all the same: a rename whose sync fails is done, or not. So
-    what is in memory is never taken back for that, and is stored before it is committed, unless it
-    stands; and what may stand of a batch of which nobody was told is removed before another one
-    gets a number.
+    A batch whose storing failed may be on disk all the same: a rename whose sync fails may or may
+    not hold. So a failure never changes what is in memory; a batch is stored again before its
+    commit unless the file is right; and the file of a batch that was never returned to the program
+    is removed before another one gets a number.
     """
 
     def __init__(self, tree: Tree, consumer: str) -> None:
         self._tree = tree
         self._consumer = consumer
-        self._untold: set[str] = set()  # batches that may stand, whose claims were released
-        self._unsure: set[str] = set()  # batches of which another version may stand
+        self._untold: set[str] = set()  # new batches, released, whose files may exist
+        self._unsure: set[str] = set()  # batches whose files may have another version
         self._open = {batch.name: batch for batch in batches(tree, consumer)}
 
     def __iter__(self) -> Iterator[Batch]:
@@ -40,12 +41,12 @@ class OpenBatches:
 
     def next_number(self, stream: str, after: int) -> int:
         """The number of the next batch of a stream."""
-        # Else a program that runs its last batch again would be given one that was never in it.
+        # Otherwise a program that repeats its last batch could be given one that it never had.
         self.forget_untold()
         return max(after, *(b.number for b in self._open.values() if b.stream == stream), 0) + 1
 
     def forget_untold(self) -> None:
-        """Remove what may stand of new batches that could not be stored."""
+        """Remove the files of new batches whose storing failed."""
         for name in self._untold:
             self._tree.unlink(path_of(self._tree, self._consumer, name))
         if self._untold:
@@ -54,7 +55,7 @@ class OpenBatches:
             self._untold.clear()
 
     def add(self, batch: Batch) -> None:
-        """Store a new batch. If that fails, release its claims: nobody is told of it."""
+        """Store a new batch. If that fails, the caller releases its claims and returns no batch."""
         self._untold.add(batch.name)
         self.store(batch)
         self._untold.discard(batch.name)
@@ -67,13 +68,13 @@ class OpenBatches:
         self._open[batch.name] = batch
 
     def remember(self, batch: Batch) -> None:
-        """Have a batch as it is now in memory; what is stored says enough."""
+        """Update a batch in memory only; its file is good enough."""
         self._open[batch.name] = batch
 
     def note(self, batch: Batch, renewals: Iterable[int]) -> OSError | None:
-        """Note what renewals are about to set; why that could not be stored.
+        """Note the deadlines that renewals are about to set; returns the error of storing that.
 
-        In ``batch`` itself they are not: nobody but another has set them yet.
+        ``batch`` itself stays unchanged: nobody has set them yet.
         """
         noted = batch.with_renewals(renewals)
         self.remember(noted)
@@ -84,15 +85,21 @@ class OpenBatches:
         return None
 
     def commit(self, batch: Batch) -> None:
-        """Rename a batch: when that is synced, it is committed, with all messages that it has."""
+        """Rename a batch: once that is synced, it is committed with all its messages.
+
+        Raises Unavailable.
+        """
         if batch.name in self._unsure and not self._stands(batch):
             self.store(batch)
         source, done = (path_of(self._tree, self._consumer, batch.name, *s) for s in ((), (DONE,)))
-        self._tree.rename(source, done, replace=True)  # which is there if this failed, though done
+        # A network filesystem may have renamed it and yet answered ENOENT, if its server restarted.
+        if not self._tree.rename(source, done, replace=True) and not self._tree.look(done):
+            self._unsure.add(batch.name)  # the next commit stores it again
+            raise Unavailable(f"{source} is gone")
         del self._open[batch.name]
         self._unsure.discard(batch.name)
 
     def _stands(self, batch: Batch) -> bool:
-        """Whether what is stored of a batch has its messages: a full disk takes no more."""
+        """Whether the stored batch has the same messages: a full disk cannot store it again."""
         stored = load(self._tree, self._consumer, batch.name)
         return stored is not None and stored.ids == batch.ids

@@ -1,7 +1,7 @@
-"""Renewals of the claims of a batch, and claims anew of what is free again.
+"""Renewals of the claims of a batch, and new claims of messages that are free again.
 
 The deadlines that a renewal may set are noted before it sets one (see `manifest.py`): so whoever
-goes on with the batch knows its claims by them, also if the renewal was cut off or failed.
+continues with the batch can recognise its claims, even if the renewal was interrupted or failed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..verbs.deliver import deliver_one
 from ..verbs.latch import PATIENCE_S, Latched, latch
 from .claims import Claimed, Renewals, claimed
 
-# In Unix milliseconds. An error: why it is not known. None: the queue is gone.
+# In Unix milliseconds. An error: why it is unknown. None: the queue is gone.
 Until: TypeAlias = int | OSError | None
 
 
 class Renewed(NamedTuple):
-    """What a renewal came to.
+    """The result of a renewal.
 
     claims: each as it is now: with another count if its message was free and has been claimed
-        again; None if that is gone, or another's claim by now. One on which another process acts
-        right now, or that could not be renewed, is as it was.
-    faults: of those that could not be renewed.
+        again; None if the message is gone, or claimed by another. A claim that could not be
+        renewed, or on whose message another process acts, is unchanged.
+    faults: the errors of claims that could not be renewed.
     """
 
     claims: Sequence[Claimed | None]
@@ -38,7 +38,7 @@ class Renewed(NamedTuple):
 
 
 def until_of(context: Context, queues: Iterable[str], visibility: float | None) -> dict[str, Until]:
-    """Until when the claims of each queue are to be renewed now."""
+    """The deadlines for renewing the claims of each queue now."""
     until: dict[str, Until] = {}
     for queue in queues:
         try:
@@ -51,7 +51,7 @@ def until_of(context: Context, queues: Iterable[str], visibility: float | None) 
 
 
 def renewals_until(context: Context, until: Mapping[str, Until]) -> Renewals:
-    """The deadlines that such renewals may set: a ms later what is claimed anew."""
+    """The deadlines that such renewals may set; new claims may be 1 ms later."""
     deadlines = [one for one in until.values() if isinstance(one, int)]
     kept = context.stamps.kept
     return sorted({kept(one + ms) for one in deadlines for ms in (0, 1)})
@@ -60,8 +60,7 @@ def renewals_until(context: Context, until: Mapping[str, Until]) -> Renewals:
 def are_renewed(
     context: Context, claims: Mapping[str, Sequence[Claimed]], until: Mapping[str, Until]
 ) -> bool:
-    """Whether each claim has a deadline that such renewals set: then what others may have set
-    before does not count any more."""
+    """Whether these renewals set the deadlines of all claims: then earlier notes do not matter."""
     return all(
         claim.deadline_ms in renewals_until(context, {queue: until[queue]})
         for queue, of_queue in claims.items()
@@ -103,11 +102,11 @@ def renew_claims(
     counts: bool = True,
     unnoted: OSError | None = None,
 ) -> Prepared[Renewed]:
-    """Let claims end at a deadline. A fault of one keeps no other one from it.
+    """Set a deadline for claims. An error of one does not affect the others.
 
-    renewals: what those before it may have set. counts: whether it is a delivery to
-    claim a message again. unnoted: why it could not be noted what this one may set. Then nothing is
-    claimed again, and this is the fault of what would have been.
+    renewals: deadlines that earlier ones may have set. counts: whether claiming a message again is
+    a delivery. unnoted: the error of noting this renewal. Then nothing is claimed again: messages
+    that would be get this error.
     """
     tree, dirty = context.tree, Dirty()
     renewal = _Renewal(context, queue, deadline_ms, renewals, counts, unnoted)
@@ -148,7 +147,7 @@ class _Renewal(NamedTuple):
         try:
             latched = latch(self.context, path, PATIENCE_S)
         except BlockingIOError:
-            return claim  # the next renewal finds out what has become of it
+            return claim  # the next renewal finds out what happened
         if latched is not None:
             try:
                 new = self._of_hidden(claim, latched)
@@ -159,11 +158,11 @@ class _Renewal(NamedTuple):
         return self._claim_again(claim)
 
     def _of_hidden(self, claim: Claimed, latched: Latched) -> Claimed | None:
-        """What a message in ``delay/`` is to be, if the claim holds it, or nobody does."""
+        """The claim to set on a message in ``delay/``, if our claim holds it, or nobody does."""
         context = self.context
         stamp = context.stamps.decode(claim.id, latched.found.st_mtime_ns)
         if claim.is_held(context, latched.fd, latched.found, self.renewals):
-            # Its count, too, may have been noted before it was set.
+            # The count may have been noted before it was set.
             count = claim.deliveries if stamp is None else stamp.deliveries or claim.deliveries
             deadline_ms = self.deadline_ms
         elif (
@@ -184,17 +183,17 @@ class _Renewal(NamedTuple):
 
     def _claim_again(self, claim: Claimed) -> Claimed | None:
         self._check_noted()
-        deliver_one(self.context, self.queue, claim.id)  # a crash may have undone that, too
+        deliver_one(self.context, self.queue, claim.id)  # a crash may have undone its delivery, too
         count = 0 if self.counts else claim.deliveries
         try:
             again = claim_one(
                 self.context, self.queue, claim.id, self.deadline_ms, claim.is_file, count=count
             )
         except BlockingIOError:
-            return claim  # who delivers it, or claims it: the next renewal finds out
+            return claim  # being delivered or claimed: the next renewal finds out
         return None if again is None else claimed(self.context, again)
 
     def _check_noted(self) -> None:
-        """A claim that is not known for one of the batch would be a delivery to nobody."""
+        """Raise if a new claim could not be recognised as one of the batch later."""
         if self.unnoted is not None:
             raise self.unnoted

@@ -1,4 +1,4 @@
-"""The thread of a consumer that does in time what has to be done again and again."""
+"""The thread of a consumer that does recurring work in time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NOTHING_S = 3600.0
 
 
 class Renewer(threading.Thread):
-    """Does what is due, whatever fails, until it is closed.
+    """Does the work that is due, whatever fails, until it is closed.
 
-    work: gives what there is to do, each to be done by itself. What is to be done again says so by
-    `be_due`. on_problem: told of each that failed; it is tried again.
+    work: returns independent tasks; they call `be_due` to be run again. on_problem: called with the
+    error of each task that failed and is tried again.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class Renewer(threading.Thread):
         self._due = time.monotonic() + NOTHING_S
 
     def be_due(self, seconds: float) -> None:
-        """Do it all so much later, at the latest."""
+        """Run all tasks in ``seconds`` seconds at the latest."""
         with self._changed:
             self._due = min(self._due, time.monotonic() + max(_LEAST_PAUSE_S, seconds))
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End; what is being done is done first."""
+        """End, after the current task."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -55,7 +55,7 @@ class Renewer(threading.Thread):
                 self._do(task)
 
     def _wait(self) -> bool:
-        """Until something is due; False at the end."""
+        """Wait until something is due; False at the end."""
         with self._changed:
             while not self._is_over and (pause := self._due - time.monotonic()) > 0.0:
                 self._changed.wait(pause)
@@ -65,7 +65,7 @@ class Renewer(threading.Thread):
     def _do(self, task: Callable[[], object]) -> None:
         try:
             task()
-        except Exception as error:  # else the claims end, and nobody is told
+        except Exception as error:  # else claims would end unnoticed
             self.be_due(RETRY_S)
             self._report(error)
 
@@ -78,4 +78,4 @@ class Renewer(threading.Thread):
         try:
             self._on_problem(error)
         except Exception:
-            return  # whom nobody can be told of
+            return  # nobody is left to be told

@@ -1,4 +1,4 @@
-"""What becomes of a message that was alone in a batch, which failed."""
+"""What happens to a message whose batch failed with it alone."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .renewals import Until
 def retry(
     spool: OpenSpool, queue: str, claim: Claimed, until: Until, renewals: Renewals
 ) -> Claimed | None:
-    """Deliver it once more, or bury it if its deliveries are used up; the claim, if there is one.
+    """Deliver it once more, or bury it if its deliveries are used up; returns any claim.
 
-    renewals: what earlier ones may have set. Raises Unavailable, OSError.
+    renewals: deadlines that earlier ones may have set. Raises Unavailable, OSError.
     """
     if isinstance(until, OSError):
         raise until
@@ -44,14 +44,14 @@ def _is_buried_next(context: Context, queue: str, claim: Claimed) -> bool:
     to = settings.dead_letter_queue
     if to is None or not is_used_up(settings, claim.deliveries) or not fits(to, claim.id):
         return False
-    # One whose id is there already is delivered once more, as the mover does it.
+    # If the id exists there, the message is delivered once more, as by the mover.
     return not exists(context.tree, to, claim.id)
 
 
 def _count_delivery(
     context: Context, queue: str, claim: Claimed, deadline_ms: int, renewals: Renewals
 ) -> Prepared[Claimed | None]:
-    """Let a claim be another delivery of its message; the claim as it is now, None if it is over.
+    """Count a claim as another delivery; returns the claim as it is now, None if it is over.
 
     Raises Unavailable.
     """

@@ -21,10 +21,10 @@ _THROTTLE, _THROTTLE_EMPTY = DutyCycle(0.05), DutyCycle(0.5)
 
 
 class Window:
-    """The ready ids of one queue, from the first on; a message may be gone when its id is given.
+    """The ready ids of one queue, from the first on; their messages may be gone by then.
 
-    once: go through the queue once and never back. Of the messages that come after the first
-        listing, at most those that sort before its last id are seen.
+    once: go through the queue only once. Of messages that come after the first listing, only those
+        that sort before its last id can be seen.
     size: how many ids are kept.
     """
 
@@ -34,8 +34,8 @@ class Window:
         self._once = once
         self._size = size
         self._ids: list[str] = []  # the first one last
-        self._after = ""  # the last one that was given
-        self._upto: str | None = None  # the greatest one of the first listing, where that counts
+        self._after = ""  # the last one that was yielded
+        self._upto: str | None = None  # the greatest id of the first listing, with ``once``
         self._is_cut = False  # the queue has more ids than are kept
         self._listed: float | None = None  # monotonic seconds
         self._cost = 0.0

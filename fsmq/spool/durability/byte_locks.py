@@ -1,7 +1,7 @@
-"""Locks on single bytes of a file, each of which stands for something that may be many.
+"""Locks on single bytes of a file, one byte for each of many things.
 
-They are open-file-description locks: they keep out threads, processes and hosts alike, and end with
-their process. Where a system has none the whole file is locked.
+They are open-file-description locks: they exclude threads, processes and hosts alike, and end with
+their process. Where the system has none, the whole file is locked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import fcntl
 import os
 import struct
 import sys
+from contextlib import suppress
 
 from ..layout.tree import Tree
 from .owned import OwnedFile
@@ -24,9 +25,9 @@ _flock = struct.Struct("hhqqi0q")  # type, whence, start, length, process
 class ByteLocks(OwnedFile):
     """An open file some of whose bytes this process has locked; a child has none of the locks.
 
-    path: of the file, which is made if it is missing. shared: others may share these locks, and
-        the file is not open for writing, so that the disk can be made read-only meanwhile. Methods
-        raise OSError.
+    path: the file, created if it is missing. shared: others can share these locks, and the file is
+        not open for writing, so that the disk can be made read-only while they are held. Methods
+        raise OSError, except `give`.
     """
 
     def __init__(self, tree: Tree, path: str, *, shared: bool = False) -> None:
@@ -42,9 +43,9 @@ class ByteLocks(OwnedFile):
         return self.fd if self.is_open else -1
 
     def take(self, offset: int, size: int = 1) -> bool:
-        """Lock bytes, also those of ours; False if one is held by another file of this path.
+        """Lock bytes; False if another open file of this path has locked one of them.
 
-        size: how many; 0 for all from there on.
+        size: how many; 0: all from the offset on.
         """
         try:
             if HAS_BYTES:
@@ -59,7 +60,7 @@ class ByteLocks(OwnedFile):
         return True
 
     def is_held(self, offset: int) -> bool:
-        """Whether another file of this path has locked a byte; it locks no byte itself."""
+        """Whether another open file of this path has locked a byte; does not lock it."""
         if HAS_BYTES:
             wanted = _flock.pack(self._kind, 0, offset, 1, 0)
             found = _flock.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, wanted))
@@ -67,12 +68,17 @@ class ByteLocks(OwnedFile):
         return not self.take(offset)
 
     def give(self, offset: int, size: int = 1) -> None:
-        """Unlock bytes, as `take` locks them; all, where the whole file is locked."""
-        if HAS_BYTES:
-            none = _flock.pack(fcntl.F_UNLCK, 0, offset, size, 0)
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, none)
-        else:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        """Unlock bytes that `take` has locked; all of them where the whole file is locked.
+
+        If the disk or its server refuses that, the lock ends when the file is closed. It is no
+        error: what was done under the lock is done.
+        """
+        with suppress(OSError):
+            if HAS_BYTES:
+                none = _flock.pack(fcntl.F_UNLCK, 0, offset, size, 0)
+                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, none)
+            else:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _unlock(self) -> None:
         self.give(0, size=0)

@@ -1,14 +1,14 @@
 """Which deduplication ids were put into a fifo queue lately, and which messages they became.
 
-Who has the lock of the queue's sends writes a record for each such message, and syncs it with the
-message. The line of the sends (`send_lines`) then says up to which place all records hold, before
-the messages are shown. A record behind that was left by a group that ended early: recovery decides,
-once, whether it holds: if its message is somewhere. And a message that was left without a record
-gets one before it is shown.
+The holder of the lock on the queue's sends writes a record for each such message, and syncs it
+together with the message. Before the messages are shown, the line of the sends (`send_lines`) is
+updated with the place up to which all records hold. A record with a later place was left by a group
+that ended early: recovery decides once whether it holds, which it does if its message exists
+anywhere. A message that was left without a record gets one before it is shown.
 
-The records of one minute share a file, so that old ones go as a whole. No file is read twice. Which
-minute that is says the clock of who puts; what is decided or removed is so in all files of a queue,
-whatever their minutes: the clocks of hosts may differ. So a queue has a folder for them.
+The records of one minute, by the clock of the sender, share a file, so that old records are removed
+a file at a time. No part of a file is read twice. As the clocks of hosts can differ, records are
+decided or removed in all files of a queue, which has a folder for them.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from typing import NamedTuple
 
 from ..layout.digests import sha256
 from ..layout.messages.message import MAX_HEADER_BYTES, dedup_of, header
-from ..layout.names import dedup_name, facts, queue_of_dedup, sends_name, sequence_of
+from ..layout.names import facts, sequence_of
 from ..layout.settings_store import SettingsStore
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 from .locks import NO_LOCKS, lock
+from .shared_names import dedup_name, queue_of_dedup, sends_name
 from .sync import Dirty
 
 # How long an id is known after its message was stored.
 KEPT_MS = 300_000
 WINDOW_MS = 60_000
 _AROUND = KEPT_MS // WINDOW_MS
-# Nobody finds a record that was written so long ago, with room for clocks that differ.
+# A record this old is no longer found by any process, even if clocks differ.
 _OVER_S = 2 * KEPT_MS / 1000
-# A record: what was decided of it, the key, the time, the message's id, a CRC-32 of all that.
+# A record: the decision about it, the key, the time, the message's id; a CRC-32 of the last three.
 _BYTES = 112
 _KEY_BYTES = 16
 _BODY, _CRC = slice(1, 103), slice(103, 111)
@@ -49,7 +50,7 @@ _OPEN, _HOLDS, _VOID = b" ", b"+", b"-"
 class Record(NamedTuple):
     """A message that was put with a deduplication id, at a time in Unix milliseconds.
 
-    decided: whether it is known to hold, or to be void; else the place says so.
+    decided: whether it is known to hold or to be void; if neither, its place tells.
     """
 
     key: bytes
@@ -59,10 +60,10 @@ class Record(NamedTuple):
 
 
 def key_of(dedup_id: str, group: str | None, letter_of: str | None) -> bytes:
-    """What a record has for a deduplication id.
+    """The key of a deduplication id in a record.
 
-    group: where it counts within its group alone. letter_of: the subscription, where it counts
-    among its dead letters alone.
+    group: given if the id counts only within this group. letter_of: the subscription, if the id
+    counts only among that subscription's dead letters.
     """
     scope = "queue" if group is None else f"group\0{group}"
     of = "" if letter_of is None else f"\0{letter_of}"
@@ -80,7 +81,7 @@ class _Window:
 
 
 class DedupRecords:
-    """The records of one queue as this process knows them. For who has the lock. Raises OSError."""
+    """The records of one queue as this process knows them. The caller has the lock. OSError."""
 
     def __init__(self, tree: Tree, queue: str) -> None:
         self._tree = tree
@@ -88,7 +89,7 @@ class DedupRecords:
         self._windows: dict[int, _Window] = {}
 
     def forget(self) -> None:
-        """Read all that there is once more, when it is asked for."""
+        """Forget what was read, so that the next `learn` reads everything again."""
         self._windows.clear()
 
     def learn(self, now_ms: int, most: int | None = None) -> bool:
@@ -124,7 +125,7 @@ class DedupRecords:
     def append(self, records: Sequence[Record], now_ms: int, dirty: Dirty) -> None:
         """Write records. ``dirty`` gets the file, and its folders if it is new to this process.
 
-        They are found from now on: `forget` them if they do not become durable.
+        `find` returns them from now on: call `forget` if they do not become durable.
         """
         window = now_ms // WINDOW_MS
         fd = self._create(window)
@@ -139,7 +140,7 @@ class DedupRecords:
             dirty.folders |= {_folder(self._tree, self._queue), self._tree.folder(CONFIG)}
             known = self._windows[window] = _Window(token)
             self._read(window)
-        # A power cut may have torn the last one.
+        # A power cut may have torn the last record: round up to a multiple of a record's size.
         start = -(-size // _BYTES) * _BYTES
         _write(fd, b"".join(map(_packed, records)), start)
         for at, record in enumerate(records):
@@ -151,7 +152,7 @@ class DedupRecords:
             try:
                 return self._tree.create(self._path(window), os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:
-                # The folder of the first one, which goes with the last one.
+                # The folder is created with its first file and removed with its last.
                 self._tree.make_entry(_folder(self._tree, self._queue))
 
     def _read(self, window: int) -> None:
@@ -178,7 +179,7 @@ class DedupRecords:
 
 
 class Settled(NamedTuple):
-    """Of some messages: those whose records are void, and those that have one that holds."""
+    """Which of the messages in question have a void record, and which have one that holds."""
 
     void: set[str]
     known: set[str]
@@ -191,12 +192,12 @@ def settle(
     left: Container[str],
     stands: Callable[[str], bool],
 ) -> Settled:
-    """Decide, durably, which records behind a place hold.
+    """Decide, durably, which records with places after ``settled`` hold.
 
-    left: messages that will be shown; a record holds, too, if its message ``stands`` anywhere.
+    left: messages that will be shown. A record holds if its message is one, or ``stands`` anywhere.
 
-    For who has the lock, while no message of the queue is being shown; ``config/`` is to be synced.
-    Raises OSError.
+    The caller has the lock, no message of the queue is being shown, and the caller syncs
+    ``config/``. Raises OSError.
     """
     done = Settled(set(), set())
     for window in _windows(tree, queue):
@@ -210,12 +211,13 @@ def settle(
                 one, decided = record.message_id, record.decided
                 if decided == _OPEN and (sequence_of(one) or 0) > settled:
                     decided = _HOLDS if one in left or stands(one) else _VOID
-                    # All of it: of what a failed sync has left unwritten the kernel knows no more.
+                    # Rewrite the whole record: after a failed sync the kernel no longer knows which
+                    # of its bytes are not on disk.
                     _write(fd, _packed(record._replace(decided=decided)), at)
                 is_sure &= decided == _OPEN
                 if one in left:
                     (done.void if decided == _VOID else done.known).add(one)
-            if not is_sure:  # who wrote or decided may have synced nothing, names neither
+            if not is_sure:  # the writer may have synced neither data nor names
                 os.fsync(fd)
                 tree.sync_folder(_folder(tree, queue))
         finally:
@@ -224,16 +226,17 @@ def settle(
 
 
 def confirm(tree: Tree, queue: str) -> None:
-    """Note, durably, that all records hold whatever the places say that are not void."""
+    """Mark, durably, all records that are not void as holding, whatever their places."""
     settle(tree, queue, 0, (), lambda one: True)
 
 
 def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: int) -> None:
-    """Write down durably what some messages have for deduplication ids, where they lack a record.
+    """Write, durably, the records of messages that have a deduplication id but no record.
 
-    A sync that a crash cut off may have been over for a message, and not for its record.
+    A sync that a crash interrupted may have stored a message but not its record.
 
-    paths: of the messages, by their ids. The names of the files are to be synced. Raises OSError.
+    paths: those of the messages, by id. The caller has synced the names of the files. Raises
+    OSError.
     """
     scope = SettingsStore(tree).get(queue).dedup_scope
     found = []
@@ -258,7 +261,7 @@ def restore_records(tree: Tree, queue: str, paths: Mapping[str, str], now_ms: in
 
 
 def _beginning(tree: Tree, path: str) -> bytes:
-    """Of a message's file, its header block included; nothing if it has gone. Raises OSError."""
+    """The first bytes of a message's file, header block included; b"" if it is gone. OSError."""
     try:
         fd = tree.open(path)
     except FileNotFoundError:
@@ -270,7 +273,7 @@ def _beginning(tree: Tree, path: str) -> bytes:
 
 
 def forget_records(tree: Tree, queue: str) -> None:
-    """Remove all records of a queue, and what has them; ``config/`` is to be synced. OSError."""
+    """Remove all records of a queue, and their folder; the caller syncs ``config/``. OSError."""
     for window in _windows(tree, queue):
         tree.unlink(_path(tree, queue, window))
     tree.sync_folder(_folder(tree, queue))
@@ -278,23 +281,22 @@ def forget_records(tree: Tree, queue: str) -> None:
 
 
 def remove_old_records(tree: Tree) -> int:
-    """Remove the records of all queues that do not count any more; how many files. OSError."""
+    """Remove expired records of all queues; returns the number of files. OSError."""
     names = tree.names(tree.folder(CONFIG))
     removed, first = 0, None
     for queue in filter(None, map(queue_of_dedup, names)):
         try:
             removed += remove_old(tree, queue)
         except OSError as error:
-            first = first or error  # a fault of one must not stop the others
+            first = first or error  # an error of one queue must not stop the others
     if first is not None:
         raise first
     return removed
 
 
 def remove_old(tree: Tree, queue: str) -> int:
-    """The same for one queue; nothing while someone sends. Raises OSError."""
-    # The folder gets its time from the clock that the files' times are of. That of this host may
-    # be another one.
+    """The same for one queue; removes nothing while someone sends. Raises OSError."""
+    # Touch the folder to read the clock that sets the files' times: this host's can differ.
     folder = _folder(tree, queue)
     found = tree.stat(folder) if tree.touch(folder) else None
     if found is None or not (old := old_records(tree, queue, found.st_mtime)):
@@ -318,19 +320,19 @@ def remove_old(tree: Tree, queue: str) -> int:
 
 
 def old_records(tree: Tree, queue: str, now: float) -> list[str]:
-    """The files whose records do not count any more; ``now`` is in Unix seconds. OSError."""
+    """The files whose records have all expired; ``now`` is in Unix seconds. OSError."""
     paths = [_path(tree, queue, window) for window in _windows(tree, queue)]
     return [path for path in paths if (at := tree.stat(path)) and now - at.st_mtime > _OVER_S]
 
 
 def _around(now_ms: int) -> range:
-    """The windows in which records that count may be, by a clock."""
+    """The windows that can contain unexpired records, going by a clock."""
     window = now_ms // WINDOW_MS
     return range(window - _AROUND, window + _AROUND + 1)
 
 
 def _windows(tree: Tree, queue: str) -> list[int]:
-    """All windows of a queue, the oldest first, for who has the lock: nobody else changes them."""
+    """All windows of a queue, the oldest first. Only the holder of the lock changes them."""
     return sorted(int(n) for n in tree.names(_folder(tree, queue)) if _WINDOW.fullmatch(n))
 
 
@@ -345,8 +347,8 @@ def _path(tree: Tree, queue: str, window: int) -> str:
 def _counts(record: Record, key: bytes, now_ms: int) -> bool:
     if record.decided == _VOID or record.key != key:
         return False
-    # A clock that is set by more forgets: to keep an id until the clock is there again would lose
-    # messages that only look alike.
+    # If the clock is set back further than that, the id is forgotten: keeping it until the clock
+    # catches up would drop new messages as duplicates.
     return abs(now_ms - record.moment_ms) <= KEPT_MS
 
 
@@ -367,7 +369,7 @@ def _parsed(line: bytes) -> Record | None:
 
 
 def _records(fd: int, start: int) -> Iterator[tuple[int, Record]]:
-    """The records of a file from one on, with where they stand."""
+    """The records of a file from an offset on, each with its own offset."""
     while chunk := os.pread(fd, _CHUNK, start):
         for at in range(0, len(chunk), _BYTES):
             record = _parsed(chunk[at : at + _BYTES])

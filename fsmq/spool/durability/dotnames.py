@@ -1,10 +1,10 @@
 """Recovery: what happens to dot-names that a crash left in ``new/``.
 
-A complete one is promoted, a torn one is removed, once its writer is dead: when its lock is free,
-which recovery holds meanwhile. That of an own id is the reservation, that of any other the number
-at the end of the dot-name. Only of what has neither (its program took no lock, or there are none)
-the age decides. What was taken away from where it stood, to be looked at, is a message that may be
-acknowledged: it is brought back.
+A complete file is promoted and a torn one removed once its writer is dead, that is, once recovery
+has got the writer's lock, which it holds while it acts. For an own id the lock is the reservation,
+for any other the number at the end of the dot-name. Age decides only if there is neither, because
+the writer took no lock or the filesystem has none. A message that was taken away from its place to
+be inspected may have been acknowledged to its sender, so it is brought back.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from .taken import bring_back, is_in_use
 from .unfinished import Recovered, finish, is_complete, own_id
 
 # Writing one message takes milliseconds. A writer that was stopped for longer finds its file gone
-# and answers 503.
+# and the put fails with 503.
 TORN_AFTER_S = 60.0
 COMPLETE_AFTER_S = 10.0
-# How often the mover looks.
+# How often the mover runs recovery.
 RECOVER_EVERY_S = 30.0
-# A dot-name that is older shows that no mover runs; one look may have come too early, or been slow.
+# An older dot-name shows that no mover is running; two rounds are allowed for, since one may have
+# come too early or been slow.
 LATE_AFTER_S = TORN_AFTER_S + 2 * RECOVER_EVERY_S
-# How many locks of dead processes, each an open file, are taken with one listing.
+# How many locks of dead processes, each an open file, are taken for one listing.
 _MAX_LOCKS = 100
-# With these errors nobody can reserve an id now: no room for one more file, or no locks at all.
+# After these errors no process can reserve an id: there is no room for a file, or no locks.
 _NO_RESERVATION = (
     errno.ENOSPC,
     errno.EDQUOT,
@@ -54,9 +55,9 @@ def recover(
 ) -> Recovered:
     """Promote complete dot-names and remove torn ones; ``now`` is in Unix seconds.
 
-    at_start: promote complete ones of any age. on_fault: called for one that is skipped (path,
-    reason), so that it does not keep the others from coming back. recover_sends: does it for all
-    of a fifo queue, in their order; None for any other queue. Raises OSError.
+    at_start: promote complete ones of any age. on_fault: called with (path, reason) for a dot-name
+    that is skipped, so that one failure does not hold up the others. recover_sends: recovers all
+    dot-names of a fifo queue in order; returns None for any other queue. Raises OSError.
     """
     promoted = removed = 0
     for work in _works(tree, now, at_start, recover_sends):
@@ -103,7 +104,7 @@ def _works(
 
 
 def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) -> Recovered:
-    """Do the same for one dot-name of ``new/``; one that may be in use is left. Raises OSError."""
+    """The same for one dot-name of ``new/``, unless it may be in use. Raises OSError."""
     found = tree.stat(tree.folder(NEW, name))
     if found is None or not stat.S_ISREG(found.st_mode):
         return Recovered()
@@ -125,7 +126,7 @@ def recover_one(tree: Tree, name: str, now: float, *, at_start: bool = False) ->
 
 
 def is_being_written(tree: Tree, name: str, now: float) -> bool:
-    """Whether who made a dot-name is alive, as far as a lock tells. Raises OSError."""
+    """Whether the writer of a dot-name is alive, as far as a lock tells. Raises OSError."""
     own, number = own_id(name), number_of(name)
     if own is None:
         return is_in_use(tree, name, now)
@@ -136,9 +137,9 @@ def is_being_written(tree: Tree, name: str, now: float) -> bool:
 
 
 def _recover_put(tree: Tree, queue: str, number: int, names: Sequence[str]) -> Recovered:
-    """Finish what a put has left, if it is over, or its process dead.
+    """Finish what a put has left, if it has given up or its process is dead.
 
-    Raises the first OSError behind all others: each of them may be acknowledged.
+    After an OSError it goes on, as any message may be acknowledged, and raises it at the end.
     """
     done: list[Recovered] = []
     first: OSError | None = None
@@ -154,7 +155,7 @@ def _recover_put(tree: Tree, queue: str, number: int, names: Sequence[str]) -> R
 
 
 def _unless_reserved(tree: Tree, queue: str, own: str, act: Callable[[], Recovered]) -> Recovered:
-    """Do something to a dot-name, unless a put of its id is under way: its own, or a retry."""
+    """Act on a dot-name, unless a put of its id is under way: the one that wrote it, or a retry."""
     done = settle(tree, [reservation(queue, own)])
     if done is None or any(done):
         return done or Recovered()
@@ -163,7 +164,7 @@ def _unless_reserved(tree: Tree, queue: str, own: str, act: Callable[[], Recover
     except OSError as error:
         if error.errno not in _NO_RESERVATION:
             raise
-        # Then no put of this id can begin either, and an acknowledged message must come out.
+        # No put of this id can begin either, and an acknowledged message must be recovered.
         return act()
     if held is None:
         return Recovered()

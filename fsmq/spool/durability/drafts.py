@@ -21,7 +21,7 @@ from .sync import Dirty
 class Draft(NamedTuple):
     """A checked message. ``own``: its id was given. ``delay_ms``: None for one without a delay.
 
-    key: what stands for its deduplication id, in its scope; None if it has none.
+    key: that of its deduplication id in the records; None if it has none.
     """
 
     message_id: str
@@ -39,7 +39,7 @@ class Draft(NamedTuple):
         return len(self.header) + len(self.body)
 
     def placed(self, queue: str, tick: int) -> Draft:
-        """The same message with the id of its place in the order of a fifo queue."""
+        """The same message, with an id that gives it a place in the order of a fifo queue."""
         uuid = sequenced_uuid7(tick, group_bits(queue, self.group or ""))
         return self._replace(message_id=uuid + self.message_id[len(uuid) :])
 
@@ -56,8 +56,8 @@ class Draft(NamedTuple):
 class Staged:
     """A draft and its dot-name, relative to the root.
 
-    inode: that of the file, 0 until it is there. mtime_ns: the file's, 0 where it has to be looked
-    up. state: where we have shown it.
+    inode: that of the file, 0 until it exists. mtime_ns: the file's; 0 if it has to be looked up.
+    state: where it was shown.
     """
 
     draft: Draft
@@ -69,9 +69,9 @@ class Staged:
     def fill(
         self, fd: int, tree: Tree, stamps: Stamps, dirty: Dirty, clock: Callable[[], float]
     ) -> None:
-        """Write the file, which is new, and its timer; ``dirty`` has it from now on.
+        """Write the new file and its timer; ``dirty`` has the file from now on.
 
-        Raises Unavailable if someone has removed it meanwhile, OSError.
+        Raises Unavailable if someone has just removed it, OSError.
         """
         draft = self.draft
         is_kept = dirty.keep(fd, self.path)
@@ -81,10 +81,10 @@ class Staged:
             if draft.delay_ms is not None:
                 deadline_ms = int(clock() * 1000) + draft.delay_ms
                 self.mtime_ns = stamps.encode(draft.message_id, deadline_ms, 0)
-                # By its name: who thought that we crashed may have delivered it already.
+                # By path: a process that thought this one dead may have delivered the file already.
                 if not tree.stamp(self.path, self.mtime_ns):
                     raise was_removed(draft)
-            elif not tree.network:  # there it would wait until the server has what was written
+            elif not tree.network:  # on a network, fstat would wait until the server has all data
                 self.mtime_ns = os.fstat(fd).st_mtime_ns
         finally:
             if not is_kept:
@@ -97,11 +97,12 @@ class Staged:
         return self.state is not None
 
     def show_or_leave(self, tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> bool:
-        """The same, or leave it to a mover, in ``new/``.
+        """The same, or move the message to ``new/`` for a mover to deliver.
 
-        So where the queue's folder takes no more: else others of its batch, or of its publish,
-        which are shown, would have to be taken back. And with a delay where no event may tell a
-        mover of it: that lists ``new/`` often, and ``delay/``, where all claims are, seldom.
+        This happens if the queue's folder takes no more files: otherwise messages of the same batch
+        or publish that are shown already would have to be taken back. And it happens to a message
+        with a delay where no event may reach the mover: it lists ``new/`` often, but ``delay/``,
+        which has all claims, seldom.
         """
         if self.draft.delay_ms is None or not tree.network:
             try:
@@ -122,10 +123,10 @@ def show(
     now_ms: int,
     mtime_ns: int = 0,
 ) -> State | None:
-    """Rename a whole message to where it can be claimed, or is hidden; where that is.
+    """Rename a complete message to its queue or, with a delay, to ``delay/``; its new state.
 
-    path: its dot-name. mtime_ns: that of the file, if the caller knows it. None: the dot-name is
-    gone, or the queue is. Raises FileExistsError, OSError.
+    path: its dot-name. mtime_ns: that of the file, if the caller knows it. Returns None if the
+    dot-name or the queue is gone. Raises FileExistsError, OSError.
     """
     if not mtime_ns:
         found = tree.stat(path)
@@ -138,7 +139,7 @@ def show(
 
 
 def was_removed(draft: Draft) -> Unavailable:
-    """Why a message cannot be shown whose dot-name is gone."""
+    """The error for a message whose dot-name is gone."""
     return Unavailable(
         f"the message {draft.message_id!r} was removed by someone else before it was finished"
     )

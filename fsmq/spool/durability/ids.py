@@ -1,10 +1,10 @@
 """Given ids: which message of a queue with an index has an id, and what a dead put has left of it.
 
 ``ids/<queue>/<link>`` is a second name of a message's file. A message has the id of a link that is
-a name of its file, as long as it stands in its queue; any other link is stale. A put that is to
-replace that message has ``.next-<link>`` as the second name of its file, never without ``<link>``.
-Whoever changes one of the two has locked the id, from the look to the end:
-docs/decisions/0018-one-lock-an-id.md.
+a name of its file, as long as the message is in its queue; any other link is stale. While a put
+replaces that message, ``.next-<link>`` is the second name of the new file; it never exists without
+``<link>``. Whoever changes one of the two links holds the lock of the id from the first look to the
+last change: docs/decisions/0018-one-lock-an-id.md.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LOCK = ".lock"
 NEXT = ".next-"
 PATIENCE_S = 5.0
 IS_HELD = "another process is changing which message has this id right now"
-# In the direction in which messages move, and again where they can move back.
+# In the direction in which messages move; the last two again, as a message can move back.
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY, State.DELAY)
 _LATCH_PATIENCE_S = 2.0
 _CHUNK_BYTES = 1024 * 1024
 
 
 class Standing(NamedTuple):
-    """A message that an id leads to."""
+    """A message that has an id."""
 
     name: str
     inode: int
@@ -61,7 +61,7 @@ class Held:
             self._files.popitem()[1].close()
 
     def part(self, queue: str) -> Held:
-        """Those of one queue, to be freed by themselves."""
+        """The ids of one queue, to be freed separately."""
         part = Held(self._tree)
         part._files[queue] = self._files.pop(queue)
         return part
@@ -73,7 +73,7 @@ class Held:
     def take(self, queue: str, links: Iterable[str]) -> bool:
         """Lock ids of a queue; False if one is held, or the index has just gone."""
         file = self._file(queue)
-        # From the last one: the kernel keeps them sorted, and puts each in front of all others.
+        # The highest first: the kernel keeps locks sorted, and finds the front at once.
         numbers = sorted({number_of_id(link) for link in links}, reverse=True)
         return all(map(file.take, numbers)) and file.stands()
 
@@ -95,18 +95,18 @@ class Held:
 
 
 def number_of_id(link: str) -> int:
-    """The byte that is locked for an id, in which the dot-names of its puts end."""
+    """The byte that is locked for an id; the dot-names of its puts end in this number."""
     return zlib.crc32(link.encode())
 
 
 def hold(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held | None:
-    """Lock ids: links of queues. All or none; None if one is held, or an index has just gone.
+    """Lock all links of ``wanted``, or none: None if one is held, or an index has just gone.
 
     Raises FileNotFoundError if a queue has no index (any more), and OSError.
     """
     held, is_all = Held(tree), False
     try:
-        # Everywhere in the same order, and nobody waits while he has some: so none is shut out.
+        # Everywhere in the same order, and no process waits while it holds any: no deadlock.
         is_all = all(held.take(queue, wanted[queue]) for queue in sorted(wanted))
     finally:
         if not is_all:
@@ -115,7 +115,7 @@ def hold(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held | None:
 
 
 def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
-    """The same; raises InUse if one is held for so long."""
+    """The same; raises InUse if one stays locked for PATIENCE_S."""
     held = patiently(lambda: hold(tree, wanted), PATIENCE_S)
     if held is None:
         raise InUse(IS_HELD)
@@ -123,14 +123,14 @@ def hold_patiently(tree: Tree, wanted: Mapping[str, Iterable[str]]) -> Held:
 
 
 def link_path(tree: Tree, queue: str, link: str, *, coming: bool = False) -> str:
-    """The path of a link; of that of the message that is to have the id next, if ``coming``."""
+    """The path of an id's link; ``coming``: that of the message which will have the id next."""
     return tree.folder(IDS, f"{queue}/{NEXT}{link}" if coming else f"{queue}/{link}")
 
 
 def state_of(
     tree: Tree, queue: str, name: str, inode: int, states: tuple[State, ...] = _STATES
 ) -> State | None:
-    """Where the file of an inode stands as this message; None if it does not."""
+    """The state in which this message has this inode; None if it has it in none."""
     for state in states:
         found = tree.look(tree.path(state, queue, name))
         if found is not None and found.st_ino == inode:
@@ -139,18 +139,18 @@ def state_of(
 
 
 def _state_now(tree: Tree, queue: str, at: str, name: str, inode: int) -> State | None:
-    """The same of what a link leads to, for sure.
+    """The same for the file that a link leads to, with certainty.
 
-    Raises OSError, BlockingIOError among them where another process acts on the message for long:
-    for those who recover or reap that is a fault of one name among many.
+    Raises OSError: BlockingIOError if another process keeps the message locked for long, which
+    recovery and the reaper treat as an error of this one name.
     """
     state = state_of(tree, queue, name, inode, (*_STATES, State.REMOVE))
     if state is None:
-        # It may be claimed and released in such a way that each look came too early or late.
+        # It may have been claimed and released so that every look came too early or too late.
         try:
             held = patiently(lambda: lock(tree, at, 0), _LATCH_PATIENCE_S)
         except FileNotFoundError:
-            return None  # the link has gone, and with it the question
+            return None  # the link is gone, so it leads to nothing
         if held is None:
             text = "another process is acting on the message of this id right now"
             raise BlockingIOError(errno.EAGAIN, text, at)
@@ -162,7 +162,7 @@ def _state_now(tree: Tree, queue: str, at: str, name: str, inode: int) -> State 
 
 
 class Link:
-    """What a link leads to: an open file, which keeps its inode number as long as it is open."""
+    """The file that a link leads to, kept open so that its inode number is not used again."""
 
     def __init__(self, tree: Tree, queue: str, path: str) -> None:
         self._path = path
@@ -171,7 +171,7 @@ class Link:
         self._fd = tree.open(path)
         self.inode = os.fstat(self._fd).st_ino
         given = read_given(self._fd)
-        # A file says what to look for, and no more: a name is ours if it is this file's.
+        # The header only says which name to look for: the name counts if it is one of this file.
         self.given = given if given is not None and is_id(given.name) else None
 
     def __enter__(self) -> Link:
@@ -181,7 +181,7 @@ class Link:
         os.close(self._fd)
 
     def look(self, states: tuple[State, ...] = _STATES) -> Standing | None:
-        """The message that has the id, if it is seen; others may move it meanwhile."""
+        """The message that has the id, if this look finds it: others can move it."""
         if self.given is None:
             return None
         state = state_of(self._tree, self._queue, self.given.name, self.inode, states)
@@ -196,7 +196,7 @@ class Link:
         return None if state is None else Standing(name, inode, state)
 
     def staged(self) -> str | None:
-        """The dot-name of a put that has written all of it, and has not shown it."""
+        """The dot-name under which its put has written it completely, but not shown it yet."""
         if self.given is None:
             return None
         name = staged_name(self._queue, self._link, self.given.name, self._fd)
@@ -205,7 +205,7 @@ class Link:
 
 
 def staged_name(queue: str, link: str, name: str, fd: int) -> str:
-    """The dot-name in ``new/`` of an open message, as its put has written it. Raises OSError."""
+    """The dot-name in ``new/`` that an open message got from its put. Raises OSError."""
     seal = offset = 0
     while chunk := os.pread(fd, _CHUNK_BYTES, offset):
         seal = seal_of(chunk, seal)
@@ -226,10 +226,10 @@ def open_link(tree: Tree, queue: str, path: str) -> Link | None:
 def settle(
     tree: Tree, queue: str, links: Iterable[str], *, only_looks: bool = False
 ) -> dict[str, Standing]:
-    """The messages that have ids which the caller has locked; the other ids are free.
+    """The messages that have some ids, which the caller has locked; the other ids are free.
 
-    What a put that died has left is finished, or removed: nobody is at work on it.
-    only_looks: stale links are left.
+    What a dead put has left is finished or removed: the lock proves that nobody is working on it.
+    only_looks: leave stale links.
 
     Raises Unavailable, OSError.
     """
@@ -240,7 +240,7 @@ def settle(
     for link in links:
         at, coming = f"{folder}/{link}", f"{folder}/{NEXT}{link}"
         if not has(tree, at):
-            continue  # nor is there the other one: it is unlinked first
+            continue  # then the other does not exist either: it is unlinked first
         found = _standing(tree, queue, at)
         if found is not None:
             if has(tree, coming):
@@ -252,7 +252,7 @@ def settle(
         if found is not None:
             had[link] = found
     if stale and not only_looks:
-        # What has just left must not be back after a crash, and have no id, or a successor.
+        # A message that has just left must not come back after a crash, as one without an id.
         for folder in _where(tree, queue):
             tree.sync_folder(folder)
         for path in stale:
@@ -261,7 +261,7 @@ def settle(
 
 
 def _standing(tree: Tree, queue: str, path: str) -> Standing | None:
-    """The message to which a link leads, shown if it is whole and its put has died."""
+    """The message that a link leads to; shown first if it is complete and its put has died."""
     opened = open_link(tree, queue, path)
     if opened is None:
         return None
@@ -270,16 +270,16 @@ def _standing(tree: Tree, queue: str, path: str) -> Standing | None:
 
 
 def _where(tree: Tree, queue: str) -> set[str]:
-    """The folders in which a message of a queue may be, and that to which it leaves."""
+    """The folders in which a message of a queue can be, ``remove/`` included."""
     return {tree.folder(QUEUES, queue), *map(tree.folder, (NEW, DELAY, REMOVE))}
 
 
 def _show(tree: Tree, queue: str, opened: Link) -> Standing | None:
-    """Show a message that is whole, and was not shown."""
+    """Show a message that is complete and was not shown."""
     staged = opened.staged()
     if staged is None or not is_complete(tree, staged, durably=True):
         return None
-    # What it replaces went before it, and must not be back after a crash.
+    # The message that it replaces has left before, and must not come back after a crash.
     for folder in (*_where(tree, queue), tree.folder(IDS, queue)):
         tree.sync_folder(folder)
     promote(tree, staged)
@@ -287,9 +287,9 @@ def _show(tree: Tree, queue: str, opened: Link) -> Standing | None:
 
 
 def _forget_coming(tree: Tree, queue: str, path: str) -> None:
-    """Remove, durably, what was to have an id next and was never answered.
+    """Remove, durably, a message that was to have an id next and was never acknowledged.
 
-    After a crash it would be back, perhaps when the message that has the id is done.
+    Otherwise it could come back after a crash, perhaps once the message that has the id is done.
     """
     opened = open_link(tree, queue, path)
     if opened is None:
@@ -306,7 +306,7 @@ def _forget_coming(tree: Tree, queue: str, path: str) -> None:
 def finish_given(tree: Tree, staged: str, queue: str, number: int) -> Recovered | None:
     """Finish or remove the dot-name of a message with a given id; the caller has locked the number.
 
-    None if no id is known of it. Raises Unavailable, OSError.
+    None if the file names no id. Raises Unavailable, OSError.
     """
     path = tree.folder(NEW, staged)
     try:
@@ -320,13 +320,13 @@ def finish_given(tree: Tree, staged: str, queue: str, number: int) -> Recovered 
     had = settle(tree, queue, [link]).get(link)
     if had is not None and had.inode == found[1].st_ino:
         return Recovered(promoted=1)
-    # It has no link, or another message was to make place for it: nobody was told of it.
+    # It has no link, or did not replace another message yet: its put was not acknowledged.
     tree.unlink(path)
     return Recovered(removed=1)
 
 
 def _forget_inode(tree: Tree, queue: str, path: str, number: int) -> None:
-    """Unlink the links of a file that does not say its id: its bytes went when the power failed."""
+    """Unlink the links of a file that names no id because a power cut has lost its content."""
     found = tree.stat(path)
     if found is None or found.st_nlink == 1:
         return
@@ -337,9 +337,10 @@ def _forget_inode(tree: Tree, queue: str, path: str, number: int) -> None:
 
 
 def remove_standing(tree: Tree, queue: str, at: str, old: Standing, taken_out: str | None) -> None:
-    """Remove a message whose id another one is to have, wherever it stands by now.
+    """Remove a message whose id goes to another one, wherever the message is now.
 
-    at: its link. taken_out: its dot-name, if it was brought there. Raises Unavailable, OSError.
+    at: its link. taken_out: the dot-name to which it was renamed, if any. Raises Unavailable,
+    OSError.
     """
     path = taken_out
     while True:
@@ -358,7 +359,7 @@ def remove_standing(tree: Tree, queue: str, at: str, old: Standing, taken_out: s
 
 
 def has(tree: Tree, path: str) -> bool:
-    """Whether anything is there; where mostly nothing is, this costs less than `Tree.stat`."""
+    """Whether a path exists; cheaper than `Tree.stat` where it mostly does not."""
     return os.access(path, os.F_OK, dir_fd=tree.fd, follow_symlinks=False)
 
 
@@ -369,9 +370,9 @@ def leads_to(tree: Tree, path: str, inode: int) -> bool:
 
 
 def given_of(tree: Tree, path: str, name: str) -> tuple[Given, os.stat_result] | None:
-    """The id that a message's file says it was given, and the file's stat.
+    """The id that a message was given, according to its file, and the file's stat.
 
-    None if it says none, or another name than its own. Raises OSError.
+    None if the file names no id, or another message name than its own. Raises OSError.
     """
     fd = tree.open(path)
     try:

@@ -1,7 +1,8 @@
-"""What goes for good leaves no links: one is a second name of a message's file, and keeps it.
+"""Unlinking the links of a message that goes for good: each is a name of its file, and keeps it.
 
-Most files have one, in the index of their queue. Those that have moved may have others. A link is
-unlinked under the lock of its id. What cannot go now, is found later (`fsmq.spool.stale_links`).
+Most files have one link, in the index of their queue. Files that have moved can have others. A link
+is unlinked under the lock of its id. A link that cannot be unlinked now is found later
+(`fsmq.spool.stale_links`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from ..layout.transitions import IDS, State
 from ..layout.tree import STRAY, Tree
 from .ids import Held, has, leads_to, link_path, settle
 
-# It has gone, is no file, or is another user's: it has no links that we could find.
+# The file is gone, not a regular file, or another user's: no links of it can be found.
 _NO_MESSAGE = (*STRAY, errno.EACCES, errno.EPERM)
 
 
 class Leaving:
-    """A message's file that goes: open, so that no other file gets its inode number meanwhile."""
+    """A message's file that is to go, kept open so that no other file gets its inode number."""
 
     def __init__(self, tree: Tree, path: str, queue: str, name: str) -> None:
         self._tree = tree
@@ -56,7 +57,7 @@ class Leaving:
     def forget_links(self, held: Held, indexes: Collection[str]) -> bool:
         """Unlink its links in some queues' indexes; False if another process has locked its id.
 
-        held: what locks it meanwhile. Raises OSError.
+        held: used to lock the id meanwhile. Raises OSError.
         """
         is_all = True
         for index in (self._queue, *(one for one in indexes if one != self._queue)):
@@ -69,9 +70,9 @@ class Leaving:
 
 
 def discard(tree: Tree, path: str, queue: str, name: str) -> bool:
-    """Bring the file of a message to ``remove/``, or unlink it where that has no room for its name.
+    """Move a message's file to ``remove/``, or unlink it if that folder has no room for its name.
 
-    On a full disk a removal must not need room. False if it was gone. Raises OSError.
+    A removal must succeed on a full disk. False if the file was gone. Raises OSError.
     """
     try:
         return tree.rename(path, tree.path(State.REMOVE, queue, name), replace=True)
@@ -109,10 +110,9 @@ def with_index(tree: Tree) -> set[str]:
 
 
 def forget_links(held: Held, tree: Tree, queue: str, given_id: str, inode: int) -> int | None:
-    """Unlink the links of an id that lead to a file, how many; None if its lock is held.
+    """Unlink an id's links that lead to a file; how many, or None if another process has the id.
 
-    held: what locks it meanwhile. Raises FileNotFoundError if the queue has no index (any more),
-    and OSError.
+    held: used to lock the id. Raises FileNotFoundError if there is no index (any more), OSError.
     """
     link = link_name(given_id)
     if not held.take(queue, [link]):
@@ -120,10 +120,10 @@ def forget_links(held: Held, tree: Tree, queue: str, given_id: str, inode: int) 
     try:
         at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
         if not leads_to(tree, at, inode):
-            # Or it is that of a dead upsert, which came to nothing.
+            # It may still be the file of a dead upsert that did not replace anything.
             return int(leads_to(tree, coming, inode) and tree.unlink(coming))
         if has(tree, coming):
-            settle(tree, queue, [link])  # a dead upsert has left it, and gets the link
+            settle(tree, queue, [link])  # a dead upsert left it; its file now gets the link
         else:
             tree.unlink(at)
         return 1

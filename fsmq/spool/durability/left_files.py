@@ -1,7 +1,7 @@
-"""Small files that outlive what they are of, because a program died: a mover removes them.
+"""Removal, by a mover, of small files that were left behind, mostly because a program died.
 
-Whoever deletes a queue removes what processes share of it, but for what one of them holds right
-then; and who dies leaves its lock's file, or the draft of a file that it was to replace.
+Deleting a queue removes the files that processes share for it, except those that one of them has
+locked right then. A program that dies leaves the file of its lock, or the draft of another file.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from contextlib import suppress
 from functools import partial
 
 from ..layout.filesystem import is_older
-from ..layout.names import UUID7, claims_name, is_queue, limits_name, sends_name
+from ..layout.names import UUID7, is_queue
 from ..layout.transitions import CONFIG, CONSUMERS, LOGS, MOVES, SCHEDULES, TOPICS
 from ..layout.tree import Tree
 from .locks import free_lock
+from .shared_names import claims_name, limits_name, sends_name
 
 EVERY_S = 300.0
-# Where small files are replaced; elsewhere who looks after the folder removes its drafts, too.
+# Folders in which drafts replace small files; the upkeep of other folders removes drafts, too.
 _WITH_DRAFTS = (CONFIG, SCHEDULES, MOVES, CONSUMERS, TOPICS, LOGS)
 # A program that is stopped for longer is told that its change was not made.
 _OLD_S = 3600.0
@@ -28,16 +29,16 @@ _ENDS = tuple(name("") for name in (limits_name, sends_name, claims_name))
 
 
 def shared_by(name: str) -> str | None:
-    """The queue of a file of ``config/`` that processes share; None for any other name."""
+    """The queue to which a shared file of ``config/`` belongs; None for any other name."""
     ends = [end[1:] for end in _ENDS if name.endswith(end[1:])]
     return name[1:].removesuffix(ends[0]) if ends and name[0] == "." else None
 
 
 def remove_left_files(tree: Tree, finish: Callable[[str], bool] = lambda queue: True) -> int:
-    """Remove them all; how many. Raises OSError.
+    """Remove all such files; returns how many. Raises OSError.
 
-    finish: does what who had the lock of a queue's name has left undone, under that lock; False if
-        it cannot do so now.
+    finish: completes, under the lock of a queue's name, what a dead holder of that lock has left
+        undone; False if it cannot do so now.
     """
     removed = sum(_remove_drafts(tree, tree.folder(room)) for room in _WITH_DRAFTS)
     for folder in map(tree.folder, (CONFIG, SCHEDULES)):
@@ -54,22 +55,22 @@ def remove_left_files(tree: Tree, finish: Callable[[str], bool] = lambda queue: 
 
 
 def forget_shared(tree: Tree, name: str) -> bool:
-    """Remove what processes share of a queue that is gone, unless one of them has it locked."""
+    """Remove a file that processes share for a queue that is gone, unless one has locked it."""
     queue = shared_by(name)
     if queue is None or tree.has_queue(queue):
         return False
-    # Looked at again under the lock: who uses it for the next queue of that name needs that, too.
+    # Checked again under the lock, which users of the file for a new queue of that name take, too.
     return _free(tree, tree.folder(CONFIG, name), lambda: not tree.has_queue(queue))
 
 
 def _free(tree: Tree, path: str, may: Callable[[], bool] = lambda: True) -> bool:
-    with suppress(OSError):  # another user's, or there are no locks
+    with suppress(OSError):  # it is another user's, or there are no locks
         return free_lock(tree, path, may)
     return False
 
 
 def _remove_drafts(tree: Tree, folder: str) -> int:
-    """Remove those of a folder, and of all folders in it."""
+    """Remove the drafts in a folder and all folders below it."""
     removed = 0
     entries: list[os.DirEntry[str]] = []
     with suppress(OSError):  # it has gone, is no folder, or is another user's

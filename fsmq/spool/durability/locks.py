@@ -1,13 +1,13 @@
 """Locks on files, which end with their process; and reservations, the locks on own ids.
 
-A reservation keeps two puts of one own id apart, on any host. It is a name
+A reservation excludes two simultaneous puts of one own id, on any hosts. It is a name
 ``new/.<queue>:<id>:own`` of a file that a process has locked (flock). The lock ends with the
-process. So a crash leaves a file, and never an id that cannot be put any more. All names of one
-batch are links of one file: one lock, and one open descriptor.
+process: a crash leaves a file, but never an id that can no longer be put. All names of one batch
+are links of one file: one lock, and one open descriptor.
 
-A reservation that a crash left also means that a message of this id may be written and not shown
-yet. It is promoted or removed before the id is free again. Otherwise it could come out beside the
-retry, which has another dot-name if it differs in a single byte.
+If a crash left a reservation, a message of this id may be written but not shown. It is promoted or
+removed before the id is free again. Otherwise it could be shown beside its retry, which has another
+dot-name if it differs in a single byte.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ..layout.tree import Tree
 from .owned import OwnedFile
 from .unfinished import Recovered, finish, own_id
 
-# errno values of a lock where the filesystem has none.
+# Errors of a lock call where the filesystem has no locks.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-# The file has as many names as it may have, or the filesystem has no links: use another file.
+# The file has the maximum number of links, or the filesystem has no links: use another file.
 _NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 T = TypeVar("T")
 _name = re.compile(r"\..+:[^:]+:own")
@@ -40,7 +40,7 @@ _waits: ContextVar[bool] = ContextVar("waits", default=True)
 
 
 def without_waiting(function: Callable[..., T], *arguments: object) -> T:
-    """Call a function, in which ``wait_for`` waits for nobody."""
+    """Call a function during which ``wait_for`` does not wait."""
     token = _waits.set(False)
     try:
         return function(*arguments)
@@ -49,7 +49,7 @@ def without_waiting(function: Callable[..., T], *arguments: object) -> T:
 
 
 def may_wait() -> bool:
-    """Whether this is not `without_waiting`."""
+    """False within `without_waiting`."""
     return _waits.get()
 
 
@@ -77,7 +77,7 @@ class Lock(OwnedFile):
         return here is not None and here.st_ino == self.inode
 
     def write(self, content: bytes) -> None:
-        """Give the file a content, for those who look; no recovery needs it. Raises OSError."""
+        """Replace the file's content, which is only for people to read. Raises OSError."""
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, content, 0)
 
@@ -86,11 +86,11 @@ class Lock(OwnedFile):
         self.close()
 
     def free(self) -> None:
-        """Remove the file, then end the lock. A file that cannot be removed keeps nobody out."""
+        """Remove the file, then end the lock. A file that stays locks nobody out."""
         if not self.is_open:
             return  # it is our parent's
         try:
-            # Before the lock ends: the next process that locks the file must see that it is gone.
+            # Before unlocking: the next process that locks the file must see that it is gone.
             with suppress(OSError):
                 self._tree.unlink(self._path)
         finally:
@@ -98,7 +98,7 @@ class Lock(OwnedFile):
 
 
 class Reservations:
-    """Many ids behind one lock. Methods raise OSError."""
+    """Many ids reserved with one lock. Methods raise OSError."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -109,7 +109,7 @@ class Reservations:
     def take(self, queue: str, message_id: str) -> bool:
         """Reserve one more id; False if another process has reserved it.
 
-        What a dead process has written of it is promoted or removed before that, so see afterwards
+        A message that a dead process has written is promoted or removed first: afterwards check
         whether the id exists.
         """
         name = reservation(queue, message_id)
@@ -126,7 +126,7 @@ class Reservations:
         """Free ids that are reserved.
 
         unfinished: ids whose messages could not be removed. Their reservations stay, as after a
-            crash, so that the next process that finds one removes the message.
+            crash: the next process that finds one removes the message.
         """
         first: OSError | None = None
         for message_id in giving_way(message_ids):
@@ -152,7 +152,7 @@ class Reservations:
                 self._tree.link(self._newest, name)
                 return True
             except FileExistsError:
-                # Over NFS an answer may have been lost, and the call made twice.
+                # Over NFS an answer can get lost, and the client repeats the call.
                 return self._is_ours(name)
             except FileNotFoundError:
                 pass  # it was removed by hand
@@ -186,7 +186,7 @@ def reserve(tree: Tree, queue: str, message_id: str) -> Lock | None:
 
 
 def patiently(attempt: Callable[[], T], patience_s: float, pause_s: float = 0.002) -> T:
-    """Try for a lock until it is there, or ``patience_s`` seconds are over; the last answer."""
+    """Try to get a lock for up to ``patience_s`` seconds; returns the last answer."""
     end = time.monotonic() + patience_s
     while not (found := attempt()) and time.monotonic() < end:
         time.sleep(pause_s)
@@ -194,7 +194,7 @@ def patiently(attempt: Callable[[], T], patience_s: float, pause_s: float = 0.00
 
 
 def wait_for(attempt: Callable[[], T | None], patience_s: float, why: str) -> T:
-    """Try for a lock until it is there. Raises InUse, which tells why, if that takes so long."""
+    """Try to get a lock for up to ``patience_s`` seconds; then raise InUse(why)."""
     found = patiently(attempt, patience_s if may_wait() else 0.0)
     if not found:
         raise InUse(why)
@@ -202,11 +202,11 @@ def wait_for(attempt: Callable[[], T | None], patience_s: float, why: str) -> T:
 
 
 def hold(tree: Tree, path: str, patience_s: float, *, even_if_full: bool = False) -> Lock | None:
-    """Lock a file, created where it is missing; None where there are no locks.
+    """Lock a file, created if it is missing; None where there are no locks.
 
-    even_if_full: None, too, where there is no room for the file.
+    even_if_full: return None, too, if there is no room for the file.
 
-    Raises InUse if another process has it for so long, OSError.
+    Raises InUse if another process keeps it locked for ``patience_s`` seconds, OSError.
     """
     why = f"another process holds {tree.root / path}: it may be stopped"
     try:
@@ -226,7 +226,7 @@ def is_stale(tree: Tree, name: str) -> bool:
 def settle(tree: Tree, names: Sequence[str]) -> Recovered | None:
     """Finish the messages of dead processes, then remove the reservations that they left.
 
-    None if live processes have all of them. Else it costs a listing of ``new/``. Raises OSError.
+    None if live processes have all of them; otherwise this lists ``new/`` once. Raises OSError.
     """
     dead: list[Lock] = []
     is_any_held = False
@@ -253,8 +253,8 @@ def settle(tree: Tree, names: Sequence[str]) -> Recovered | None:
 
 
 def _finish_all(tree: Tree, inodes: Container[int]) -> Recovered:
-    """Finish what the dead owners of these locks, which are ours now, wrote. Raises OSError."""
-    # Listed while we have the locks, so nobody adds to it.
+    """Finish what the dead owners of these locks wrote; the locks are ours now. Raises OSError."""
+    # Listed while we have the locks, so nobody adds a name.
     names = [name for name in tree.names(tree.folder(NEW)) if name[0] == "."]
     left = set()
     for name in names:
@@ -272,11 +272,11 @@ def _finish_all(tree: Tree, inodes: Container[int]) -> Recovered:
             done = finish(tree, name)
         except OSError as error:
             first = first or error
-            left.discard(reserved)  # it stays for the next look
+            left.discard(reserved)  # the reservation stays for the next try
             continue
         promoted += done.promoted
         removed += done.removed
-    # Before the locks end: the next process that locks one must see that its name is gone.
+    # Before unlocking: the next process that locks a file must see that its name is gone.
     removed += sum(tree.unlink(tree.folder(NEW, name)) for name in left)
     if first is not None:
         raise first
@@ -296,9 +296,9 @@ def is_held(tree: Tree, path: str) -> bool:
 
 
 def free_lock(tree: Tree, path: str, may: Callable[[], bool] = lambda: True) -> bool:
-    """Remove a lock's file that no process has locked; False if one has. Raises OSError.
+    """Remove the file of a lock, unless a process has locked it; then False. Raises OSError.
 
-    may: asked under the lock.
+    may: called under the lock; the file stays if it returns False.
     """
     try:
         stale = lock(tree, path, 0)
@@ -313,9 +313,9 @@ def free_lock(tree: Tree, path: str, may: Callable[[], bool] = lambda: True) -> 
 
 
 def lock(tree: Tree, path: str, create: int) -> Lock | None:
-    """Lock a file, created where ``create`` is O_CREAT; None if another process has it. OSError.
+    """Lock a file, which O_CREAT in ``create`` creates; None if another process has it. OSError.
 
-    With O_EXCL, too, it raises FileExistsError if the file exists, locked or not.
+    With O_EXCL as well it raises FileExistsError if the file exists, locked or not.
     """
     while True:
         held = Lock(tree, path, tree.create(path, os.O_RDWR | create))
@@ -329,7 +329,7 @@ def lock(tree: Tree, path: str, create: int) -> Lock | None:
             if isinstance(error, OSError) and error.errno == errno.ESTALE:
                 continue  # a process of another host has unlinked it
             if create & os.O_EXCL:
-                tree.unlink(path)  # where there are no locks it would stay for ever
+                tree.unlink(path)  # where there are no locks it would stay forever
             raise
         finally:
             if not is_ours:

@@ -1,9 +1,9 @@
-"""What keeps those apart who purge a queue and those who give messages of it new names.
+"""Locks that keep purges of a queue apart from changes of its messages' names.
 
-A purge goes by names. So it would miss a message that gets another one while it runs. Who gives
-them shares a lock of the queue, and a purge has it alone. It has another lock first, which the
-others pass through: so they cannot keep it waiting for ever. Both are bytes of ``ids/.puts``, and
-come after the numbers of puts.
+A purge goes by names, so it would miss a message that gets another name while it runs. A process
+that renames takes a shared lock of the queue, a purge an exclusive one. Both take a second lock
+first, the gate, which a renaming process releases at once and a purge keeps: so new renamers cannot
+keep a purge waiting forever. Both locks are bytes of ``ids/.puts``, after the numbers of puts.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .locks import patiently
 from .put_numbers import CANNOT, PUTS
 
 _PATIENCE_S = 5.0
-# The bytes of a queue are its CRC-32 behind these. Two queues may share theirs.
+# The bytes of a queue are at these offsets plus its CRC-32. Two queues can share theirs.
 _NAMES, _GATES = 1 << 32, 1 << 33
 
 
 def may_rename(tree: Tree, queue: str) -> ByteLocks | None:
-    """Keep purges of a queue away, until this is closed; None where there are no such locks.
+    """Keep purges of a queue out until the result is closed; None where there are no such locks.
 
     Raises Unavailable, OSError.
     """
@@ -36,9 +36,9 @@ def may_rename(tree: Tree, queue: str) -> ByteLocks | None:
 
 @contextmanager
 def no_new_names(tree: Tree, queue: str) -> Iterator[None]:
-    """Let no message of a queue get another name meanwhile. Raises Unavailable, OSError.
+    """Within the context no message of a queue gets another name. Raises Unavailable, OSError.
 
-    Where there are no such locks, or no room for their file, it goes on without.
+    Where there are no such locks, or no room for their file, it continues without.
     """
     held = _locked(tree, queue, shared=False)
     try:
@@ -73,5 +73,5 @@ def _locked(tree: Tree, queue: str, *, shared: bool) -> ByteLocks | None:
         if not is_ours:
             file.close()
     if not is_ours:
-        raise Unavailable(f"a purge of queue {queue!r}, or a message's new name, is under way")
+        raise Unavailable(f"queue {queue!r} is being purged, or its messages renamed")
     return file

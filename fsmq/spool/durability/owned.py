@@ -1,7 +1,7 @@
-"""Locks that belong to an object, and end with it.
+"""Locks that belong to an object and are released with it.
 
-So what an exception of the caller (Ctrl-C) has left unfinished, wherever it came, keeps nobody out
-any more when nothing refers to it.
+So if an exception (Ctrl-C) interrupts the caller, wherever it comes, the lock is released once
+nothing refers to the object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class OwnedFile:
     A child closes its copies: they would keep the locks of a parent that is killed.
     """
 
-    # The descriptors of those that are open, by the ids of these objects.
+    # The open descriptors, by the `id` of their objects.
     _opened: ClassVar[dict[int, int]] = {}
 
     def __init__(self, fd: int) -> None:
@@ -34,10 +34,10 @@ class OwnedFile:
         return id(self) in self._opened
 
     def close(self) -> None:
-        """End the locks, and close the file."""
+        """Release the locks and close the file."""
         if id(self) in self._opened:
             # Unlock first: a child may have a copy of the descriptor until it runs another program.
-            # And while it is ours: if this is interrupted, the end of the object does the rest.
+            # It is still registered then: if this is interrupted, `__del__` does the rest.
             try:
                 self._unlock()
             except OSError:
@@ -45,7 +45,7 @@ class OwnedFile:
             os.close(self._release())
 
     def __del__(self) -> None:
-        # In as few steps as possible: what is raised in between is lost.
+        # In as few steps as possible: an exception that is raised here is lost.
         fd = self._opened.pop(id(self), -1)
         if fd >= 0:
             os.close(fd)
@@ -75,7 +75,7 @@ class Turnstile:
         self._inside: weakref.ref[_Passage] | None = None
 
     def passed(self, patience_s: float) -> _Passage:
-        """Let no other thread in meanwhile; False if one is in for so long."""
+        """Keep other threads out; False if one stays in for ``patience_s`` seconds."""
         return _Passage(self, patience_s)
 
     def let_in(self, one: _Passage) -> bool:
@@ -87,7 +87,7 @@ class Turnstile:
             return is_free
 
     def let_out(self, one: _Passage) -> None:
-        """Let others in, if it was in."""
+        """Let others in, if this one was in."""
         if self._inside is not None and self._inside() is one:
             self._inside = None
 

@@ -1,4 +1,4 @@
-"""Verbs that have changed the tree and are not durable yet, and what they send into fifo queues."""
+"""Verbs that have changed the tree but are not durable yet, and what they send to fifo queues."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Key = tuple[str, ...]
 
 
 class Send:
-    """Messages of one put into one fifo queue, and what becomes of them.
+    """The messages of one put into one fifo queue, and the outcome.
 
-    ids: of all; where the deduplication id is known, that of the message that was stored before.
-    stored: those that were stored now. stands: nobody takes them back, whatever fails. error: why
-    nothing was stored or shown, once this is over. still: asked while nobody can delete the queue;
-    if it is False, it counts as one that was deleted.
+    ids: of all messages; where a deduplication id is known, that of the message stored before.
+    stored: those that were stored now. stands: nothing is taken back any more, whatever fails.
+    error: why nothing was stored or shown, once this is over. still: called while nobody can delete
+    the queue; if it returns False, the queue counts as deleted.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Send:
         self.is_over = False
 
     def end(self, error: FsmqError | None) -> None:
-        """Note how it has ended; what is over stays as it is."""
+        """Note the outcome; only the first one counts."""
         if not self.is_over:
             self.error, self.is_over = error, True
 
@@ -57,17 +57,17 @@ def _nothing() -> None:
 
 @dataclass(slots=True, eq=False)
 class Prepared(Generic[T]):
-    """A verb that has changed the tree and is not durable yet.
+    """A verb that has changed the tree but is not durable yet.
 
     Sync ``dirty``, then call ``commit`` for the verb's result; or, when the sync failed, ``abort``
     to take back what can be taken back. Exactly one of the two.
 
-    sends: what it puts into fifo queues. Where there is something, a group of `Sequencer` writes
-    that, syncs it with ``dirty``, calls ``before``, the last that may fail without leaving
-    anything, and shows it; then comes ``commit``.
+    sends: what it puts into fifo queues. If there is any, a group of `Sequencer` writes it, syncs
+    it with ``dirty``, calls ``before``, the last step that can fail without leaving anything, and
+    shows it; then ``commit`` is called.
 
-    over: what may be called when it can only stand: it lets go of what ``abort`` needs, which may
-    be of many messages, and takes long where all of it goes at once.
+    over: may be called once nothing can be aborted any more: frees what ``abort`` needs, which for
+    many messages takes long if it is freed all at once.
     """
 
     dirty: Dirty
@@ -78,16 +78,16 @@ class Prepared(Generic[T]):
     over: Callable[[], None] = _nothing
 
     def end(self) -> T:
-        """Its result, when it is durable and its sends are over.
+        """The result, once it is durable and its sends are over.
 
-        If one of these has failed, all that it did is taken back, as far as nothing of it stands.
-        Raises what that failed for.
+        If a send has failed, aborts the verb, which takes back what does not stand, and raises the
+        error.
         """
         for send in self.sends:
             try:
                 send.check()
             except NoSuchQueue:
-                continue  # whoever finishes it knows what that means
+                continue  # `commit` handles a deleted queue
             except FsmqError:
                 self.abort()
                 raise
@@ -110,7 +110,7 @@ def join(all_prepared: Sequence[Prepared[T]]) -> Prepared[list[T]]:
                 results.append(prepared.commit())
                 prepared.over()
             except FsmqError as error:
-                first = first or error  # a queue that was deleted must not keep the others
+                first = first or error  # a deleted queue must not hold up the others
         if first is not None:
             raise first
         return results
@@ -129,20 +129,20 @@ def join(all_prepared: Sequence[Prepared[T]]) -> Prepared[list[T]]:
 
 
 def _taken(things: deque[T]) -> Iterator[T]:
-    """The things of a queue, which keeps none that was given: they may be many."""
+    """Takes items out one by one, so that the memory of many is freed gradually."""
     while things:
         yield things.popleft()
 
 
 def key_of(prepared: Prepared[Any]) -> Key:
-    """The fifo queues of a verb. Verbs of the same queues are sent together."""
+    """The fifo queues of a verb. Verbs with the same queues are sent together."""
     return tuple(sorted({send.queue for send in prepared.sends}))
 
 
 def end_all(all_prepared: Sequence[Prepared[Any]], error: FsmqError) -> None:
-    """Let all fail of some verbs that is not over yet."""
+    """Fail all sends of some verbs that are not over yet."""
     for prepared in all_prepared:
-        # Each has an error of its own: one that is raised in many threads mixes their tracebacks.
+        # A new error for each: raising one object in many threads would mix their tracebacks.
         alone = error if len(all_prepared) == 1 else Unavailable(str(error), 1)
         for send in prepared.sends:
             send.end(alone)

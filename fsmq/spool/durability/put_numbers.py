@@ -1,9 +1,9 @@
 """Numbers of puts: a dot-name that ends in one is left alone while the number is locked.
 
-A number is a byte of ``ids/.puts``. A process draws it, and keeps it for its next put: so most
-puts make no call for it. Of a put by a given id it is that of the id, in its queue's index. The
-lock ends with the process, or with a put that nobody refers to any more. Recovery takes it then,
-and with it what the put has left: docs/decisions/0018-one-lock-an-id.md.
+A number is a byte of ``ids/.puts``. A process draws one and keeps it for its next put, so most puts
+make no call for it. A put by a given id has the number of the id, in the index of the queue. The
+lock ends with the process, or when nothing refers to the put any more. Then recovery takes the lock
+and finishes what the put has left: docs/decisions/0018-one-lock-an-id.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .ids import LOCK
 
 PUTS = ".puts"
 _DRAWS = 8
-# The file is another user's, or there are no such locks: then ages decide.
+# The file is another user's, or there are no such locks: recovery goes by age then.
 CANNOT = (
     errno.EACCES,
     errno.EPERM,
@@ -34,8 +34,8 @@ CANNOT = (
 
 
 class PutNumber:
-    """A locked number. It belongs to one put at a time, and its lock ends with this object: so it
-    does when an exception (Ctrl-C) comes where nobody ends the put."""
+    """A locked number, for one put at a time. Its lock ends with this object, also when an
+    exception (Ctrl-C) comes where nobody ends the put."""
 
     __slots__ = ("file", "value")
 
@@ -44,19 +44,18 @@ class PutNumber:
         self.value = value
 
     def give(self) -> None:
-        """End the lock: recovery finishes what the put has left."""
+        """Unlock it: recovery finishes what the put has left."""
         if self.file.is_open:
             self.file.give(self.value)
 
     def __del__(self) -> None:
-        with suppress(OSError):
-            self.give()
+        self.give()
 
 
 class PutNumbers:
     """The numbers that this process has locked. Safe in threads, and on both sides of a fork.
 
-    The locks are shared: if two processes draw the same, recovery waits for both.
+    The locks are shared: if two processes draw the same number, recovery waits for both.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -64,7 +63,7 @@ class PutNumbers:
         self._forget()
 
     def take(self) -> PutNumber | None:
-        """A number that no other put of this process has; None where none can be locked."""
+        """A number that no other put of this process has; None where numbers cannot be locked."""
         if self._pid != os.getpid():
             self._forget()
         try:
@@ -73,7 +72,7 @@ class PutNumbers:
             return self._draw() if HAS_BYTES else None
 
     def end(self, number: PutNumber | None, *, is_over: bool) -> None:
-        """End a put. is_over: none of its dot-names is left, so that another put may have it."""
+        """End a put. is_over: none of its dot-names is left, so another put can have the number."""
         if number is None:
             return
         if not is_over:
@@ -82,7 +81,7 @@ class PutNumbers:
             self._free.append(number)
 
     def hold(self, byte: int) -> PutNumber | None:
-        """Lock a byte behind all numbers; None where it cannot be locked. Raises OSError."""
+        """Lock a byte beyond all numbers; None if it cannot be locked. Raises OSError."""
         if self._pid != os.getpid():
             self._forget()
         if not HAS_BYTES:
@@ -131,9 +130,9 @@ class PutNumbers:
 
 @contextmanager
 def left_by_dead(tree: Tree, queue: str, number: int) -> Iterator[bool]:
-    """Whether the put of a number into a queue is over, or its process dead.
+    """Whether the put with a number has given up, or its process is dead.
 
-    No other one begins meanwhile. It may have been one by a given id. Raises OSError.
+    Within the context no other put gets the number. It can be that of a given id. OSError.
     """
     with ExitStack() as files:
         is_free = True

@@ -1,10 +1,10 @@
-"""What senders into fifo queues share: a file that says the last place, and what they left.
+"""The file that senders into a fifo queue share, with the last place; and recovery of sends.
 
-Who sends holds the lock of a small file of the queue from the choice of the places to the renames
+A sender holds the lock of a small file of the queue from the choice of the places to the renames
 that show the messages. So no message is seen before one with a lower place. The line in the file
-says how far the last group has come, and is synced with its messages: what was acknowledged keeps
-its place, and no later one gets a lower one. A group that ended early, killed or failed, leaves the
-line as it is; who has the lock next recovers before anything else.
+says how far the last group has come, and is synced with its messages: no later message gets a lower
+place than an acknowledged one. A group that was killed or failed leaves the line as it is; the next
+holder of the lock recovers before anything else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from ..layout.names import claims_name, is_id, sends_name, sequence_of, split_entry, split_staged
+from ..layout.names import is_id, sequence_of, split_entry, split_staged
 from ..layout.settings_store import SettingsStore
 from ..layout.stamps import Stamps
 from ..layout.transitions import CONFIG, DELAY, NEW, State
@@ -25,27 +25,27 @@ from ..layout.uuids import now_ticks
 from .dedup_records import confirm, restore_records, settle
 from .drafts import show
 from .locks import Lock, hold, lock, patiently
+from .shared_names import claims_name, sends_name
 from .unfinished import Recovered, is_complete
 
 _BYTES = 64
-# How long it waits for those who send.
+# How long to wait for a sender.
 PATIENCE_S = 10.0
-# Places so far ahead of the clock are those of a clock that was wrong.
+# Places further ahead of the clock come from a clock that was wrong.
 _AHEAD_S = 60.0
-# How long recovery waits for those who claim, before it is tried again: others wait behind it.
+# How long recovery waits for a claimer before it gives up until the next try: others wait for it.
 _CLAIMS_S = 0.05
 OnFault = Callable[[str, str], None]
 
 
-# With these a disk says that it cannot read what is there.
+# Errors of a disk that cannot read what is there.
 _DAMAGED = (errno.EIO, errno.EBADMSG)
 
 
 class Line(NamedTuple):
-    """last: the place that was given last, in ticks. is_over: nothing is left to be shown.
+    """last: the last place given, in ticks. is_over: nothing is left to be shown.
 
-    settled: what has a place up to this one is durable, and will be shown; its records of
-    deduplication ids hold.
+    settled: messages up to this place are durable and will be shown; their records hold.
     """
 
     last: int = 0
@@ -60,7 +60,7 @@ def write_line(fd: int, line: Line) -> None:
 
 
 def read_line(fd: int) -> Line:
-    """The line of the file, the first one where it makes no sense. Raises OSError."""
+    """The line of the file; the default if it cannot be parsed. Raises OSError."""
     try:
         last, is_over, settled = map(int, os.pread(fd, _BYTES, 0).split())
     except ValueError:
@@ -75,7 +75,7 @@ def lock_sends(tree: Tree, queue: str) -> Lock | None:
 
 @contextmanager
 def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
-    """Let nobody send into a queue meanwhile, if it is a fifo queue, as it tells.
+    """Keep senders out of a queue if it is a fifo queue; yields whether it is.
 
     Raises Unavailable, OSError.
     """
@@ -83,7 +83,7 @@ def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
         yield False
         return
     path = tree.folder(CONFIG, sends_name(queue))
-    held = hold(tree, path, PATIENCE_S, even_if_full=True)  # purges free space
+    held = hold(tree, path, PATIENCE_S, even_if_full=True)  # a purge must not need room
     try:
         yield True
     finally:
@@ -95,8 +95,8 @@ def no_sends(tree: Tree, queue: str, settings: SettingsStore) -> Iterator[bool]:
 class Recovery:
     """Shows what senders that died left in a queue: complete dot-names in their order.
 
-    on_fault: called for what cannot be read, and for what belongs to another user, and is left to
-    him (path, reason). claims: the caller has the lock of the claims.
+    on_fault: called with (path, reason) for a file that cannot be read, or that is left to the user
+    who owns it. claims: whether the caller has the lock of the claims.
     """
 
     tree: Tree
@@ -119,22 +119,21 @@ class Recovery:
         return done
 
     def run(self, fd: int) -> Recovered:
-        """The same for who has the lock.
+        """The same for a caller that has the lock.
 
-        fd: the locked file. All that is left has places up to its last one then, and is settled.
+        fd: the locked file. Afterwards its last place covers all that was left, which is settled.
         """
         tree, queue, now = self.tree, self.queue, self.now
         line = read_line(fd)
         complete, unread, removed = self._unfinished()
         if complete or removed or not line.is_over:
-            # Whoever ended early may have synced nothing: neither what it wrote nor what it
-            # unlinked.
+            # A group that ended early may not have synced what it wrote or unlinked.
             tree.sync_folder(tree.folder(NEW))
         now_ms = int(now * 1000)
         with _Standing(tree, queue, self.claims, unread) as standing:
             settled = settle(tree, queue, line.settled, complete, standing.has)
             for message_id in settled.void & complete.keys():
-                # It was nowhere when that was decided: a power cut has brought it back.
+                # It existed nowhere when that was decided: a power cut has brought it back.
                 removed += tree.unlink(complete.pop(message_id))
             lacking = complete.keys() - settled.known
             restore_records(tree, queue, {one: complete[one] for one in sorted(lacking)}, now_ms)
@@ -144,13 +143,12 @@ class Recovery:
             elif (
                 not complete and is_ahead(line.last, now) and standing.last_place() < now_ticks(now)
             ):
-                # Go by the clock again. What these places say of records would not be true any
-                # more.
+                # Go by the clock again. Records must not depend on their places then: confirm them.
                 confirm(tree, queue)
                 places = [now_ticks(now)]
         last = max(places)
         if complete or not line.is_over or last != line.last:
-            # Before they are shown, and may be acknowledged: then they would seem not to be stored.
+            # Before they are shown: a message consumed early would seem never to have been stored.
             write_line(fd, Line(last, settled=last))
             os.fsync(fd)
             tree.sync_folder(tree.folder(CONFIG))
@@ -166,7 +164,7 @@ class Recovery:
     def _unfinished(self) -> tuple[dict[str, str], dict[str, OSError], int]:
         """The paths of complete dot-names by their ids, in order; how many torn ones went.
 
-        Between them: why the disk cannot read some. They come when it can.
+        Between them: the errors of those that the disk cannot read now; they are shown once it can.
         """
         tree, queue = self.tree, self.queue
         names = [n for n in tree.names(tree.folder(NEW)) if n.startswith(f".{queue}:")]
@@ -196,10 +194,10 @@ def is_ahead(place: int, now: float) -> bool:
 
 
 class _Standing:
-    """Which messages of a queue stand, while nobody claims, from the first question on.
+    """Which messages of a queue exist. From the first question on, nobody can claim.
 
-    Then a message goes from ``new/`` to ``delay/`` and the queue, from ``delay/`` to the queue, and
-    from each to ``remove/``, and never back: who looks in this order misses none.
+    While nobody claims, messages move from ``new/`` to ``delay/`` and the queue, from ``delay/`` to
+    the queue, and from each to ``remove/``, but never back: a look in this order misses none.
     """
 
     def __init__(self, tree: Tree, queue: str, claims: bool, unread: Mapping[str, OSError]) -> None:
@@ -219,7 +217,7 @@ class _Standing:
     def has(self, message_id: str) -> bool:
         """Whether a message stands anywhere, ``remove/`` included. Raises OSError.
 
-        Of one that the disk cannot read, nobody can tell.
+        Raises the error of a message that the disk cannot read.
         """
         if (error := self._unread.get(message_id)) is not None:
             raise error
@@ -244,7 +242,7 @@ class _Standing:
         path = self._tree.folder(CONFIG, claims_name(self._queue))
         self._held = patiently(lambda: lock(self._tree, path, os.O_CREAT), _CLAIMS_S)
         if self._held is None:
-            raise BlockingIOError(errno.EAGAIN, "another program claims for long", path)
+            raise BlockingIOError(errno.EAGAIN, "another program has been claiming for long", path)
         self._is_sure = True
 
 

@@ -1,8 +1,8 @@
 """The lock of a name whose settings are created, changed or deleted: one at a time, on all hosts.
 
-It is held from the look to the last change. It ends with its process; what is read under it, nobody
-can change meanwhile. No message needs it. Who plans moves by what he counts has such a lock, too.
-Who removes an index has all of its ids besides.
+It is held from the first look to the last change, and ends with its process. What is read under it,
+nobody else can change. No operation on messages needs it. Planning moves from counts takes such a
+lock, too. Removing an index takes all of its ids as well.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..layout.tree import Tree
 from .ids import Held
 from .locks import NO_LOCKS, hold, wait_for
 
-# Before the name of a log, whose channels it has, too, of a topic, or of the queue that stands for
-# those between which messages are moved. No queue's name begins so.
+# Prefixes for the name of a log (the lock covers its channels), of a topic, or of the queue that
+# represents those between which messages are moved. No queue's name begins like this.
 LOG, TOPIC, MOVES = "_log:", "_topic:", "_moves:"
 PATIENCE_S = 5.0
 
@@ -27,12 +27,12 @@ PATIENCE_S = 5.0
 def settings_held(
     tree: Tree, name: str, patience_s: float | None = None, *, writes: bool = True
 ) -> Iterator[None]:
-    """Keep others out who create, change or delete what has this name: a queue, or as above.
+    """Keep others from creating, changing or deleting what has this name: a queue, or as above.
 
-    Where there are no locks it goes on without; on a full disk, too, unless it ``writes``. Whoever
-    dies, or fails, leaves the lock's file: it tells a mover that something may be half made.
+    Without locks it continues without; so it does on a full disk, unless it ``writes``. A holder
+    that dies or fails leaves the file, which tells a mover that something may be unfinished.
 
-    patience_s: how long to wait for who has it; some seconds by default.
+    patience_s: how long to wait for the holder; some seconds by default.
 
     Raises InUse, OSError.
     """
@@ -48,7 +48,7 @@ def settings_held(
         is_over = not isinstance(error, Unavailable)
         raise
     finally:
-        with suppress(OSError):  # a file that stays keeps nobody out
+        with suppress(OSError):  # a file that stays locks nobody out
             if held is None:
                 tree.unlink(path)
             elif is_over:
@@ -59,10 +59,10 @@ def settings_held(
 
 @contextmanager
 def no_ids(tree: Tree, queue: str, patience_s: float | None = None) -> Iterator[None]:
-    """Let nobody change meanwhile which message has an id of a queue, if it has an index.
+    """Let nobody change which message has an id of a queue, if the queue has an index.
 
-    So whoever is stopped with an id meets no later index of that name when it goes on. Where there
-    are no locks, or no room for one, it goes on without. patience_s: as above.
+    So a process that was stopped while it held an id never meets a later index of that name.
+    Without locks, or room for one, it continues without. patience_s: as above.
 
     Raises InUse, OSError.
     """

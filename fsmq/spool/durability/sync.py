@@ -29,15 +29,16 @@ T = TypeVar("T")
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
 
 _call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # only Linux has it
-# So many groups are synced at a time: while one waits for the disk, the next is on its way to it.
+# How many groups are synced at a time: while one waits for the disk, the next is submitted.
 IN_FLIGHT = 2
-# Seconds between two looks at the method that is not in use; doubled while it keeps losing.
+# Seconds between two trials of the method that is not in use; doubled while it keeps losing.
 _FIRST_LOOK_S = 5.0
 _LONGEST_LOOK_S = 600.0
 _SMOOTHING = 0.2
 _LARGEST_TRIAL = 16
-# So many files of a change stay open until they are synced; the usual limit of a process is 1024.
-# Of a higher one, as daemons have it, a share: a file that is open tells of its errors for certain.
+# How many files of a change stay open until they are synced, since an open file reports its write
+# errors for certain. The usual limit of a process is 1024; of a daemon's higher limit a share is
+# used.
 _MAX_OPEN, _MOST_OPEN = 256, 1000
 _SHARE = 16
 
@@ -46,14 +47,14 @@ _SHARE = 16
 class Dirty:
     """What has to reach stable media for a change to be durable.
 
-    Make it before the change: a failed syncfs casts doubt on all that was begun before its end.
+    Make it before the change: a failed syncfs casts doubt on every change begun before its end.
     """
 
     files: list[int] = field(default_factory=list)  # open descriptors; closed by the group
     folders: set[str] = field(default_factory=set)  # paths relative to the root
-    closed: list[str] = field(default_factory=list)  # of files whose times were set
-    written: list[str] = field(default_factory=list)  # of new ones, too many to be kept open
-    # Descriptors of folders that have gone elsewhere, open like those of files.
+    closed: list[str] = field(default_factory=list)  # paths of files whose times were set
+    written: list[str] = field(default_factory=list)  # paths of new files, too many to keep open
+    # Descriptors of folders that were renamed, closed by the group.
     moved_folders: list[int] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
 
@@ -64,7 +65,7 @@ class Dirty:
         return not (of_files or self.moved_folders)
 
     def keep(self, fd: int, path: str) -> bool:
-        """Take a new file over; False if it is to be closed when it is written: it is too many."""
+        """Take over a new file; False if too many are open: then the caller closes it."""
         if len(self.files) < max_open():
             self.files.append(fd)
             return True
@@ -72,7 +73,7 @@ class Dirty:
         return False
 
     def take(self, other: Dirty) -> None:
-        """Take over all that another has; nothing is left of it."""
+        """Take over everything from another one, which is empty afterwards."""
         self.files += other.files
         self.folders |= other.folders
         self.closed += other.closed
@@ -90,12 +91,12 @@ class Dirty:
             try:
                 os.close(fd)
             except OSError:
-                continue  # NFS tells once more what the sync has told; it is closed all the same
+                continue  # NFS reports the error of the sync once more; it is closed all the same
 
 
-@cache  # a daemon has raised its limit by its first put
+@cache  # a daemon raises its limit before its first put
 def max_open() -> int:
-    """How many files of a change may stay open."""
+    """How many files of a change can stay open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(_MAX_OPEN, min(soft // _SHARE, _MOST_OPEN))
 
@@ -115,7 +116,7 @@ class Group:
             dirty.close()
 
     def check(self) -> None:
-        """Raise if the sync failed. Nothing about any file of the group is believed then."""
+        """Raise if the sync failed: then no file of the group counts as stored."""
         if self.error is not None:
             # A copy: one exception object raised in many threads would mix their tracebacks.
             raise Unavailable(str(self.error), self.error.retry_after) from self.error
@@ -125,14 +126,15 @@ class Syncer:
     """Syncs groups on one filesystem.
 
     ``mode`` is ``fsync`` (each file and each folder), ``syncfs`` (the whole filesystem in one
-    call), ``auto`` (whichever is measured to be faster for the group at hand) or ``none``
-    (nothing is durable: for tests and scratch data). ``threads`` fsyncs run side by side.
-    ``whole``: whether syncfs does all that and tells what it could not; fsync is used if not.
+    call), ``auto`` (whichever is measured to be faster for the group at hand) or ``none`` (nothing
+    is durable: for tests and scratch data). ``threads`` fsyncs run side by side. ``whole``: whether
+    syncfs syncs everything here and reports its errors; if not, fsync is used.
 
-    syncfs tells of a write error once, and not whose it was: another group's may be told to this
-    one, and nobody tells that one. So after a failure fsync asks for each file that was begun
-    before its end: docs/decisions/0005-a-failed-syncfs.md. ``IN_FLIGHT`` groups may be synced at
-    the same time: each call of syncfs has a descriptor of its own, and is told what came before it.
+    syncfs reports a write error once, and not whose it was: the error of one group can be reported
+    to another, and then never to the first. So after a failure every file that was begun before
+    syncfs returned is checked by fsync: docs/decisions/0005-a-failed-syncfs.md. ``IN_FLIGHT``
+    groups are synced at the same time, each with a descriptor of its own, to which syncfs reports
+    all errors that came before its end.
     """
 
     def __init__(
@@ -152,13 +154,13 @@ class Syncer:
         self._joining = threading.Lock()
         self._leading = threading.Lock()
         self._counting = threading.Lock()
-        self._asking = threading.Lock()  # one group at a time about files that are not open
-        # Open from the start: a descriptor that is opened later is not told what others were.
+        self._asking = threading.Lock()  # one group at a time syncs files that are not open
+        # Open from the start: a later descriptor does not get errors that others were told before.
         self._descriptors = [tree.fd, *(tree.open_folder(".") for _ in range(IN_FLIGHT - 1))]
         self._free: SimpleQueue[int] = SimpleQueue()
         for fd in self._descriptors:
             self._free.put(fd)
-        # When a syncfs failed last, or an fsync of a file that was not open; as Dirty.begun.
+        # When a syncfs, or an fsync of a closed file, failed last; compared to Dirty.begun.
         self._failed_at = float("-inf")
         self._failed_with = 0
         self._open = Group()
@@ -171,15 +173,15 @@ class Syncer:
         self._descriptors = self._descriptors[:1]
 
     def sync(self, dirty: Dirty) -> None:
-        """Make one change durable, together with whoever else waits. Any thread; blocks.
+        """Make one change durable, together with all that wait. Blocks; called from any thread.
 
         Raises:
-            Unavailable: the disk refused; the change must be taken back.
+            Unavailable: the sync failed; the change must be taken back.
         """
         with self._joining:
             group = self._open
             group.changes.append(dirty)
-        # One sync at a time. Whoever gets the turn first syncs for all that joined meanwhile.
+        # One sync at a time. The first thread to get here syncs for all that have joined by then.
         with self._leading:
             if not group.done:
                 with self._joining:
@@ -188,21 +190,21 @@ class Syncer:
         group.check()
 
     def run(self, group: Group) -> None:
-        """Sync a closed group; its outcome is in the group, and its files are closed."""
+        """Sync a closed group, note the outcome in it, and close its files."""
         try:
             self.run_only(group)
         finally:
             group.close()
 
     def run_only(self, group: Group) -> None:
-        """The same, and leave it to the caller to close the group's files."""
+        """The same, but the caller closes the group's files."""
         size = _size(group)
         started = time.perf_counter()
         try:
-            self._sync(group)
+            self._sync(group, size)
         except OSError as error:
             group.error = unavailable(error, f"{group.method} of {len(group.changes)} changes")
-        except BaseException:  # a signal's: nothing is known of any of them
+        except BaseException:  # raised by a signal handler: nothing is known of any change
             group.error = Unavailable("the sync was interrupted")
             raise
         finally:
@@ -215,11 +217,11 @@ class Syncer:
             if self.on_sync is not None:
                 self.on_sync(group.method, len(group.changes), seconds)
 
-    def _sync(self, group: Group) -> None:
+    def _sync(self, group: Group, size: int) -> None:
         fd = self._free.get()
         try:
-            # Not before the descriptor is ours: until then another group's sync may fail.
-            group.method = "fsync" if self._is_doubtful(group) else self._method(group)
+            # Only now that the descriptor is ours: until then the sync of another group could fail.
+            group.method = "fsync" if self._is_doubtful(group) else self._method(group, size)
             if group.method == "syncfs":
                 self._syncfs(fd)
         finally:
@@ -227,13 +229,13 @@ class Syncer:
         if group.method == "fsync":
             self._fsync_all(group)
 
-    def _method(self, group: Group) -> SyncMode:
+    def _method(self, group: Group, size: int) -> SyncMode:
         if self.mode != "auto":
             return self.mode
         if any(dirty.written for dirty in group.changes):
-            return "syncfs"  # an fsync by path does not tell for certain
+            return "syncfs"  # an fsync by path does not report errors for certain
         with self._counting:
-            return self._costs.choose(_size(group))
+            return self._costs.choose(size)
 
     def _syncfs(self, fd: int) -> None:
         try:
@@ -243,9 +245,9 @@ class Syncer:
             raise
 
     def _fail(self, error: OSError) -> None:
-        """Remember a failure, and let the descriptors that are free hear of it now.
+        """Remember a failure, and use up its report on all idle descriptors.
 
-        Else each of them would fail one more group, which has nothing to do with it.
+        Otherwise each of them would fail one more group that has nothing to do with it.
         """
         idle = []
         with contextlib.suppress(Empty):
@@ -254,8 +256,8 @@ class Syncer:
         for fd in idle:
             with contextlib.suppress(OSError):
                 _syncfs(fd)
-        # After they have heard, and before anyone uses them: whose files they have heard of is
-        # not known, so all that was begun before now is asked for by itself.
+        # After these calls, and before anyone uses the descriptors: they may have reported errors
+        # of any file, so everything begun before now is checked file by file.
         self._failed_at, self._failed_with = time.monotonic(), error.errno or 0
         for fd in idle:
             self._free.put(fd)
@@ -274,10 +276,10 @@ class Syncer:
         self._each(self.tree.sync_folder, folders)
 
     def _fsync_written(self, group: Group) -> None:
-        """The files that are not open, one group at a time.
+        """Sync the files that are not open, one group at a time.
 
-        A descriptor that is opened now is not told what another one was, nor anything of an inode
-        that the kernel has forgotten meanwhile. So a failure counts for all that was begun before.
+        A descriptor that is opened now does not get an error that another was told before, nor one
+        of an inode that the kernel has dropped. So a failure counts for everything begun before it.
         """
         with self._asking:
             if not self._is_doubtful(group):
@@ -308,7 +310,7 @@ class Syncer:
 
 
 def sync_filesystem(path: str | Path) -> None:
-    """Make everything durable that was written to the filesystem of a folder. Raises OSError."""
+    """Make everything durable that was written to a folder's filesystem. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _syncfs(fd)
@@ -333,10 +335,10 @@ def _size(group: Group) -> int:
 
 
 class _Costs:
-    """What the two methods cost lately, as moving averages: fsync by the call, syncfs by the group.
+    """Recent costs of the two methods, as moving averages: fsync per call, syncfs per group.
 
-    The method that is not in use is tried again now and then, since the other writers on the
-    filesystem, which make syncfs slow, come and go. Each time it loses, the next look is later.
+    The method that is not in use is tried now and then, since other writers on the filesystem,
+    which make syncfs slow, come and go. Each time it loses, the next trial is later.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -355,7 +357,7 @@ class _Costs:
         better: SyncMode = "syncfs" if self._per_syncfs <= self._per_fsync * size else "fsync"
         if self._clock() < self._next_look:
             return better
-        # Only a small group tries fsync out: a large one would pay for it a hundred times.
+        # Only a small group tries fsync: a large one would pay for each of its files.
         if better == "syncfs" and size > _LARGEST_TRIAL:
             return better
         self._looking = True
@@ -379,5 +381,5 @@ class _Costs:
 
 
 def _average(old: float | None, new: float, *, fresh: bool) -> float:
-    # What has not been looked at for a while is out of date: the new figure replaces it.
+    # A figure that was not updated for a while is out of date: the new one replaces it.
     return new if old is None or fresh else old + _SMOOTHING * (new - old)

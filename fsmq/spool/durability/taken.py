@@ -1,8 +1,8 @@
-"""Messages that were taken away, to be looked at where nobody else acts on them.
+"""Messages that were taken away, to be inspected where nobody else acts on them.
 
-Each has a dot-name in ``new/`` that says which entry it was. Who takes it away locks a byte of
-``ids/.puts`` for that entry meanwhile. If he dies the message is brought back: it may be another
-one than he meant, and acknowledged.
+Each has a dot-name in ``new/`` that names its entry. The process that takes it away keeps a byte of
+``ids/.puts`` locked for that entry. If it dies the message is brought back: it may be another
+message than was meant, and acknowledged to its sender.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .byte_locks import HAS_BYTES, ByteLocks
 from .put_numbers import CANNOT, PUTS
 from .unfinished import Recovered, exists
 
-# Where there are no such locks: to take away takes microseconds.
+# The limit where there are no such locks: a message is taken away for microseconds only.
 _AFTER_S = 60.0
-_FIRST = 3 << 32  # the byte of an entry is its CRC-32 behind this
+_FIRST = 3 << 32  # the byte of an entry is at this offset plus its CRC-32
 
 
 def lock_of(queue: str, message_id: str) -> int:
-    """The byte that is locked while a message of this entry may be taken away."""
+    """The byte that is locked while a message of this entry is taken away."""
     return _FIRST + zlib.crc32(os.fsencode(f"{queue}:{message_id}"))
 
 
 def is_in_use(tree: Tree, name: str, now: float) -> bool:
-    """Whether who has taken a message away may be at work on it. Raises OSError."""
+    """Whether the process that took a message away may still be at work on it. Raises OSError."""
     parts = split_taken(name)
     if parts is None:
         return False
@@ -46,9 +46,9 @@ def is_in_use(tree: Tree, name: str, now: float) -> bool:
 
 
 def bring_back(tree: Tree, name: str, now: float) -> Recovered:
-    """Let a message come out that was taken away by who is dead: its timer runs, or has ended.
+    """Bring back, to ``delay/``, a message that a dead process took away: its timer is set.
 
-    While another one of its id stands it waits, here and not in that one's way. Raises OSError.
+    It waits here while another message of its id exists. Raises OSError.
     """
     parts, path = split_taken(name), tree.folder(NEW, name)
     found = tree.stat(path)
@@ -63,6 +63,6 @@ def bring_back(tree: Tree, name: str, now: float) -> Recovered:
 
 
 def bring_back_one(tree: Tree, queue: str, message_id: str, now: float) -> bool:
-    """The same for the message of an id; whether there was one that came back."""
+    """The same for the message of an id; returns whether one came back."""
     name = taken_entry(queue, message_id)
     return name is not None and bool(bring_back(tree, name, now).promoted)

@@ -1,15 +1,16 @@
-"""Unfinished puts: files in ``new/`` with a dot-name, and what becomes of them.
+"""Unfinished puts: files in ``new/`` with a dot-name, and how they are finished.
 
 The dot-name contains a checksum. A file that matches it is complete: its put may have been answered
 with success, so it is promoted to its name, unless a message of its id exists. Any other file is
-torn: its put never succeeded, so it is removed. To compare lengths is not enough: after a crash
-ext4 and xfs may bring a file back at its full length with zeros for bytes.
+torn: its put never succeeded, so it is removed. Comparing lengths is not enough: after a crash ext4
+and xfs can bring a file back at its full length but filled with zeros.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..layout.names import seal_of, siblings, split_entry, split_staged, taken_entry
@@ -17,9 +18,9 @@ from ..layout.transitions import NEW, QUEUES, State
 from ..layout.tree import STRAY, Tree
 
 _CHUNK_BYTES = 1024 * 1024
-# In the direction in which messages move, and again where they can move back.
+# In the direction in which messages move; the last two again, as a message can move back.
 _STATES = (State.NEW, *(State.READY, State.DELAY) * 3)
-# How often to look at all of them again: a queue may change all the time.
+# How often to look at all of them: a queue can change all the time.
 _ROUNDS = 20
 
 
@@ -35,22 +36,38 @@ def exists(
 ) -> bool:
     """Whether a message of this id is in the spool; also in ``remove/`` with ``gone_too``.
 
-    taken_too: also one that was taken away, which may come back.
+    taken_too: also one that was taken away, which can come back.
     """
+    paths = _paths(tree, queue, message_id, taken_too)
+    if gone_too:
+        paths.append(tree.path(State.REMOVE, queue, message_id))
+    return _first(tree, queue, {message_id: paths}) is not None
+
+
+def found_as(tree: Tree, queue: str, names: Sequence[str]) -> str | None:
+    """The first of some names under which a message is in the spool; None if there is none."""
+    return _first(tree, queue, {name: _paths(tree, queue, name) for name in names})
+
+
+def _paths(tree: Tree, queue: str, message_id: str, taken_too: bool = True) -> list[str]:
     paths = [tree.path(state, queue, message_id) for state in _STATES]
     if taken_too and (taken := taken_entry(queue, message_id)) is not None:
         paths.insert(-1, tree.folder(NEW, taken))
-    if gone_too:
-        paths.append(tree.path(State.REMOVE, queue, message_id))
+    return paths
+
+
+def _first(tree: Tree, queue: str, paths: Mapping[str, Sequence[str]]) -> str | None:
+    """The first of these names one of whose paths exists."""
     for _ in range(_ROUNDS):
         before = _changed_ns(tree, queue)
-        if any(tree.look(path) is not None for path in paths):
-            return True
-        # Who claims or releases a message changes the folder of its queue: it may have been where
-        # none of the looks was. Of what comes within one tick of the clock the time says nothing.
+        for name, places in paths.items():
+            if any(tree.look(path) is not None for path in places):
+                return name
+        # A claim or a release changes the folder of the queue, and may have moved the message past
+        # all looks. Changes within one tick of the clock do not show in the folder's time.
         if _changed_ns(tree, queue) == before:
             break
-    return False
+    return None
 
 
 def _changed_ns(tree: Tree, queue: str) -> int | None:
@@ -74,8 +91,8 @@ def message_of(staged: str) -> str:
 def is_complete(tree: Tree, staged: str, *, durably: bool = False) -> bool:
     """Whether a file matches the checksum of its dot-name; False if it is gone. Raises OSError.
 
-    durably: sync it first. Its writer may be alive and not have done so yet. The name without the
-        dot says that the bytes are durable, so it must not be on disk before them.
+    durably: sync it first, as its writer may be alive and not have done so yet. The name without
+        the dot means that the bytes are durable, so it must not be on disk before them.
     """
     parts = split_staged(staged)
     if parts is None:
@@ -91,7 +108,7 @@ def is_complete(tree: Tree, staged: str, *, durably: bool = False) -> bool:
             return False
         if durably:
             os.fsync(fd)
-            # The writer's fsync may have failed. The next fsync succeeds all the same, though the
+            # The writer's fsync may have failed. The next fsync succeeds all the same, although the
             # page cache differs from the disk: so drop the cache and read the disk.
             if hasattr(os, "posix_fadvise"):  # macOS has none
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -112,19 +129,19 @@ def promote(tree: Tree, staged: str) -> Recovered:
     assert parts is not None
     queue, _, message_id = parts[0].rpartition(":")
     path = tree.folder(NEW, staged)
-    # Look for all siblings: a put that was tried again with other attributes has another name.
-    if any(exists(tree, queue, name) for name in siblings(message_id)):
+    # Look for all siblings: a put that was retried with other attributes has another name.
+    if found_as(tree, queue, siblings(message_id)) is not None:
         return Recovered(removed=int(tree.unlink(path)))
     # Its writer may not have synced the folder. A retry that finds the name reports it stored.
     tree.sync_folder(tree.folder(NEW))
     try:
         return Recovered(promoted=int(tree.rename(path, tree.folder(NEW, parts[0]))))
     except FileExistsError:
-        return Recovered()  # put there by hand just now; the next look removes ours
+        return Recovered()  # just put there by hand; the next round removes ours
 
 
 def finish(tree: Tree, staged: str) -> Recovered:
-    """Promote a file, or remove it, whose writer is dead; under the reservation. OSError."""
+    """Promote or remove the file of a dead writer, whose reservation the caller has. OSError."""
     if is_complete(tree, staged, durably=True):
         return promote(tree, staged)
     return Recovered(removed=int(tree.unlink(tree.folder(NEW, staged))))

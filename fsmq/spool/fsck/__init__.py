@@ -1,8 +1,8 @@
-"""fsck: checks a tree of any size against the rules of the format, and repairs what it may.
+"""fsck: checks a tree of any size against the rules of the format, and repairs it.
 
-It may run beside the daemons. It checks each entry that seems wrong again after a pause, and again
-as long as some of them change, because then a process works on them. It reports only entries that
-do not change. A repair never deletes a message, and changes nothing that may be in use.
+It can run beside the daemons. After a pause it checks each suspicious entry again, and repeats that
+as long as some turn out to be right, since then processes are at work. It reports only what stays
+wrong. A repair never deletes a message, and changes nothing that may be in use.
 """
 
 from .check import check

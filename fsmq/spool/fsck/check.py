@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..consumers.manifest import folder_of
 from ..errors import ADVICE, Unavailable, UnusableSpool
 from ..index.counting import Counts
-from ..layout.filesystem import examine
+from ..layout.filesystem import examine, refuse_snapshot
 from ..layout.names import is_id, is_queue, split_entry
 from ..layout.stamps import Stamps
 from ..layout.topics.topics import Topics
@@ -30,6 +30,7 @@ from ..layout.transitions import (
     QUEUES,
     REMOVE,
     SCHEDULES,
+    SNAPSHOT,
     STAGING,
     TOPICS,
     State,
@@ -64,24 +65,26 @@ def check(
     progress: Callable[[Progress], None] = lambda progress: None,
     clock: Callable[[], float] = time.time,
 ) -> Report:
-    """Check a tree, and with ``repair`` mend what can be mended without losing anything.
+    """Check a tree, and with ``repair`` repair what can be repaired without losing anything.
 
     where: an opened tree or the path of a root.
-    create_queues: a repair also creates the queues that messages belong to and that are missing.
-    bodies: read the messages that have a header block or are compressed, too.
-    offline: promise that no other process works on the tree. Then nothing is in use, whatever its
-        age, and nothing is checked twice.
+    create_queues: a repair also creates missing queues to which messages belong.
+    bodies: also read messages that have a header block or are compressed, and logs.
+    offline: promise that no other process uses the tree. Then nothing counts as in use, whatever
+        its age, and nothing is checked twice.
     pause: seconds until a suspicious entry is checked again.
-    progress: called now and then with how far the check has come.
+    progress: called now and then with the progress of the check.
     clock: gives Unix seconds.
 
-    Holds eight bytes for each message, and nothing else that grows with the tree. Takes some ten
-    seconds for a million messages whose folders are in the page cache.
+    Needs eight bytes of memory for each message, and little more. Takes about ten seconds for a
+    million messages if their folders are in the page cache.
 
     Raises:
-        UnusableSpool: the root cannot be opened, or the disk refuses.
+        UnusableSpool: the root cannot be opened, the disk fails, or a snapshot is to be repaired.
     """
     with opened(where) as tree:
+        if repair:
+            refuse_snapshot(tree)
         inspection = Inspection(
             tree, Stamps(examine(tree).coarse), clock, offline, bodies, create_queues
         )
@@ -93,7 +96,7 @@ def check(
 
 @contextmanager
 def opened(where: Tree | str | Path) -> Iterator[Tree]:
-    """A tree to be checked. Raises UnusableSpool, also for what the disk refuses within."""
+    """A tree to be checked. Raises UnusableSpool, also for an OSError in the ``with``."""
     tree = where if isinstance(where, Tree) else Tree(where, create=False)
     try:
         yield tree
@@ -140,6 +143,7 @@ class Checker:
         self._layout = LayoutRules(inspection)
         self._links = LinkRules(inspection)
         self._seen = Seen()
+        self._is_snapshot = self._tree.stat(SNAPSHOT) is not None
         self._suspects: list[Suspect] = []
         self._listed: Counter[Kind] = Counter()
         self._counts: dict[str, Counter[str]] = {}
@@ -221,7 +225,7 @@ class Checker:
                 self._suspect(fault, partial(self._again, path, name, found.st_ino, place.rule))
 
     def _check_link(self, place: _Place, name: str, found: os.stat_result) -> None:
-        """Suspect a message of a queue with an index that is not linked."""
+        """Suspect a message without a link, if its queue has an index."""
         message = place.message(name)
         if message is None or message[0] not in self._links.queues:
             return
@@ -248,17 +252,19 @@ class Checker:
             self._report.staged += state is State.NEW and name[0] == "."
             return
         path = f"{place.path}/{name}"
-        # With an index it has its link; and those of queues that it has left, until it is unlinked.
-        if found.st_nlink > 1 + (message[0] in self._links.queues) and (
-            found.st_nlink > 1 + self._links.names_of(path, message[1], found)
-        ):
+        if self._has_other_names(path, message, found):
             self._several.add(found.st_ino, path, *message)
         if state is not State.REMOVE:
             self._seen.add(*message)
             self._count(state, message, found)
 
+    def _has_other_names(self, path: str, message: tuple[str, str], found: os.stat_result) -> bool:
+        if self._is_snapshot or found.st_nlink <= 1 + (message[0] in self._links.queues):
+            return False  # snapshots share their files
+        return found.st_nlink > 1 + self._links.names_of(path, message[1], found)
+
     def _removed(self, path: str, found: os.stat_result) -> int:
-        """How many files an entry of ``remove/`` has; it may be the folder of a queue."""
+        """The number of files of an entry of ``remove/``, which can be the folder of a queue."""
         if not stat.S_ISDIR(found.st_mode):
             return 1
         return sum(1 for _ in self._tree.walk(path))
@@ -272,7 +278,7 @@ class Checker:
         self._counts.setdefault(queue, Counter())[name] += 1
 
     def _find_twins(self, places: list[_Place]) -> None:
-        """Find messages in two places; it takes a second walk, if the first found equal hashes."""
+        """Find messages in two places; takes a second walk if the first found equal hashes."""
         codes = self._seen.repeated()
         messages = self._several.messages()
         if codes:
@@ -314,7 +320,7 @@ class Checker:
     # -- repairing -------------------------------------------------------------------------------
 
     def _repair(self, suspects: list[Suspect]) -> list[Suspect]:
-        """Repair what can be repaired; returns what is left."""
+        """Repair what can be repaired; returns the rest."""
         left: list[Suspect] = []
         mended: list[Fault] = []
         failed: list[Suspect] = []
@@ -333,12 +339,11 @@ class Checker:
         self._report.repaired = grouped(mended)
         for name in (NEW, DELAY, QUEUES) if mended else ():
             self._tree.sync_folder(self._tree.folder(name))
-        # One repair may have mended other faults, too.
         return failed + (look_again(left) if mended else left)
 
 
 def _anything(name: str, found: os.stat_result) -> None:
-    """The rule for ``remove/``: any entry is right, for the reaper removes it."""
+    """The rule for ``remove/``: any entry is right, since the reaper removes it."""
 
 
 def _counts(found: Counter[str]) -> Counts:

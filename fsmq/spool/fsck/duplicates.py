@@ -2,7 +2,7 @@
 
 To find one name in two places among millions, a first walk keeps eight bytes for each name: the
 hash of queue and id. If a hash came twice, a second walk finds the names that have it, and each is
-checked in all its places. While daemons run most of them have merely moved in between.
+looked up in all places. While daemons run, most have merely moved during the walk.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..layout.tree import Tree
 from .report import Fault, Finding, Kind, Severity
 
 _PARTS = 256
-# In the order of a message's life. Of two names of one file the later one is kept: what was removed
-# stays removed, and a message in delay is redelivered when its timer ends.
+# In the order of a message's life. Of two names of one file the later is kept: a removed message
+# stays removed, and one in delay is redelivered when its timer ends.
 _LIFE = (State.NEW, State.READY, State.DELAY, State.REMOVE)
 
 
@@ -34,7 +34,7 @@ class Seen:
         self._parts[code % _PARTS].append(code)
 
     def repeated(self) -> set[int]:
-        """The hashes that came more than once. Sorts part by part: the memory of one is enough."""
+        """The hashes that came more than once. Sorts part by part, to save memory."""
         result: set[int] = set()
         while self._parts:
             _, part = self._parts.popitem()
@@ -47,7 +47,7 @@ def is_among(codes: set[int], queue: str, message_id: str) -> bool:
 
 
 def look_twice(tree: Tree, queue: str, message_id: str) -> Fault | None:
-    """The fault of a message that is in several places at one moment; None if it is in one."""
+    """The fault of a message that is in several places at the same time; else None."""
     standing = _standing(tree, queue, message_id)
     if len(standing) < 2:
         return None
@@ -66,8 +66,8 @@ def look_twice(tree: Tree, queue: str, message_id: str) -> Fault | None:
 def _standing(tree: Tree, queue: str, message_id: str) -> dict[State, os.stat_result]:
     """The states in which a message is at the same time.
 
-    It looks in all places twice. A file that is unchanged the second time (a rename sets the ctime)
-    was there in between, while it looked in the other places.
+    Looks in all places twice. A file that is unchanged the second time (a rename sets the ctime)
+    was in its place while the other places were looked at.
     """
     first = _look(tree, queue, message_id)
     second = _look(tree, queue, message_id)
@@ -76,7 +76,6 @@ def _standing(tree: Tree, queue: str, message_id: str) -> dict[State, os.stat_re
         for state, found in first.items()
         if state in second and _version(found) == _version(second[state])
     }
-    # An id that was removed may be put again: only one and the same file is a contradiction.
     removed = stable.get(State.REMOVE)
     if removed is not None and all(
         found.st_ino != removed.st_ino
@@ -120,11 +119,11 @@ class Links:
         return list(self._names)
 
     def messages(self) -> set[tuple[str, str]]:
-        """Queue and id of everything that has several names."""
+        """The queue and id of each name of these files."""
         return {message for names in self._names.values() for message in names.values()}
 
     def look(self, tree: Tree, inode: int) -> Fault | None:
-        """The fault of a file with the names of several messages, or a name outside the tree."""
+        """The fault of a file that has names of several messages, or a name outside the tree."""
         names = {}
         links = 0
         for path, (queue, message_id) in self._names[inode].items():
@@ -138,5 +137,5 @@ class Links:
         if len(set(names.values())) > 1:
             reason = f"shares its file, and so its timer, with {' and '.join(paths[1:])}; copy it"
             return Fault(Finding(Kind.LINKED, Severity.ERROR, paths[0], reason))
-        reason = "has another name outside: who writes there changes the message"
+        reason = "has another name outside the tree: a write to that changes the message"
         return Fault(Finding(Kind.LINKED, Severity.WARNING, paths[0], reason))

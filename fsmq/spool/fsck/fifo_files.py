@@ -1,4 +1,4 @@
-"""The rules for what those share who put into a fifo queue, or claim from it."""
+"""The rules for the files that producers and consumers of a fifo queue share."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 from ..durability.dedup_records import KEPT_MS, forget_records, old_records, remove_old
 from ..durability.left_files import forget_shared, shared_by
 from ..durability.settings_lock import settings_held
-from ..layout.names import queue_of_dedup
+from ..durability.shared_names import queue_of_dedup
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 from ..records.secret import is_secret
 from .messages import Inspection, hidden
 from .report import Fault, Finding, Kind, Severity
 
-# A mover has looked in that time.
 _MOVER_LOOKS_S = 2 * KEPT_MS / 1000
 
 
@@ -24,7 +23,7 @@ def shared(inspection: Inspection, path: str, name: str, found: os.stat_result) 
     queue = queue_of_dedup(name)
     if queue is None:
         if name.endswith(".lock") or is_secret(name):
-            return None  # the one keeps nobody out when its process has gone
+            return None  # a lock file without its process blocks nobody
         return _left(inspection, path, name, found)
     if not tree.has_queue(queue):
         if not inspection.is_late(found):
@@ -34,19 +33,19 @@ def shared(inspection: Inspection, path: str, name: str, found: os.stat_result) 
         return Fault(finding, lambda: _forget(tree, queue))
     if not old_records(tree, queue, inspection.clock() - _MOVER_LOOKS_S):
         return None
-    reason = "has deduplication ids that count no more: is mq-mover running?"
+    reason = "has expired deduplication ids: is mq-mover running?"
     finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove them")
     return Fault(finding, lambda: remove_old(tree, queue) > 0)
 
 
 def _left(inspection: Inspection, path: str, name: str, found: os.stat_result) -> Fault | None:
-    """What processes share of a queue."""
+    """The rule for a file that the users of a queue share."""
     tree, queue = inspection.tree, shared_by(name)
     if queue is None:
         return hidden(inspection, path, name, found)
     if tree.has_queue(queue) or not inspection.is_late(found):
         return None
-    reason = f"was shared by those who used queue {queue!r}, which does not exist"
+    reason = f"was shared by the users of queue {queue!r}, which does not exist"
     finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "remove it")
     return Fault(finding, lambda: forget_shared(tree, name))
 

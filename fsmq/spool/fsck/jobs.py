@@ -1,4 +1,4 @@
-"""The rules for ``staging/``: jobs being written, committed jobs, and those of dead drivers."""
+"""The rules for ``staging/``: jobs being written, committed, or abandoned by dead drivers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JobRules:
         if is_draft(name) and stat.S_ISREG(found.st_mode):
             return left_draft(self._inspection, path, found)
         if is_lock(name):
-            return None  # of a job; nobody waits for it when its process has died
+            return None  # a job's; without its process it blocks nobody
         if name[0] == ".":
             return hidden(self._inspection, path, name, found)
         if not stat.S_ISREG(found.st_mode):
@@ -92,7 +92,7 @@ class JobRules:
             held.free()
 
     def _note(self, path: str, name: str) -> Fault | None:
-        """The note of what a job committed last."""
+        """The note of a job's last commit."""
         job = name.removesuffix(".json")
         try:
             is_note = job != name and check_job(job) == job

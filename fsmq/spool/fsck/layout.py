@@ -1,4 +1,4 @@
-"""The rules for everything but messages: the layout's folders, queues, settings, topics."""
+"""The rules for all but messages: folders of the layout, queues, settings, topics, consumers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _draft = re.compile(rf"\.{UUID7}\.tmp")
 
 
 def left_draft(inspection: Inspection, path: str, found: os.stat_result) -> Fault | None:
-    """A small file that was written to replace another, and never did."""
+    """A draft that was to replace another file, and never did."""
     if not inspection.is_late(found):
         return None
     reason = "is an unfinished draft that never took effect"
@@ -69,7 +69,7 @@ class LayoutRules:
         if is_leaving and stat.S_ISDIR(found.st_mode):
             if not self._inspection.is_late(found):
                 return None
-            reason = f"was queue {name[1:]!r}, whose deletion did not end: delete it once more"
+            reason = f"was queue {name[1:]!r}, whose deletion did not finish: delete it again"
             return Fault(Finding(Kind.LEFTOVER, Severity.WARNING, path, reason))
         if name[0] == ".":
             return hidden(self._inspection, path, name, found)
@@ -90,7 +90,7 @@ class LayoutRules:
         if queue == name or not is_queue(queue):
             reason = "is not named <queue>.json, so nobody reads it; rename it or move it away"
             return Fault(Finding(Kind.STRAY, Severity.WARNING, path, reason))
-        store = SettingsStore(self._tree)  # a new one, which remembers no older version
+        store = SettingsStore(self._tree)  # a new one has no older version cached
         problem = store.problem(queue)
         if problem is not None:
             reason = f"cannot be parsed, so older settings, or none, are in force: {problem}"
@@ -164,7 +164,7 @@ class LayoutRules:
         try:
             parse(self._tree, consumer, stem, dot + suffix)
         except FileNotFoundError:
-            return None  # it was committed just now
+            return None  # committed just now
         except ValueError as error:
             reason = (
                 "cannot be parsed, so its messages return when their timers end;"
@@ -192,7 +192,6 @@ class LayoutRules:
         return Fault(Finding(Kind.OTHER_FILESYSTEM, Severity.ERROR, path, reason))
 
     def _open_inside(self, path: str, found: os.stat_result) -> Fault | None:
-        # If the root is closed, nobody reaches the folder, whatever its mode.
         if not self._root.st_mode & _REACH or not found.st_mode & _OTHERS:
             return None
         return self._open_to_others(path, found)
@@ -206,5 +205,5 @@ class LayoutRules:
         try:
             self._tree.lay_out()
         except FsmqError:
-            pass  # a file has the name of another folder: that is a finding of its own
+            pass  # a file has the name of another folder: a separate finding
         return self._tree.is_folder(path)

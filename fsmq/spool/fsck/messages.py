@@ -1,7 +1,7 @@
 """The rules for one entry of ``new/``, of a queue's folder, or of ``delay/``.
 
-Each rule takes a name and its lstat and returns what is wrong with it, or None. It is called twice,
-with a pause in between, so it remembers nothing, and the file may be gone by the time it opens it.
+Each rule takes a name and its lstat, and returns the fault or None. It is called twice, with a
+pause in between, so it keeps no state; a file can be gone by the time the rule opens it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,13 @@ from ..probe import remove_scratch
 from ..verbs.latch import PATIENCE_S, latch
 from .report import Fault, Finding, Kind, Severity
 
-# How far the clocks of two hosts may differ before a timer is called wrong.
 _CLOCK_SLACK_S = 3600.0
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The input of the rules. ``offline``: no other process works on the tree."""
+    """The input of the rules. offline: no other process uses the tree."""
 
     tree: Tree
     stamps: Stamps
@@ -63,11 +62,11 @@ class Inspection:
     create_queues: bool = False
 
     def now(self) -> float:
-        """The time by which ages are reckoned: offline everything is old enough."""
+        """The time from which ages are computed: offline everything is old enough."""
         return inf if self.offline else self.clock()
 
     def context(self) -> Context:
-        """What verbs act on."""
+        """The context for verbs."""
         tree = self.tree
         return Context(tree, self.stamps, SettingsStore(tree), Ready(tree), Topics(tree))
 
@@ -190,7 +189,6 @@ class MessageRules:
 
     def _message(self, path: str, message_id: str, found: os.stat_result) -> Fault | None:
         if self._user != 0 and found.st_uid != self._user:
-            # Only its owner may set a file's times, and without its stamp no claim starts.
             reason = f"cannot be claimed: it belongs to user {found.st_uid}; chown it"
             return Fault(Finding(Kind.UNCLAIMABLE, Severity.ERROR, path, reason))
         known = facts(message_id)
@@ -211,7 +209,7 @@ class MessageRules:
         return Fault(finding, lambda: self._stamp(path, found, ends_now))
 
     def _stamp(self, path: str, seen: os.stat_result, mtime_ns: int) -> bool:
-        """Set the stamp of a message, unless somebody has acted on it since it was seen."""
+        """Set the stamp of a message, unless a process has acted on it since ``seen``."""
         context = self._inspection.context()
         latched = latch(context, path, PATIENCE_S)
         if latched is None:
@@ -250,7 +248,7 @@ class MessageRules:
     def _taken(
         self, path: str, name: str, queue: str, message_id: str, found: os.stat_result
     ) -> Fault | None:
-        """A message that was taken away to be looked at."""
+        """A message that a program took away to read it."""
         inspection = self._inspection
         if not inspection.is_late(found) or is_being_written(self._tree, name, inspection.now()):
             return None
@@ -264,14 +262,14 @@ class MessageRules:
         queue, _, message_id = target.rpartition(":")
         standing = self._standing(path, queue, message_id, found, "is complete")
         if standing is not None or self._tree.stat(path) is None:
-            return standing  # or it was promoted just now
+            return standing  # a fault, or promoted just now
         reason = "is a complete message that nobody promoted: is mq-mover running?"
         return self._left(Kind.COMPLETE, Severity.ERROR, path, reason, "promote it")
 
     def _standing(
         self, path: str, queue: str, message_id: str, found: os.stat_result, what: str
     ) -> Fault | None:
-        """Another message of the id of a dot-name, or the same one by a second name."""
+        """The fault if a dot-name's message is in its queue already, as this or another file."""
         for state in (State.NEW, State.READY, State.DELAY):
             other = self._tree.path(state, queue, message_id)
             standing = self._tree.stat(other)
@@ -318,7 +316,7 @@ class MessageRules:
 
 
 def _recover_fifo(inspection: Inspection, queue: str) -> bool | None:
-    """Bring back what senders into a fifo queue left; None for any other queue. Raises OSError."""
+    """Recover what dead producers of a fifo queue left; None for other queues. Raises OSError."""
     tree = inspection.tree
     if not tree.has_queue(queue) or not SettingsStore(tree).get(queue).fifo:
         return None
@@ -331,7 +329,7 @@ def _problem_of_body(fd: int, known: Facts) -> str | None:
         start = os.pread(fd, MAX_HEADER_BYTES, 0)
         offset = header(start).end
         if not offset:
-            return "is announced with a header block (.h) and has none that can be read"
+            return "is announced as having a header block (.h), but has no readable one"
     return _problem_of_packed(fd, offset) if known.packed else None
 
 
@@ -339,7 +337,7 @@ def _problem_of_packed(fd: int, offset: int) -> str | None:
     if os.pread(fd, len(ZSTD_MAGIC), offset) == ZSTD_MAGIC:
         packed = os.pread(fd, os.fstat(fd).st_size, offset)
         if decompress(packed) is None:
-            return "is announced as compressed (.z) and is not, ends too early, or is too large"
+            return "is announced as compressed (.z), but is not, ends too early, or is too large"
         return None
     unpacker = zlib.decompressobj()
     try:
@@ -349,5 +347,5 @@ def _problem_of_packed(fd: int, offset: int) -> str | None:
             while unpacker.unconsumed_tail:
                 unpacker.decompress(unpacker.unconsumed_tail, _CHUNK)
     except zlib.error:
-        return "is announced as compressed (.z) and is not"
-    return None if unpacker.eof else "is announced as compressed (.z) and ends too early"
+        return "is announced as compressed (.z), but is not"
+    return None if unpacker.eof else "is announced as compressed (.z), but ends too early"

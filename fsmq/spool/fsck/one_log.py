@@ -1,4 +1,4 @@
-"""The check of one log: its names, its settings, and every message of it."""
+"""The check of one log: its names, its settings, and all its messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAUSE_S = 1.0
 
 
 def verify(tree: Tree, log: str) -> list[Finding]:
-    """What is wrong with a log, by all its messages and all that belongs to it; changes nothing.
+    """What is wrong with a log, its channels and its messages; changes nothing.
 
     Raises NoSuchLog, Unavailable.
     """
@@ -27,7 +27,7 @@ def verify(tree: Tree, log: str) -> list[Finding]:
         inspection = Inspection(tree, Stamps(examine(tree).coarse), time.time, False, True, False)
         found = _look(inspection, log)
         if found:
-            time.sleep(_PAUSE_S)  # programs may be at work
+            time.sleep(_PAUSE_S)  # programs may be using the log
             again = {(one.kind, one.path) for one in _look(inspection, log)}
             found = [one for one in found if (one.kind, one.path) in again]
     return found

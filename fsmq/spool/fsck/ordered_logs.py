@@ -34,7 +34,6 @@ from .report import Fault, Finding, Kind, Severity
 
 T = TypeVar("T")
 Check = Callable[[], Fault | None]
-# A writer may be stopped for a while; what is older than this has none.
 LEFT_AFTER_S = 2 * 3600.0
 _draft = re.compile(rf"\.{UUID7}(\.tmp)?")
 _KNOWN = (".writer", ".sync")
@@ -82,7 +81,7 @@ class LogRules:
             return []
 
     def _other(self, path: str, what: str) -> Fault | None:
-        """What is neither a log, nor a channel, nor a segment."""
+        """The rule for an entry that is no log, channel or segment."""
         found = self._tree.stat(path)
         name = path.rpartition("/")[2]
         if found is None or name.startswith(".nfs"):
@@ -132,7 +131,7 @@ class LogRules:
         try:
             fd = self._tree.open(path)
         except FileNotFoundError:
-            return None  # another one has taken its place
+            return None  # a newer one has replaced it
         try:
             head = os.pread(fd, MAX_HEAD_BYTES, 0)
         finally:
@@ -162,11 +161,11 @@ class LogRules:
             return None
         if not found or found.st_size <= FIRST:
             return None  # its writer died before the line was durable, and nothing was appended
-        reason = "has a damaged first line: the other copy, or its marks, tell what it said"
+        reason = "has a damaged first line: restore it from its other copy or from the marks"
         return Fault(Finding(Kind.BAD_SEGMENT, Severity.ERROR, path, reason))
 
     def _read(self, name: str, read: Callable[[Store, Known], T]) -> T | None:
-        """What is read of a log; None where it is gone, or another rule tells why it cannot be."""
+        """The result of ``read``; None if the log is gone, or unreadable: another rule's fault."""
         try:
             store = Store(Disk(self._tree, name, self._inspection.clock), Blocks(0))
         except (FsmqError, OSError):
@@ -179,7 +178,7 @@ class LogRules:
             store.close()
 
     def _holes(self, name: str) -> Fault | None:
-        """Offsets between two segments that no segment has."""
+        """The fault of a log with offsets that no segment has."""
         holes = self._read(name, _holes_in)
         if not holes:
             return None
@@ -190,24 +189,24 @@ class LogRules:
         return Fault(Finding(Kind.LOG_HOLE, Severity.ERROR, path, reason, count=lost))
 
     def _records(self, name: str) -> Fault | None:
-        """Read all messages of a log."""
+        """The fault of a log with damaged messages or marks; reads all of it."""
         damage = self._read(name, _damage_in)
         if damage is None:
             return None
         lost, spoiled = damage
         path = f"{self._tree.folder(LOGS, name)}/{SEGMENTS}"
         if spoiled and not lost:
-            reason = "has damaged marks: all messages can be read, but damage near them costs more"
+            reason = "has damaged marks: all messages are readable, but damage nearby loses more"
             return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=spoiled))
         if not lost:
             return None
-        reason = f"has damaged messages, the first at offset {lost[0][0]}: readers pass over them"
+        reason = f"has damaged messages, the first at offset {lost[0][0]}: readers skip them"
         number = sum(end - start for start, end in lost)
         return Fault(Finding(Kind.BAD_RECORD, Severity.ERROR, path, reason, count=number))
 
 
 def _holes_in(store: Store, known: Known) -> list[Range]:
-    """The offsets that no segment has, or whose messages a file that ends early has not."""
+    """The offsets that no segment has, and those missing from a truncated file."""
     between = [
         (before.end, after.start)
         for before, after in pairwise(known.pieces)
@@ -222,7 +221,7 @@ def _holes_in(store: Store, known: Known) -> list[Range]:
 
 
 def _damage_in(store: Store, known: Known) -> tuple[list[Range], int]:
-    """The offsets in segments whose messages cannot be read; how many segments have bad marks."""
+    """The offsets of unreadable messages in segments; how many segments have bad marks."""
     lost: list[Range] = []
     offset = known.first
     while offset < known.end:

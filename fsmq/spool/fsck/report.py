@@ -12,11 +12,11 @@ from ..index.counting import Counts
 
 class Severity(Enum):
     ERROR = "error"  # a rule of the format is broken, or a message cannot be claimed
-    WARNING = "warning"  # rubbish, or a risk; every message can be claimed all the same
+    WARNING = "warning"  # leftovers, or a risk; every message can be claimed nevertheless
 
 
 class Kind(Enum):
-    """What can be wrong; the value is what users see."""
+    """What can be wrong. Users see the values."""
 
     MISSING_FOLDER = "missing-folder"
     NOT_A_FOLDER = "not-a-folder"
@@ -59,10 +59,10 @@ class Kind(Enum):
 class Finding:
     """One thing that is wrong.
 
-    path: relative to the root. Findings of one kind that concern one queue may be one finding with
-        the path of an example; ``count`` is how many they are.
-    reason: what is wrong, and what a person can do if nothing repairs it.
-    repair: what a repair does; None where a person has to decide.
+    path: relative to the root. Findings of one kind in one queue can be joined into one, with the
+        path of an example, and their number as ``count``.
+    reason: what is wrong, and what a person can do if there is no repair.
+    repair: what a repair does; None if a person has to decide.
     """
 
     kind: Kind
@@ -84,15 +84,15 @@ class Finding:
 
 
 class Fault(NamedTuple):
-    """A finding, and what repairs it: True when it is repaired; may raise OSError."""
+    """A finding and its repair. mend: whether it is repaired now; can raise OSError."""
 
     finding: Finding
     mend: Callable[[], bool] | None = None
-    group: str = ""  # findings of one kind and one group are reported as one
+    group: str = ""  # findings of one kind and group are reported as one
 
 
 class Progress(NamedTuple):
-    """How far a check has come."""
+    """The progress of a check."""
 
     folder: str  # being read now
     done: int  # folders read
@@ -104,11 +104,11 @@ class Progress(NamedTuple):
 class Report:
     """The outcome of a check.
 
-    queues: messages by queue, counted while walking; exact if nothing moved during that.
+    queues: messages by queue, counted during the walk; exact if none moved meanwhile.
     removed: files in ``remove/``, waiting for the reaper.
-    staged: dot-names in ``new/``: puts under way, and what crashes left.
+    staged: dot-names in ``new/``: running puts, and what crashes left.
     findings: what is wrong and was not repaired. repaired: what was repaired.
-    unlisted: suspects by kind beyond the limit of a list; run the check again after a repair.
+    unlisted: the number of suspects by kind beyond `MAX_LISTED`; after a repair, check again.
     """
 
     root: str
@@ -151,7 +151,7 @@ class Report:
 
 
 def printable(text: str) -> str:
-    """Text of a file name with everything escaped that a terminal or an encoder cannot take."""
+    """The text of a file name, with unprintable and unencodable characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

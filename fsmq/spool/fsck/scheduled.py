@@ -45,11 +45,11 @@ class ScheduleRules:
 
     def _hidden(self, path: str, name: str, found: os.stat_result) -> Fault | None:
         if is_lock(name):
-            return None  # nobody waits for it when its process has died
+            return None  # without its process it blocks nobody
         if is_scratch(name):
             return left_draft(self._inspection, path, found)
         if is_draft(name):
-            return None  # it goes on, or is removed, with the next message of the schedule
+            return None  # the next message of the schedule finishes or removes it
         return hidden(self._inspection, path, name, found)
 
     def _schedule(self, path: str, name: str) -> Fault | None:
@@ -68,5 +68,5 @@ class ScheduleRules:
     def _marker(self, path: str, name: str) -> Fault | None:
         if self._files.marker(name) is not None or self._tree.stat(path) is None:
             return None
-        reason = "cannot be parsed: its schedule begins when its own file was written"
+        reason = "cannot be parsed: its schedule counts from when its own file was written"
         return Fault(Finding(Kind.BAD_SCHEDULE, Severity.ERROR, path, reason))

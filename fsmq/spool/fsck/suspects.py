@@ -1,4 +1,4 @@
-"""Suspects: entries that seemed wrong once and are checked again."""
+"""Suspects: entries that looked wrong once and are checked again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Suspect(NamedTuple):
 
 
 def settle(suspects: list[Suspect], pause: float) -> list[Suspect]:
-    """Check the suspects again and again, as long as some of them turn out to be right.
+    """Check the suspects repeatedly, as long as some of them turn out to be right.
 
-    So a check waits, for example, until all messages of a queue that is being deleted are gone.
+    So a check waits, for example, until the deletion of a queue has finished.
     """
     for _ in range(_MAX_ROUNDS):
         if not suspects:

@@ -1,4 +1,4 @@
-"""The rules for the links of ``ids/``, and for messages that should have one."""
+"""The rules for the links in ``ids/``, and for messages that should have one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .report import Fault, Finding, Kind, Severity
 
 
 class LinkRules:
-    """A link leads to a message that stands in its queue; a message with an id has its link."""
+    """A link leads to a message in its queue; a message with an id has its link."""
 
     def __init__(self, inspection: Inspection) -> None:
         self._inspection = inspection
@@ -69,22 +69,22 @@ class LinkRules:
         if opened is None or not is_ours:
             return stray(path, "is not the link of a message: move it away")
         if found.st_nlink > 1:
-            return None  # of a message, here or elsewhere, or of one that is on its way
+            return None  # a message has this file, here, elsewhere, or in an unfinished put
         reason = "is the link of an id whose message has gone"
         finding = Finding(Kind.STALE_LINK, Severity.WARNING, path, reason, "remove it")
         return Fault(finding, lambda: self._settle(queue, name))
 
     def message(self, queue: str, path: str, name: str, found: os.stat_result) -> Fault | None:
-        """A message of a queue with an index, which has only one name."""
+        """A message of a queue with an index; the fault if its id has no link."""
         given = self._given(path, name) if found.st_nlink == 1 else None
         if given is None or self._is_buried(queue, path):
             return None
-        reason = f"is not found by its id {given[:200]!r}: its link is missing, or another's"
+        reason = f"is not found by its id {given[:200]!r}: its link is missing, or that of another"
         finding = Finding(Kind.NO_LINK, Severity.ERROR, path, reason, "link it if the id is free")
         return Fault(finding, lambda: self._link(path, queue, name), group=queue)
 
     def names_of(self, path: str, name: str, found: os.stat_result) -> int:
-        """How many links of ids lead to the file of a message, which may have moved."""
+        """How many links of all indexes lead to the file of a message, which may have moved."""
         given = self._given(path, name)
         if given is None:
             return 0
@@ -96,12 +96,12 @@ class LinkRules:
         return sum(leads_to(self._tree, link, found.st_ino) for link in links)
 
     def _coming(self, queue: str, link: str, path: str, found: os.stat_result) -> Fault | None:
-        """The link of a message that is to have an id next."""
+        """The link of a message that is about to take over an id."""
         if not self._inspection.is_late(found):
             return None
         held = hold(self._tree, {queue: [link]})
         if held is None:
-            return None  # its put is stopped, and alive
+            return None  # its put is slow, but alive
         held.free()
         reason = "was left by an upsert that died: is mq-mover running?"
         finding = Finding(Kind.LEFTOVER, Severity.WARNING, path, reason, "finish or remove it")
@@ -121,7 +121,7 @@ class LinkRules:
         return True
 
     def _link(self, path: str, queue: str, name: str) -> bool:
-        """Give a message that has lost its link another one, unless one that stands has its id."""
+        """Link a message that has lost its link, unless another message has its id."""
         found = given_of(self._tree, path, name)
         if found is None:
             return False
@@ -135,7 +135,7 @@ class LinkRules:
         return had is None or had.inode == file.st_ino
 
     def _given(self, path: str, name: str) -> str | None:
-        """The id that a message says it was given."""
+        """The id that a message has in its header."""
         try:
             found = given_of(self._tree, path, name) if facts(name).headed else None
         except OSError as error:
@@ -145,7 +145,7 @@ class LinkRules:
         return None if found is None else found[0].id
 
     def _is_buried(self, queue: str, path: str) -> bool:
-        """Whether a message came here as a dead letter, which has no id until it goes back."""
+        """Whether a message came here as a dead letter, which has no link until it goes back."""
         with suppress(FileNotFoundError):
             fd = self._tree.open(path)
             try:
@@ -153,4 +153,4 @@ class LinkRules:
             finally:
                 os.close(fd)
             return dead is not None and dead.queue != queue
-        return True  # it has gone
+        return True  # it is gone

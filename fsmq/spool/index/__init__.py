@@ -1,4 +1,4 @@
-"""Which ids of a queue are ready: an index in memory, fed by file events, never believed.
+"""Which ids of a queue are ready: an index in memory, fed by file events, used only as a hint.
 
 Start with `ready.py`.
 """

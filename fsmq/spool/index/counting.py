@@ -15,9 +15,9 @@ class Counts(NamedTuple):
     """Messages of one queue, by state."""
 
     new: int = 0  # accepted, not yet delivered
-    ready: int = 0  # may be claimed
+    ready: int = 0  # can be claimed
     in_flight: int = 0  # claimed and not acknowledged
-    delayed: int = 0  # sent with a delay that runs
+    delayed: int = 0  # sent with a delay that is not over
 
     @property
     def total(self) -> int:
@@ -53,10 +53,10 @@ def count(tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> Counts:
 
 
 class ReadyCount:
-    """What is to be told of the ready ids of a queue, which may be too many to hold.
+    """The number and age of a queue's ready ids, which can be too many to hold.
 
-    new: what stood in ``new/``; what was delivered since then is taken out, as it is seen again.
-    oldest: in Unix seconds, as far as `date` has seen them.
+    new: the ids in ``new/``; those that are seen again, as they were delivered since, are removed.
+    oldest: in Unix seconds, among the ids given to `date`.
     """
 
     def __init__(self, new: set[str]) -> None:
@@ -85,9 +85,9 @@ def _ids(tree: Tree, folder: str, queue: str) -> list[str]:
 
 
 def oldest_of(ids: Sequence[str]) -> float | None:
-    """When the oldest of these was created, in Unix seconds."""
-    # The least name is the oldest, but for priorities and plain names; with a million of them it
-    # matters that the usual case is one call of min().
+    """When the oldest of these ids was created, in Unix seconds."""
+    # Without priorities and plain names the least name is the oldest; with a million ids it matters
+    # that the usual case is one call of min().
     bare = [i[4:] if i[0] == "p" and i[3:4] == "." else i for i in ids]
     created = facts(min(bare)).created_ms if bare else None
     if created is None:

@@ -2,8 +2,8 @@
 
 Events only wake a process and name a file; the folder is the truth. After an overflow, or where
 events do not arrive (network filesystems) or do not exist (any system but Linux), a listing finds
-the same. So it is where the user has no instances or watches of inotify left: what is unwatched is
-listed now and then, and `unwatched` knows which limit is short.
+the same. If the user has no inotify instances or watches left, folders without a watch are listed
+now and then, and `unwatched` tells which limit is reached.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ except ImportError:  # only Linux has inotify
     HAS_EVENTS = False
 else:
     HAS_EVENTS = True
-    # CREATE of a file is left out on purpose: a file that is still written to has not arrived.
+    # CREATE of a file is left out on purpose: a file that is still being written has not arrived;
     # CLOSE_WRITE comes when it has. Folders have no CLOSE_WRITE, so their CREATE counts.
     _ARRIVALS = int(flags.MOVED_TO | flags.CLOSE_WRITE | flags.CREATE)
     _DEPARTURES = int(flags.MOVED_FROM | flags.DELETE)
     _CHANGES = int(flags.ATTRIB)
     _OVERFLOW = int(flags.Q_OVERFLOW)
-    # The watched folder itself was removed, or is called something else now.
+    # The watched folder itself was removed or renamed.
     _GONE = int(flags.IGNORED | flags.MOVE_SELF)
 
-# The head of an event: watch, mask, cookie, bytes of the name with the zeros behind it.
+# The head of an event: watch, mask, cookie, bytes of the name with its padding.
 _HEAD = struct.Struct("iIII")
 _LARGEST_BYTES = _HEAD.size + 256
-# So much is read at a time: a thousand events.
+# How much is read at a time: a thousand events.
 _READ_BYTES = 64 * 1024
 _NAMES = sys.getfilesystemencoding()
-# The first byte of what is no name that counts: none at all, or one of a hidden file.
+# The first byte of a name that does not count: an empty one, or that of a hidden file.
 _NO_NAME = b"\0."
 
-# The limit that is reached where the kernel gives no instance, or no watch.
+# The limit that is reached, by the error of creating an instance or a watch.
 _LIMITS = {
     errno.EMFILE: "fs.inotify.max_user_instances",
     errno.ENOSPC: "fs.inotify.max_user_watches",
@@ -61,7 +61,7 @@ _LOOK_S = 0.25
 
 
 class Kind(Enum):
-    ARRIVED = "arrived"  # this is the name of a finished file, or of a folder
+    ARRIVED = "arrived"  # a finished file, or a folder, has this name now
     LEFT = "left"
     CHANGED = "changed"  # its times were set
     LOST = "lost"  # events were dropped, or a folder was replaced: scan
@@ -74,17 +74,17 @@ class Event(NamedTuple):
 
 
 def check_watched(watch: WatchMode) -> None:
-    """Make sure that events come where they are demanded. Raises UnusableSpool."""
+    """Make sure that events arrive if they are required. Raises UnusableSpool."""
     if watch == "events" and (short := unwatched()):
         limits = " and ".join(short)
         raise UnusableSpool(f"not all folders can be watched: raise {limits}, or set watch to auto")
 
 
 def must_poll(watch: WatchMode, network: bool) -> bool:
-    """Whether folders are listed now and then, for want of events or by choice.
+    """Whether folders are listed now and then, because there are no events or by choice.
 
     Raises:
-        UnusableSpool: events are demanded, and this system has none.
+        UnusableSpool: events are required, but this system has none.
     """
     if watch == "events" and not HAS_EVENTS:
         raise UnusableSpool("this system has no file events (inotify): set watch to auto or poll")
@@ -94,9 +94,9 @@ def must_poll(watch: WatchMode, network: bool) -> bool:
 class Events:
     """Watches folders of a tree; ``fileno()`` becomes readable when something happened.
 
-    unwatched: folders that are to be watched and cannot be, each with the limit that is reached.
-        Whoever needs to know of them lists them. They are tried again, but where the user had not
-        even an instance: that is tried by the next process.
+    unwatched: folders that should be watched but cannot be, each with the limit that is reached;
+        users of this class list them instead. They are tried again, unless the user had no instance
+        left: only the next process tries that.
 
     Raises:
         OSError: (ENOSYS) the system has no events.
@@ -110,16 +110,16 @@ class Events:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._tree = tree
         self._inotify: INotify | None = None
-        self._limit = ""  # that has been reached, where there is no instance
+        self._limit = ""  # the limit that was reached, if there is no instance
         self.unwatched: dict[str, str] = {}
         self._folders: dict[int, str] = {}
         self._watches: dict[str, int] = {}
         self._masks: dict[str, int] = {}  # what is watched in each
-        self._lasting: set[str] = set()  # those that come back
-        self._missing: set[str] = set()  # of them
+        self._lasting: set[str] = set()  # those watched even if they come back later
+        self._missing: set[str] = set()  # those of them that are missing
         self._is_inherited = False  # from our parent, by a fork
-        self._has_lost = False  # events, by that
-        self._hidden: set[str] = set()  # those whose hidden names are reported
+        self._has_lost = False  # lost events by the fork
+        self._hidden: set[str] = set()  # folders whose hidden names are reported
         self._looked = 0.0
         self._begin()
         with self._opening:
@@ -133,8 +133,8 @@ class Events:
 
     @classmethod
     def after_fork(cls) -> None:
-        """Let go of the instances of our parent, in a child: of what it reads the other would not
-        hear. Where it is used it takes its own, and tells what happened meanwhile as LOST.
+        """In a child, give up the parent's instances: an event that one process reads does not
+        reach the other. Once the child uses one it makes its own, and first reports LOST.
         """
         cls._opening = threading.Lock()
         for one in cls.all_open():
@@ -144,7 +144,7 @@ class Events:
             one._is_inherited = True
 
     def _begin_again(self) -> None:
-        """Take an instance of our own, behind a fork. Raises OSError; the next call tries anew."""
+        """Make an instance of our own after a fork. Raises OSError; the next call tries again."""
         if not self._is_inherited:
             return
         if self._inotify is not None:
@@ -165,7 +165,7 @@ class Events:
             return list(cls._open)
 
     def fileno(self) -> int | None:
-        """Readable when something happened; None where the user had no instance left."""
+        """Readable when something happened; None if the user had no instance left."""
         self._begin_again()
         return None if self._inotify is None else int(self._inotify.fileno())
 
@@ -177,7 +177,7 @@ class Events:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that is to be watched is there."""
+        """Whether all folders to be watched exist."""
         return not self._missing
 
     def watch(
@@ -192,10 +192,9 @@ class Events:
     ) -> bool:
         """Watch a folder; False if it is missing, or `unwatched`.
 
-        files: False if only folders within matter. hidden: report names with a dot in front, too,
-        and that they get other names.
-        lasting: watch also a folder that later gets this name; LOST reports that, and that one
-        cannot be watched any more.
+        files: False if only subfolders matter. hidden: report dot-names and their renames.
+        lasting: also watch a folder that gets this name later; LOST reports that, and that it can
+        no longer be watched.
         """
         mask = flags.ONLYDIR | flags.DONT_FOLLOW | flags.MOVED_TO
         mask |= flags.CLOSE_WRITE if files else flags.CREATE
@@ -248,10 +247,9 @@ class Events:
             pass  # the folder is gone, and its watch with it
 
     def read(self, timeout_ms: int | None = 0) -> list[Event]:
-        """What happened since the last call; waits up to ``timeout_ms`` (None: for ever).
+        """What happened since the last call; waits up to ``timeout_ms`` (None: forever).
 
-        Names with a dot in front are left out, unless they were asked for: nothing that is finished
-        has one.
+        Names that begin with a dot are left out, unless requested: no finished file has one.
         """
         self._begin_again()
         if timeout_ms != 0 and not self._has_lost:
@@ -275,7 +273,7 @@ class Events:
     def _parse(self, data: bytes, result: list[Event]) -> None:
         at, end = 0, len(data)
         last, folder, kind = (-1, 0), "", None
-        # Thousands come in a row: what follows takes a third of what an Event by its name does.
+        # Thousands come in a row: this takes a third of the time of calling Event.
         add, new = result.append, tuple.__new__
         while at < end:
             watch, mask, _, size = _HEAD.unpack_from(data, at)
@@ -292,12 +290,12 @@ class Events:
                 and size
                 and (data[begin] not in _NO_NAME or folder in self._hidden)
             ):
-                # Zeros fill it up. Decoded as os.fsdecode would, at less cost.
+                # Padded with zeros. Decoded like os.fsdecode, but faster.
                 name = data[begin:at].rstrip(b"\0").decode(_NAMES, "surrogateescape")
                 add(new(Event, (kind, folder, name)))
 
     def _kind(self, watch: int, mask: int, folder: str) -> Kind | None:
-        """What an event of a folder tells; None if nothing."""
+        """The kind of an event of a folder; None if it does not count."""
         if mask & _OVERFLOW:
             return Kind.LOST
         if not folder:
@@ -311,7 +309,7 @@ class Events:
         return Kind.CHANGED if mask & _CHANGES else None
 
     def _lose(self, watch: int, folder: str) -> None:
-        """A watched folder does not have its name any more."""
+        """Note that a watched folder no longer has its name."""
         if folder not in self._lasting:
             return
         self._looked = 0.0
@@ -325,8 +323,8 @@ class Events:
             pass  # it was removed, and its watch with it
 
     def _find_missing(self) -> bool:
-        """Watch the new folders with the names of missing ones; whether to list: there was one, or
-        from now on it is unwatched.
+        """Watch new folders with the names of missing ones; whether to list: one was found, or
+        cannot be watched from now on.
         """
         now = time.monotonic()
         if now - self._looked < _LOOK_S:
@@ -339,7 +337,7 @@ class Events:
                 if self._add(folder, self._masks[folder]):
                     found.add(folder)
             except OSError:
-                continue  # the disk refuses: later
+                continue  # an error of the disk: try later
         self._missing -= found
         return bool(found or self._missing & self.unwatched.keys() - before)
 
@@ -348,13 +346,13 @@ os.register_at_fork(after_in_child=Events.after_fork)
 
 
 def unwatched() -> dict[str, int]:
-    """How many folders this process lists since a limit is reached, by that limit."""
+    """How many folders this process lists because a limit is reached, by that limit."""
     limits = (limit for one in Events.all_open() for limit in list(one.unwatched.values()))
     return dict(Counter(limits))
 
 
 def _limit_reached(error: OSError) -> str:
-    """The limit for which there is no instance or watch. Raises what is none."""
+    """The limit that an error of inotify means. Raises any other error."""
     limit = _LIMITS.get(error.errno or 0)
     if limit is None:
         raise error

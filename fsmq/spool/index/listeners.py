@@ -1,4 +1,4 @@
-"""Who hears of events in which folder, beside the indexes."""
+"""Listeners for the events of folders, beside the indexes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OnLoss: TypeAlias = Callable[[], None]
 
 
 class _Listener(NamedTuple):
-    """changes: whether it hears of times that were set, too."""
+    """changes: whether it also gets events of times that were set."""
 
     on_event: OnEvent
     on_loss: OnLoss
@@ -20,7 +20,7 @@ class _Listener(NamedTuple):
 
 
 class Listeners:
-    """The listeners of some folders; several may hear of one. None raises anything."""
+    """The listeners of folders; a folder can have several. They raise nothing."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[object, _Listener]] = {}
@@ -28,8 +28,8 @@ class Listeners:
     def set(
         self, folder: str, who: object, on_event: OnEvent | None, on_loss: OnLoss, changes: bool
     ) -> bool:
-        """Let one hear of a folder, or, without ``on_event``, no more; whether anyone does."""
-        # Always a new dict: the old one may be in use right now.
+        """Add a listener of a folder, or remove it without ``on_event``; whether any is left."""
+        # Always a new dict: another thread may be using the old one.
         heard = {one: how for one, how in self._of.pop(folder, {}).items() if one != who}
         if on_event is not None:
             heard[who] = _Listener(on_event, on_loss, changes)
@@ -38,11 +38,11 @@ class Listeners:
         return bool(heard)
 
     def hears_changes(self, folder: str) -> bool:
-        """Whether one of them hears of times that were set: a folder has one watch for all."""
+        """Whether a listener wants events of set times: a folder has one watch for all."""
         return any(one.changes for one in self._of.get(folder, {}).values())
 
     def report(self, kind: Kind, folder: str, events: Iterable[Event]) -> bool:
-        """Report events of one kind to those who listen in a folder; whether anyone does."""
+        """Report events of one kind to the listeners of a folder; whether there are any."""
         if folder not in self._of:
             return False
         for event in events:
@@ -52,6 +52,6 @@ class Listeners:
         return True
 
     def report_loss(self) -> None:
-        """Report to all that events were lost."""
+        """Report to all listeners that events were lost."""
         for on_loss in [one.on_loss for heard in self._of.values() for one in heard.values()]:
             on_loss()

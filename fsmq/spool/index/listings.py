@@ -1,8 +1,8 @@
-"""Which threads may list a folder: all but those that must not be blocked for seconds.
+"""Which threads may list folders: all except those that must not be blocked for seconds.
 
-A listing takes as long as there are messages, whatever is asked for. A thread behind which others
-wait forbids itself to begin one: there a claim finds what has been listed before, and a put that
-would have to count is refused with Unlisted.
+The time of a listing grows with the number of messages, whatever it is for. A thread for which
+others wait forbids itself to list: there a claim uses earlier listings, and a put that would have
+to count messages raises Unlisted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Unlisted(Unavailable):
 
 
 def forbid() -> None:
-    """Let this thread list no folder."""
+    """Forbid this thread to list folders."""
     _here.forbidden = True
 
 

@@ -1,7 +1,7 @@
-"""Names that failed wait apart from the others; their pauses grow with each failure.
+"""Names that failed wait apart from the others, with pauses that grow with each failure.
 
 So a name that fails delays no other, and costs less the longer it fails. It waits at most twice as
-long as its fault lasts.
+long as its error lasts.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Container, Iterator
 
 from .timers import Timers
 
-# The usual first pause; each is twice as long as the one before, up to the longest.
+# The usual first pause; each further one is twice as long, up to the longest.
 FIRST_S = 1.0
 LONGEST_S = 30.0
-# What is due later than in this time was noted before the clock was set back.
+# An entry that is due later than this was added before the clock was set back.
 _TOO_LATE_S = 2 * LONGEST_S
 # Failures are reported at most once in this time.
 _REPORT_EVERY_S = 10.0
 
 
 class Quarantine:
-    """Names that wait for their next try. All times are seconds of one clock, which may be set.
+    """Names that wait for their next try. All times are seconds of one clock, which can be set.
 
-    limit: how many failed names are remembered; a listing has to find the others again.
+    limit: how many failed names are remembered; only listings find the others again.
     first_s: the first pause.
     """
 
@@ -48,7 +48,7 @@ class Quarantine:
         return (name for name in self._known if name in self._waiting)
 
     def add(self, name: str, now: float, error: Exception | None = None) -> None:
-        """It failed at ``now``. A failure before its time makes the pause no longer."""
+        """Note that a name failed at ``now``. A failure before it was due keeps its pause."""
         due, pause = self._known.get(name, (now, self._first_s / 2))
         if now >= due or due > now + _TOO_LATE_S:
             pause = min(2 * pause, LONGEST_S)
@@ -70,7 +70,7 @@ class Quarantine:
         return self._waiting.pop_due(round(now * 1000))
 
     def pop_first(self) -> str | None:
-        """The name whose time comes first, before that."""
+        """The name that is due first, even before its time."""
         next_ms = self._waiting.next_ms()
         return None if next_ms is None else self._waiting.pop_due(next_ms)
 
@@ -80,7 +80,7 @@ class Quarantine:
         return None if next_ms is None else next_ms / 1000
 
     def forget(self, name: str) -> None:
-        """It went well, or is gone."""
+        """Forget a name that succeeded, or is gone."""
         if self._known.pop(name, None) is not None:
             self._waiting.cancel(name)
 
@@ -92,7 +92,7 @@ class Quarantine:
     def news(self, now: float) -> tuple[str, Exception] | None:
         """The first name that began to fail since the last call with a result, and its error.
 
-        None if there is none, or if that result is too young.
+        None if there is none, or if that call was too recent.
         """
         if self._first_unreported is None or now < self._report_due:
             return None
@@ -106,6 +106,6 @@ class Quarantine:
             return True
         if len(self._waiting) > self._limit // 2:
             return False
-        # For the others no outcome was reported, so they are no longer here.
+        # For the others no outcome was reported: drop them.
         self._known = {name: known for name, known in self._known.items() if name in self._waiting}
         return True

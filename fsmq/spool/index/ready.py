@@ -1,7 +1,7 @@
-"""The ready index: for each queue in use, the ids that may be claimed, in order.
+"""The ready index: for each queue in use, the ids that can be claimed, in order.
 
-Built by one listing, kept by file events, so a claim costs the same with a thousand and with a
-million messages waiting. The index is a hint and the folder is the truth: an id that another
+It is built by one listing and updated by file events, so a claim costs the same whether a thousand
+or a million messages wait. The index is a hint and the folder is the truth: an id that another
 process has claimed costs one failed rename, and a later listing finds an id that the index misses.
 """
 
@@ -24,8 +24,9 @@ from .intake import Intake
 from .listeners import Listeners
 from .ready_index import Entry, ReadyIndex
 from .share import USUAL, WHOLE, Partitions, Share
+from .waits import Waits
 
-# Announced when a queue was deleted or replaced: all that wait for it must look.
+# Announced when a queue was deleted or replaced: all who wait for it must look.
 EVERYONE = 1 << 30
 # How often an empty index is checked against the folder although events arrive.
 _DISTRUST = DutyCycle(0.02, least_s=30.0)
@@ -35,13 +36,13 @@ class Ready:
     """The indexes of all queues in use by this process. Safe in threads.
 
     ``on_arrival(queue, count, seconds)``: ``count`` more messages can be claimed in ``seconds``
-    seconds, or the queue was deleted. It is called in the thread that notices it.
+    seconds, or the queue was deleted. Called in the thread that notices it.
 
-    ``on_lost`` is called when events were lost, and must see to it that :meth:`rescan` runs. By
-    default it runs at once, which takes seconds where millions of messages wait.
+    ``on_lost`` is called when events were lost, and must make :meth:`rescan` run. By default it
+    runs at once, which takes seconds if millions of messages wait.
 
-    Where a thread may list no folder (:mod:`fsmq.spool.index.listings`), another one has to
-    :meth:`load` what :meth:`is_due` before an id can be popped.
+    For a thread that may not list folders (:mod:`fsmq.spool.index.listings`), another one has to
+    :meth:`load` a queue that :meth:`is_due` before an id can be popped.
     """
 
     def __init__(
@@ -60,11 +61,12 @@ class Ready:
         self.poll_interval = poll_interval
         self._polling = DutyCycle(_DISTRUST.share, poll_interval)
         self._entries: dict[str, Entry] = {}
-        self._partitions: dict[str, Partitions] = {}  # where a queue's is not the usual one
+        self._partitions: dict[str, Partitions] = {}  # of queues with other than the usual ones
         self._listeners = Listeners()
         self._followers: dict[str, Callable[[Event | None], None]] = {}
         self._lock = threading.RLock()
-        self._intake = None if events is None else Intake(events, self._lock)
+        self.waits = Waits()
+        self._intake = None if events is None else Intake(events, self._lock, self.waits)
         self._idle_checked = time.monotonic()
         if events is not None:
             events.watch(QUEUES, files=False, departures=True, lasting=True)
@@ -76,14 +78,14 @@ class Ready:
 
     @property
     def hears_all(self) -> bool:
-        """Whether events arrive of all folders that are in use."""
+        """Whether events of all folders in use arrive."""
         return self._events is not None and not self._events.unwatched
 
     def is_loaded(self, queue: str) -> bool:
         return (entry := self._entries.get(queue)) is not None and entry.scanned > 0.0
 
     def is_due(self, queue: str) -> bool:
-        """Whether to find an id needs a listing: nothing is left of the last one."""
+        """Whether finding an id needs a listing, as none is left of the last one."""
         if (entry := self._entries.get(queue)) is None or not entry.scanned:
             return True
         entry.used = time.monotonic()
@@ -94,7 +96,7 @@ class Ready:
             return not entry.index.has_next()
 
     def load(self, queue: str) -> None:
-        """List a queue if that is due, which may take seconds. Raises NoSuchQueue, OSError."""
+        """List a queue if that is due, which can take seconds. Raises NoSuchQueue, OSError."""
         if self.is_due(queue):
             with self._lock:
                 entry = self._entries.setdefault(queue, Entry(self._share_of(queue)))
@@ -103,8 +105,8 @@ class Ready:
     def popped(self, queue: str, wanted: int = 1) -> Generator[str, None, None]:
         """The ids of a queue, each taken out of its index; close it when done.
 
-        At most one of them was set apart: one whose time has come, or else, behind all others, the
-        next. For a disk that refuses must not look like an empty queue.
+        At most one of them is from the quarantine: one that is due or, after all others, the next
+        one. Otherwise a disk that fails would look like an empty queue.
 
         wanted: how many the caller will most likely take.
 
@@ -129,9 +131,9 @@ class Ready:
             yield failed
 
     def first(self, queue: str, limit: int) -> list[str] | None:
-        """The ids of a queue that come first; None where only a listing tells them.
+        """The first ids of a queue; None if only a listing could tell.
 
-        Some may be gone already, and one that is being claimed right now is left out.
+        Some may be gone already, and ids that are being claimed right now are left out.
         """
         self.refresh()
         with self._lock:
@@ -141,9 +143,8 @@ class Ready:
             return entry.index.first(limit)
 
     def add(self, queue: str, *ids: str) -> None:
-        """Tell that messages became ready, if the queue is in use here and no events tell it."""
-        entry = self._entries.get(queue)
-        if entry is not None and not entry.watched:
+        """Note that messages became ready, if the queue is in use here and no events report it."""
+        if (entry := self._entries.get(queue)) is not None and not entry.watched:
             with self._lock:
                 self._note(queue, ids, arrived=True)
 
@@ -154,13 +155,13 @@ class Ready:
                 entry.index.postpone(message_id)
 
     def quarantine(self, queue: str, message_id: str) -> None:
-        """Put back an id that could not be claimed: it waits for a time of its own."""
+        """Put back an id that could not be claimed: it waits in quarantine."""
         with self._lock:
             if (entry := self._entries.get(queue)) is not None:
                 entry.index.quarantine(message_id)
 
     def ripens_in(self, queue: str) -> float | None:
-        """Seconds until something can be popped that cannot be now; None if there is nothing."""
+        """Seconds until another id can be popped; None if none waits."""
         with self._lock:
             entry = self._entries.get(queue)
             return None if entry is None else entry.index.ripens_in()
@@ -191,7 +192,7 @@ class Ready:
             self._apply_partitions(queue)
 
     def partitions(self, settings: QueueSettings) -> int:
-        """Into how many parts the ids of a queue with these settings are divided now."""
+        """The number of partitions for the ids of a queue with these settings."""
         return self.share.within(settings.min_partitions, settings.max_partitions).partitions or 1
 
     def count(self, queue: str) -> int:
@@ -200,7 +201,7 @@ class Ready:
         return 0 if entry is None else len(entry.index)
 
     def counts(self, queues: Iterable[str]) -> dict[str, int]:
-        """The same of those of several queues that have any."""
+        """The same for those of several queues that have any."""
         return {queue: number for queue in queues if (number := self.count(queue))}
 
     def listen(
@@ -212,10 +213,10 @@ class Ready:
         changes: bool = False,
         of: object = None,
     ) -> bool:
-        """Call ``on_event`` for events of another folder, in one order with all; None ends that.
+        """Call ``on_event`` for events of another folder, in order with all others; None ends that.
 
-        on_loss: called when events were lost. changes: report times that were set, too. of: who
-        listens, where there are several. False: they do not arrive, until ``on_loss`` is called.
+        on_loss: called when events were lost. changes: report times that were set, too. of: the
+        listener, if there are several. False: no events arrive until ``on_loss`` is called.
         """
         if self._events is None:
             return False
@@ -228,9 +229,9 @@ class Ready:
             return folder not in self._events.unwatched
 
     def follow(self, queue: str, on_event: Callable[[Event | None], None]) -> bool:
-        """Call ``on_event`` for each event of a queue's folder, too; with None where some may lack.
+        """Call ``on_event`` for each event of a queue's folder; with None if some may be missing.
 
-        To be called again after that. Costs nothing while it holds. False: none will arrive.
+        Call this again after None, and at any time at no cost. False: no events will arrive.
         """
         if (entry := self._entries.get(queue)) is not None:
             entry.used = time.monotonic()
@@ -251,17 +252,16 @@ class Ready:
         return count
 
     def poll(self, queues: Iterable[str]) -> None:
-        """List those of ``queues`` that are due for it: often where no events arrive."""
+        """List those of ``queues`` for which it is due: often if no events arrive."""
         for queue in queues:
-            entry = self._entries.get(queue)
-            if entry is None:
-                # It was forgotten, perhaps because it was deleted: clients that wait look again.
+            if (entry := self._entries.get(queue)) is None:
+                # It was forgotten, perhaps deleted: waiting clients look again.
                 self._announce(queue, EVERYONE)
             elif entry.is_stale():
                 self._list_again(queue, entry)
 
     def rescan(self) -> None:
-        """List every queue in use again; one that cannot be listed is due for it."""
+        """List every queue in use again; one that cannot be listed stays due."""
         for queue, entry in list(self._entries.items()):
             self._list_again(queue, entry)
 
@@ -271,7 +271,7 @@ class Ready:
         except NoSuchQueue:
             self._announce(queue, EVERYONE)
         except OSError:
-            entry.scanned = 0.0  # who claims from it lists it first, and reports the error
+            entry.scanned = 0.0  # the next claim lists it first, and reports the error
 
     def _on_loss(self) -> None:
         with self._lock:
@@ -283,7 +283,7 @@ class Ready:
         self.on_lost()
 
     def _pop_some(self, queue: str, limit: int, is_fresh: bool) -> list[str]:
-        """Up to ``limit`` ids. is_fresh: what events tell of is taken in; else if there is none."""
+        """Up to ``limit`` ids. is_fresh: events are taken in; if not, do so if there is none."""
         with self._lock:
             entry = self._entries.get(queue)
             ids = [] if entry is None else entry.index.pop_some(limit)
@@ -305,18 +305,18 @@ class Ready:
             self.load(queue)
             if queue in self._entries:
                 return
-            # An event has dropped what was found: the folder was made, or replaced, just now.
+            # An event has dropped the result: the folder was just created, or replaced.
             self.refresh()
 
     def _scan(self, queue: str, entry: Entry) -> None:
         asked = time.monotonic()
         with entry.scanning:
             if entry.scanned > asked:
-                return  # another thread began and did it while we waited
+                return  # another thread has listed it while we waited
             began = time.monotonic()
             with self._lock:
                 entry.meanwhile = []
-                # Watch first, list afterwards: what comes in between is seen twice, never missed.
+                # Watch first, list afterwards: arrivals in between are seen twice, never missed.
                 entry.watched = self._watch(queue)
             try:
                 names = self._tree.ready_names(queue)
@@ -324,7 +324,7 @@ class Ready:
                 with self._lock:
                     entry.meanwhile = None
                 raise
-            # While other threads use the old one: a million names take a tenth of a second.
+            # Built while other threads use the old one: a million names take a tenth of a second.
             index = None if names is None else entry.index.successor(names)
             self._install(queue, entry, index, began)
 
@@ -345,7 +345,7 @@ class Ready:
                 entry.note([message_id], arrived=arrived)
             entry.scanned = began
             duty_cycle, now = _DISTRUST if entry.watched else self._polling, time.monotonic()
-            if meanwhile is not None:  # else events were lost while it was listed
+            if meanwhile is not None:  # otherwise events were lost during the listing
                 entry.stale_at = now + duty_cycle.pause(now - began)
             if len(entry.index) > before:
                 self._announce(queue, len(entry.index) - before)
@@ -356,7 +356,7 @@ class Ready:
             return
         if folder == QUEUES:
             for event in events:
-                # A folder of this name came or went: what is known about the old one is void.
+                # A folder of this name came or went: the index of the old one is void.
                 self.forget(event.name)
                 self._announce(event.name, EVERYONE)
             return

@@ -14,22 +14,20 @@ from .quarantine import Quarantine
 from .runs import Runs
 from .share import Share
 
-# How long those who wait leave an id to others who prefer it, and all one that is being acted on.
+# How long waiting clients leave an id to processes that prefer it, and all leave a busy id.
 GRACE_S = 0.05
-# After so many changes it is seen to how many places there are; and so many more do not matter.
+# How often, in changes, the number of places is checked; and how many extra ones are ignored.
 _LOOK_EVERY, _SPARE = 1000, 1024
 
 
 class ReadyIndex:
     """The ready ids of one queue, the preferred ones first, each kind in name order.
 
-    `add` says in how many seconds those who wait are to be told of an id: one that other processes
-    prefer is left to them for ``GRACE_S``. Otherwise two processes whose clients wait would both
-    try each arrival, and one of them lose the race. Who asks right now may have it: he may have
-    just put it.
+    `add` returns in how many seconds to wake waiting clients: an id that other processes prefer is
+    left to them for ``GRACE_S``. Otherwise two processes with waiting clients would both try each
+    arrival, and one would lose the race. A claim right now may take it.
 
-    An id that could not be claimed waits apart. Otherwise it would be tried before all others
-    again and again.
+    An id that could not be claimed waits in quarantine. Otherwise it would always be tried first.
     """
 
     def __init__(self, share: Share) -> None:
@@ -39,7 +37,7 @@ class ReadyIndex:
         self._rest = Runs()
         self._busy: deque[tuple[float, str]] = deque()  # since (monotonic), id
         self._quarantined = Quarantine(limit=sys.maxsize)
-        self._apart: list[str] = []  # those that waited apart when it was filled
+        self._set_aside: list[str] = []  # those in quarantine when it was filled
         self._changes = 0
 
     def __len__(self) -> int:
@@ -53,7 +51,7 @@ class ReadyIndex:
     def successor(self, ids: Iterable[str]) -> ReadyIndex:
         """An index of ``ids`` that will replace this one, which stays in use until then.
 
-        Both share the ids that wait apart.
+        Both share the quarantine.
         """
         index = ReadyIndex(self.share)
         index._quarantined = self._quarantined
@@ -61,16 +59,16 @@ class ReadyIndex:
         return index
 
     def take_place(self, share: Share) -> None:
-        """Replace the index before, with this share."""
+        """Replace the previous index, with this share."""
         if share != self.share:
             self.share = share
             self._rebuild()
         self._quarantined.keep(self.present)
-        for message_id in self._apart:
-            # It was popped meanwhile, and what has become of it was told to the index before.
+        for message_id in self._set_aside:
+            # It has been popped, and its outcome was reported to the previous index.
             if message_id in self.present and message_id not in self._quarantined:
                 self._place(message_id)
-        self._apart = []
+        self._set_aside = []
 
     def _fill(self, ids: Iterable[str]) -> None:
         self.present = set()
@@ -79,7 +77,7 @@ class ReadyIndex:
         self._rebuild()
 
     def add(self, message_id: str) -> float | None:
-        """Add an id; in how many seconds to wake who waits for it, or None if it was there."""
+        """Add an id; in how many seconds to wake a waiting client, or None if it was there."""
         if message_id in self.present:
             return None
         self.present.add(message_id)
@@ -98,9 +96,9 @@ class ReadyIndex:
         self._quarantined.add(message_id, time.monotonic())
 
     def discard(self, message_id: str) -> None:
-        """Forget an id. Its place goes when it comes up, or there are too many of what is gone."""
+        """Forget an id. Its place is dropped when its turn comes, or when too many are void."""
         if message_id not in self.present:
-            return  # as most: this process has claimed it
+            return  # the usual case: this process has claimed it
         self.present.remove(message_id)
         self._quarantined.forget(message_id)
         self._note_change()
@@ -131,7 +129,7 @@ class ReadyIndex:
         return False
 
     def pop_failed(self, *, early: bool = False) -> str | None:
-        """Remove and return an id that waits apart and is due, or, if ``early``, is due next."""
+        """Remove and return an id in quarantine that is due or, if ``early``, due next."""
         while self._quarantined:
             now = time.monotonic()
             message_id = self._quarantined.pop_first() if early else self._quarantined.pop_due(now)
@@ -143,7 +141,7 @@ class ReadyIndex:
         return None
 
     def first(self, limit: int) -> list[str]:
-        """The first ``limit`` ids of all, also of those that others prefer; none is removed."""
+        """The first ``limit`` ids, including those that others prefer; none is removed."""
         busy = (message_id for _, message_id in self._busy if message_id in self.present)
         own, rest = (runs.first(limit, self.present) for runs in (self._own, self._rest))
         return nsmallest(limit, {*own, *rest, *busy, *self._quarantined})
@@ -158,19 +156,19 @@ class ReadyIndex:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _note_change(self) -> None:
-        """Now and then, drop some of the places that are too many."""
+        """Now and then, drop void places if there are too many."""
         self._changes += 1
         if self._changes % _LOOK_EVERY:
             return
         places, ids = len(self._own) + len(self._rest) + len(self._busy), len(self.present)
         if places > 4 * (ids + _SPARE):
-            self._rebuild()  # of ids that came again and again
+            self._rebuild()  # by ids that came again and again
         elif places > 2 * (ids + _SPARE):
             self._own.thin(self.present)
             self._rest.thin(self.present)
 
     def _place(self, message_id: str) -> float:
-        """Give an id its place; in how many seconds to wake who waits for it."""
+        """Give an id its place; in how many seconds to wake a waiting client."""
         is_own = self.share.prefers(message_id)
         (self._own if is_own else self._rest).add(message_id, self.present)
         return 0.0 if is_own else GRACE_S
@@ -185,9 +183,9 @@ class ReadyIndex:
     def _rebuild(self) -> None:
         self._busy.clear()
         self._own, self._rest = Runs(), Runs()
-        self._apart = [one for one in self._quarantined if one in self.present]
-        apart = set(self._apart)
-        ids = (one for one in self.present if one not in apart) if apart else self.present
+        self._set_aside = [one for one in self._quarantined if one in self.present]
+        aside = set(self._set_aside)
+        ids = (one for one in self.present if one not in aside) if aside else self.present
         if self.share.of == 1:
             self._own.fill(ids)
             return
@@ -202,7 +200,7 @@ class Entry:
     def __init__(self, share: Share) -> None:
         self.index = ReadyIndex(share)
         self.scanned = 0.0  # when the last listing began, monotonic seconds
-        self.stale_at = 0.0  # 0 where events were lost, too
+        self.stale_at = 0.0  # also 0 if events were lost
         self.used = time.monotonic()
         self.watched = False
         self.scanning = threading.Lock()
@@ -212,14 +210,14 @@ class Entry:
 
     @property
     def is_exact(self) -> bool:
-        """Whether events tell of all that came and went since it was listed."""
+        """Whether events have reported all changes since it was listed."""
         return self.watched and self.stale_at > 0.0 and self.meanwhile is None
 
     def is_stale(self) -> bool:
         return time.monotonic() >= self.stale_at
 
     def note(self, ids: Sequence[str], *, arrived: bool) -> list[float]:
-        """Add or forget ids; in how many seconds to wake who waits for each new one."""
+        """Add or forget ids; for each new one, in how many seconds to wake a waiting client."""
         if self.meanwhile is not None:
             self.meanwhile += [(arrived, message_id) for message_id in ids]
         if arrived:

@@ -1,7 +1,7 @@
-"""Ids in order: sorted runs, the first of whose heads is the next id of all.
+"""Ids in order, in sorted runs: the least of their heads is the next id.
 
-A listing is sorted portion by portion, and what comes and goes afterwards changes a portion at a
-time: so with a million ids no step takes longer than with ten thousand, and others have their turn.
+A listing is sorted portion by portion, and later changes affect one portion at a time. So even with
+a million ids no step takes longer than with ten thousand, and other threads can run.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from itertools import chain, count, takewhile
 
 from ..layout.steps import portions
 
-# What has arrived becomes a run when it is so many: to sort these takes milliseconds.
+# This many arrived ids become a run: sorting them takes milliseconds.
 _MOST_ARRIVED = 10_000
 
 
 class Runs:
-    """Places of ids, in the order of the ids; one that is gone keeps its place until it comes up.
+    """Places of ids, in the order of the ids; an id that is gone keeps its place until its turn.
 
-    An id that came, went and came again has two. Whoever asks says which are ``present``.
+    An id that came, went and came again has two places. Callers tell which ids are ``present``.
     """
 
     def __init__(self) -> None:
-        # Of each run the first id, a number that tells two with equal ones apart, and the rest of
-        # the run, the last first.
+        # For each run the first id, a number as a tie-breaker, and the rest of the run, reversed.
         self._heads: list[tuple[str, int, list[str]]] = []
         self._arrived: list[str] = []  # a heap
         self._numbers = count()
@@ -40,7 +39,7 @@ class Runs:
             self._add_run(portion)
 
     def add(self, message_id: str, present: Container[str]) -> None:
-        """Add one that has just arrived."""
+        """Add an id that has just arrived."""
         arrived = self._arrived
         heappush(arrived, message_id)
         if len(arrived) >= _MOST_ARRIVED:
@@ -82,7 +81,7 @@ class Runs:
         return list(found)
 
     def thin(self, present: Container[str]) -> None:
-        """Drop the places of what is gone from one run, the next one each time."""
+        """Drop the places of ids that are gone from one run, the next run each time."""
         self._arrived = sorted({one for one in self._arrived if one in present})
         if self._heads:
             self._next_to_thin = (self._next_to_thin + 1) % len(self._heads)

@@ -12,10 +12,10 @@ IDLE_S = 900.0
 
 
 class Share(NamedTuple):
-    """Which ids a process prefers: those of the ``rank``-th of ``of`` shares. (0, 1) is all.
+    """The ids that a process prefers: those of the ``rank``-th of ``of`` shares. (0, 1) is all.
 
     The CRC of an id puts it into one of ``partitions`` (None: as many as there are shares) of equal
-    size. Each share has the partitions that begin in it.
+    size. A share consists of the partitions that begin in it.
     """
 
     rank: int = 0
@@ -38,7 +38,7 @@ WHOLE = Share()
 
 
 class Partitions(NamedTuple):
-    """How many partitions a queue may have, by its settings."""
+    """How many partitions a queue can have, by its settings."""
 
     min_partitions: int = 1
     max_partitions: int = 10

@@ -1,4 +1,4 @@
-"""Timers: a heap of deadlines from which entries can be taken back."""
+"""Timers: a heap of deadlines whose entries can be cancelled."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Timers:
         if self._due.get(name) != due_ms:
             self._due[name] = due_ms
             heappush(self._heap, (due_ms, name))
+            self._tidy()
 
     def start_all(self, due: list[tuple[int, str]]) -> None:
         """Start many at once, each as its deadline and its name."""
@@ -31,9 +32,14 @@ class Timers:
         heapify(self._heap)
 
     def cancel(self, name: str) -> None:
-        """Forget an entry. Its place in the heap goes when it comes up, or with a rebuild."""
-        if self._due.pop(name, None) is not None and len(self._heap) > 2 * len(self._due) + 1024:
-            self._heap = [(due_ms, other) for other, due_ms in self._due.items()]
+        """Forget an entry. Its place in the heap is dropped at its turn, or by a rebuild."""
+        if self._due.pop(name, None) is not None:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop void places, if there are too many."""
+        if len(self._heap) > 2 * len(self._due) + 1024:
+            self._heap = [(due_ms, name) for name, due_ms in self._due.items()]
             heapify(self._heap)
 
     def keep(self, names: set[str]) -> None:

@@ -1,7 +1,7 @@
-"""The names of claims: made of what a stamp holds, so that nothing has to be kept beside it.
+"""The names of claims, derived from stamps, so that nothing else has to be stored.
 
 A name is the count and the last two digits of the deadline: ``c5-47``. A renewal keeps both.
-Another claim of the same message has another count, or, where that cannot be, other digits.
+Another claim of the same message has another count or, where that is impossible, other digits.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _NAME = re.compile(PATTERN)
 
 
 class _Any(str):
-    """No text that anyone sends is one."""
+    """No text from a client is an instance of this."""
 
 
-# Any claim, as long as there is one. Not for clients: a name tells whose it is.
+# Stands for any claim. Not for clients, which may only name their own.
 ANY = _Any("*")
-# Where the filesystem keeps no count, nothing tells one claim from another.
+# Where the filesystem keeps no count, claims cannot be told apart.
 _UNTOLD = "c0-00"
 
 
 class Renewal(NamedTuple):
-    """What a renewal came to: the new deadline in Unix seconds, and the name of the claim.
+    """The result of a renewal: the new deadline in Unix seconds, and the name of the claim.
 
-    claim: None of a delay, which nobody has claimed.
+    claim: None if a delay was renewed.
     """
 
     deadline: float
@@ -38,19 +38,19 @@ class Renewal(NamedTuple):
 
 
 def claim_name(stamps: Stamps, deliveries: int, deadline_ms: int) -> str:
-    """What a claim with this count and this deadline is called."""
+    """The name of a claim with this count and this deadline."""
     return _UNTOLD if stamps.coarse else f"c{deliveries}-{deadline_ms % _DIGITS:02d}"
 
 
 def check_claim(name: str, field: str = "claim") -> str:
-    """Return the name of a claim; raise InvalidValue if it cannot be one."""
+    """Return a name; raise InvalidValue if no claim can have it."""
     if not _NAME.fullmatch(name):
         raise InvalidValue(field, f"{name[:50]!r} is no claim; expected a name like c1-47")
     return name
 
 
 def check_named(claim: str | None) -> None:
-    """Refuse what cannot be the name of a claim, if one is given. Raises InvalidValue."""
+    """Check the name of a claim, if one is given. Raises InvalidValue."""
     if claim is not None and claim is not ANY:
         check_claim(claim)
 
@@ -60,7 +60,7 @@ def is_claimed(stamps: Stamps, message_id: str, mtime_ns: int, claim: str = ANY)
     stamp = stamps.decode(message_id, mtime_ns)
     if stamp is None or not stamp.is_claim:
         return False
-    # Where times are coarse no count is known: each claim fits, and a delay counts as one.
+    # Where times are coarse no count is known: every claim matches, even a delay.
     if claim == ANY or stamp.deliveries is None:
         return True
     return claim_name(stamps, stamp.deliveries, stamp.deadline_ms) == claim
@@ -72,9 +72,9 @@ def was_last(stamps: Stamps, stamp: Stamp, claim: str) -> bool:
 
 
 def of_next_claim(before: Stamp | None, deliveries: int, deadline_ms: int) -> int:
-    """The deadline of a new claim with this count; ``before``: the stamp that stands there.
+    """The deadline of a new claim with this count. before: the current stamp.
 
-    A millisecond later where the name of the claim before would come again.
+    A millisecond later if the claim would get the name of the previous one.
     """
     if before is None or before.deliveries is None:
         return deadline_ms
@@ -91,9 +91,9 @@ def of_same_claim(before: Stamp | None, deadline_ms: int) -> int:
 
 
 def of_ended_claim(before: Stamp | None, now_ms: int) -> int:
-    """The deadline of a message whose claim ends and leaves another count than its own.
+    """The deadline of a message whose claim ends, leaving another count than the claim's.
 
-    Only the digits of the claim, in 1970: so the next claim can avoid them.
+    It keeps only the digits of the claim, in 1970, so that the next claim can avoid them.
     """
     if before is None or not before.deliveries:
         return now_ms

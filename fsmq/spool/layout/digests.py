@@ -1,7 +1,7 @@
 """SHA-256, for names that are derived.
 
-``hashlib`` brings OpenSSL with it, some 4 MB, so it is imported with the first digest: the mover
-and the reaper of a plain queue need none.
+``hashlib`` loads OpenSSL, some 4 MB, so it is imported with the first digest: the mover and the
+reaper of a plain queue need none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Documents: the small JSON files of the tree. Any program with access may have written them.
 
-A file that is not a valid document raises ValueError and nothing else, so no reader can crash.
+A file that is not a valid document raises only ValueError, so it cannot crash a reader.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def read(tree: Tree, path: str, limit: int) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        ValueError: there is a file and no such object in it, or it has more than ``limit`` bytes
+        ValueError: the file contains no such object, or has more than ``limit`` bytes
         FileNotFoundError, OSError
     """
     return parse(read_bytes(tree, path, limit))
@@ -36,7 +36,7 @@ def read_bytes(tree: Tree, path: str, limit: int) -> bytes:
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
-            tree.refresh(path.rpartition("/")[0])  # another host has replaced the file just now
+            tree.refresh(path.rpartition("/")[0])  # another host has just replaced the file
     return _read_bytes(tree, path, limit)
 
 
@@ -75,12 +75,12 @@ def parse(text: bytes) -> dict[str, Any]:
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """A document's file, as an editor shows it well."""
+    """The content of a document's file, readable in an editor."""
     return (json.dumps(document, indent=2) + "\n").encode()
 
 
 def whole(document: dict[str, Any], name: str, least: int = 0) -> int:
-    """A member that is a whole number, small enough to count with. Raises ValueError."""
+    """A member that is a whole number, below 2**53. Raises ValueError."""
     value = document.get(name)
     if type(value) is not int or not least <= value < 1 << 53:
         raise ValueError(f"{name} is not a whole number from {least}")

@@ -1,4 +1,4 @@
-"""What limits work: a share of the time for what is repeated, a rate for what goes on for long."""
+"""Limits of background work: a share of the time if it is repeated, a rate if it is long."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DutyCycle(NamedTuple):
 
 
 class Rate:
-    """Lets at most ``per_s`` messages go each second, evenly; None is no limit."""
+    """Lets at most ``per_s`` messages through each second, evenly; None: no limit."""
 
     def __init__(self, per_s: float | None) -> None:
         self._per_s = per_s
@@ -34,11 +34,11 @@ class Rate:
         self._gone = 0
 
     def part(self, most: int) -> int:
-        """How many may go together: what is due within a tenth of a second."""
+        """How many may be handled together: those of a tenth of a second."""
         return most if self._per_s is None else max(1, min(most, int(self._per_s / 10)))
 
     def pause(self, gone: int) -> float:
-        """Seconds until the next may go, now that ``gone`` more went."""
+        """Seconds until the next one, after ``gone`` more were let through."""
         if self._per_s is None:
             return 0.0
         self._gone += gone

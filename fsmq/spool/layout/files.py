@@ -1,4 +1,4 @@
-"""Files that are written and read whole, and stay."""
+"""Files that are written and read as a whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of it: a disk that is getting full takes a part first. Raises OSError."""
+    """Write all data: a disk that is nearly full first accepts a part. Raises OSError."""
     written = os.write(fd, data)
     if written < len(data):
         view = memoryview(data)
@@ -16,7 +16,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
-    """Write all of it from a position on. Raises OSError."""
+    """Write all data from a position on. Raises OSError."""
     written = os.pwrite(fd, data, position)
     if written < len(data):
         view = memoryview(data)
@@ -25,7 +25,7 @@ def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
 
 
 def read_all(fd: int, size: int, start: int = 0) -> bytes:
-    """A file's bytes from ``start`` on, of which there should be ``size``."""
+    """A file's bytes from ``start`` on; ``size`` bytes are expected."""
     raw = os.pread(fd, size + 1, start)
     if len(raw) == size:
         return raw
@@ -38,12 +38,12 @@ def read_all(fd: int, size: int, start: int = 0) -> bytes:
 
 
 def add_file(path: Path, data: bytes) -> None:
-    """Write a new private file durably, but for its name. Raises OSError."""
+    """Write a new private file durably, except for its name. Raises OSError."""
     _write(path, data, os.O_CREAT | os.O_EXCL)
 
 
 def append_durably(path: Path, data: bytes) -> None:
-    """Append to a private file durably, all or nothing; it is made if it is not there. OSError."""
+    """Append to a private file durably, all or nothing; created if it is missing. OSError."""
     _write(path, data, os.O_CREAT | os.O_APPEND)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""What the filesystem under a root is, and what it can keep."""
+"""The filesystem under a root, and what it guarantees."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .transitions import DELAY, FOLDERS
+from ..errors import UnusableSpool
+from .transitions import DELAY, FOLDERS, SNAPSHOT
 from .tree import Tree
 from .uuids import uuid7
 
-# Here one syncfs makes everything durable, or reports an error. Network and FUSE filesystems do not
-# promise the first; overlayfs reports success, also if its upper layer failed.
+# On these, syncfs makes everything durable or reports an error. Network and FUSE filesystems do not
+# promise that; overlayfs reports success even if its upper layer failed.
 _WHOLE_SYNC = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "zfs"}
-# Here bytes stay where they are when others are written over them, and the journal is not needed.
+# On these, overwriting bytes reuses their place on the disk, and needs no journal.
 _IN_PLACE = {"ext2", "ext3", "ext4", "xfs"}
 # Older kernels do not report writes that failed before syncfs was called.
 _SYNCFS_TELLS = (5, 8)
@@ -26,7 +27,7 @@ _NETWORK = re.compile(
 )
 _DIGITS_NS = 123_456_789
 _TRIES = 10
-# With these errors this process may set no time, so there is none that it could read wrong.
+# After these errors this process cannot set times, so it writes no stamp that could be wrong.
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
 
 
@@ -40,21 +41,21 @@ class Filesystem(NamedTuple):
 
     @property
     def keeps_inodes(self) -> bool:
-        """Whether a file's inode number is its own as long as it lives, and for every host."""
-        return not self.kind.startswith("fuse")  # its programs count files as they meet them
+        """Whether a file keeps its inode number as long as it exists, on every host."""
+        return not self.kind.startswith("fuse")  # FUSE programs number files as they meet them
 
     @property
     def in_place(self) -> bool:
-        """Whether bytes that are written over others take their place on the disk."""
+        """Whether overwriting bytes reuses their place on the disk."""
         return self.kind in _IN_PLACE
 
     @property
     def shared(self) -> int:
-        """Flags to open a file with that several hosts write: writes go to the server at once.
+        """Flags for opening a file that several hosts write: writes go to the server at once.
 
-        A client of NFS takes what another host has changed for its own writes as long as anybody
-        here has the file open for writing, and goes on to answer from its memory; and it may write
-        more of a page than it was given. So there both go past its memory.
+        While a file is open for writing, an NFS client mistakes changes by other hosts for its own,
+        and keeps answering from its cache; and it can write more of a page than it was given. So on
+        NFS reads and writes bypass the cache.
         """
         if not self.network:
             return 0
@@ -63,15 +64,25 @@ class Filesystem(NamedTuple):
 
 
 def examine(tree: Tree) -> Filesystem:
-    """Find out by /proc and by a try. Raises OSError while the disk refuses that."""
+    """Find out from /proc and by a trial. Raises OSError if the disk fails."""
     kind = kind_of(tree.root)
     whole = kind in _WHOLE_SYNC and _release(os.uname().release) >= _SYNCFS_TELLS
     return Filesystem(kind, is_network(kind), whole, _is_coarse(tree))
 
 
+def refuse_snapshot(tree: Tree) -> None:
+    """Raise UnusableSpool if a tree is a snapshot, whose files are those of others too, or if its
+    restore has not come to its end."""
+    if tree.stat(SNAPSHOT) is not None:
+        raise UnusableSpool(
+            f"{tree.root} is a snapshot, or was not restored to its end: fsmq restore brings a"
+            " snapshot to a new root, and fsmq fsck checks it"
+        )
+
+
 def is_older(tree: Tree, found: os.stat_result, seconds: float) -> bool:
-    """Whether a file was last changed so long ago, by the clock that its times are of: that of this
-    host may be another one. Raises OSError.
+    """Whether a file was last changed at least ``seconds`` ago, by the clock that sets its times,
+    which can differ from that of this host. Raises OSError.
     """
     now = tree.stat(".") if tree.touch(".") else None
     return now is not None and now.st_mtime - found.st_ctime >= seconds
@@ -80,8 +91,8 @@ def is_older(tree: Tree, found: os.stat_result, seconds: float) -> bool:
 def looks_coarse(tree: Tree) -> bool:
     """Whether times are kept to the second only, as far as one can see without writing.
 
-    Every change of a folder sets its time; that all of them fell on whole seconds is no chance. A
-    tree that was restored with such times has lost its stamps too, so for it the answer holds.
+    Every change of a folder sets its time: that all of them are whole seconds is no coincidence. A
+    tree that was restored with such times has lost its stamps too, so the answer is right for it.
     """
     stats = (tree.stat(tree.folder(name)) for name in FOLDERS)
     return all(found is None or found.st_mtime_ns % 1_000_000_000 == 0 for found in stats)
@@ -117,16 +128,16 @@ def has_journal(path: Path) -> bool | None:
 
 
 def mounts_below(path: Path) -> set[str]:
-    """What is mounted inside a folder, relative to it.
+    """Mount points inside a folder, relative to it.
 
-    The device number is not enough: a bind mount has that of its source, but no rename crosses it.
+    Comparing device numbers is not enough: a bind mount has that of its source, but blocks renames.
     """
     top = os.path.realpath(path).rstrip("/") + "/"
     return {mount.removeprefix(top) for mount, _ in _mounts() if mount.startswith(top)} - {""}
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
-    """Where something is mounted, and its type."""
+    """All mount points, with their types."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -148,10 +159,10 @@ def _release(text: str) -> tuple[int, ...]:
 def _is_coarse(tree: Tree) -> bool:
     """Whether times are kept to the second only. Raises OSError if that cannot be found out now.
 
-    To guess is not enough: the claims of a program that guesses wrong keep no other program off.
+    A guess is not enough: after a wrong guess a program's claims do not hold for others.
     """
     try:
-        # A folder takes no space and no descriptor: what is full must still be emptied.
+        # A folder needs no space and no descriptor: a full disk must still be emptied.
         return _is_coarse_at(tree, tree.folder(DELAY))
     except OSError as error:
         if error.errno not in _NOT_OURS:
@@ -173,7 +184,7 @@ def _is_coarse_at(tree: Tree, path: str) -> bool:
     for _ in range(_TRIES):
         mtime_ns = int(time.time()) * 1_000_000_000 + _DIGITS_NS
         os.utime(path, ns=(mtime_ns, mtime_ns), dir_fd=tree.fd)
-        # Another rename into the folder may have come in between, but not each time.
+        # A rename into the folder can come in between, but not every time.
         if os.stat(path, dir_fd=tree.fd).st_mtime_ns == mtime_ns:
             return False
     return True

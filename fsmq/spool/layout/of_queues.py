@@ -1,4 +1,4 @@
-"""What a process remembers of things that come and go, for as long as they exist."""
+"""What a process remembers about things that come and go, while they exist."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TypeVar
 from .tree import Tree
 
 T = TypeVar("T")
-# Of so many nobody asks whether they are still there.
+# Up to this many are kept without checking that they still exist.
 _FEW = 16
 
 
 class WhileThere(dict[str, T]):
-    """Something of each of some things, by name, in a program that outlives many of them.
+    """Values by the names of things, in a program that outlives many of them.
 
-    Each time it has twice as many as stood at the last look, what it has of those that are gone is
-    dropped. So everything in it must be such as can be made anew.
+    Whenever it has twice as many entries as after the last check, entries of things that are gone
+    are dropped. So it must be possible to recompute every value.
     """
 
     def __init__(self, is_there: Callable[[str], bool]) -> None:
@@ -35,7 +35,7 @@ class WhileThere(dict[str, T]):
 
 
 class OfQueues(WhileThere[T]):
-    """The same of queues."""
+    """The same for queues."""
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree.has_queue)

@@ -13,10 +13,10 @@ _call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
 def renameat2(root: int, source: str, target: str, flags: int) -> int:
-    """Rename within an open folder; 0, or the number of the error. ENOSYS where there is none."""
+    """Rename within an open folder; 0 or the errno. ENOSYS where the call does not exist."""
     if _call is None:
         return errno.ENOSYS
-    # What os.fsencode gives, at a third of its cost.
+    # The same as os.fsencode, at a third of its cost.
     here = source.encode(_NAMES, "surrogateescape")
     there = target.encode(_NAMES, "surrogateescape")
     failed = _call(root, here, root, there, flags)

@@ -1,4 +1,4 @@
-"""A queue's settings: which there are, what each takes, and what they are by default."""
+"""A queue's settings, with their ranges and defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_WAIT_S = 86_400.0  # of a call; a request waits less
 MAX_DELAY_S = 366 * 86_400.0
 MAX_PARTITIONS = 10_000
 MAX_TTL_S = 100 * 366 * 86_400.0
-# A queue is late when its oldest message has waited for so many visibility timeouts.
+# A queue is late when its oldest message has waited for this many visibility timeouts.
 _LATE_AFTER = 10
 _METHODS = Choice(*METHODS)
 
@@ -70,10 +70,10 @@ class QueueSettings(Settings):
     min_partitions: int = setting(
         1,
         Whole(1, MAX_PARTITIONS, "partitions"),
-        "the least number of shares of the ids among the processes that claim",
+        "the least number of partitions of the ids",
     )
     max_partitions: int = setting(
-        10, Whole(1, MAX_PARTITIONS, "partitions"), "the greatest number of shares"
+        10, Whole(1, MAX_PARTITIONS, "partitions"), "the greatest number of partitions"
     )
     max_partition_age: float = setting(
         432_000.0,
@@ -83,22 +83,22 @@ class QueueSettings(Settings):
     index: bool = setting(
         False,
         Flag(),
-        "whether messages are found by the ids that producers give; fixed when it is created",
+        "whether messages are found by the ids that producers give; fixed at its creation",
     )
     paused: bool | str | None = setting(
-        None, Until(), "whether, or until when, nothing is claimed from it", null="it is not"
+        None, Until(), "whether, or until when, nothing is claimed from it", null="not paused"
     )
 
     max_in_flight: int | None = setting(
         None,
         Whole(1, 2**40, "messages"),
-        "how many may be claimed at one time, by all processes of all hosts",
+        "how many may be claimed at one time, on all hosts together",
         null="any number",
     )
     max_rate: float | None = setting(
         None,
         Number(0.001, 1_000_000, "messages a second"),
-        "how many may be claimed in a second, by all processes of all hosts",
+        "how many may be claimed in a second, on all hosts together",
         null="any number",
     )
     max_burst: int | None = setting(
@@ -111,7 +111,7 @@ class QueueSettings(Settings):
         None,
         Number(0.001, MAX_DELAY_S, "seconds"),
         "how long a message waits after its first claim that ended without an ack",
-        null="it does not",
+        null="no wait",
     )
     retry_factor: float = setting(
         2.0, Number(1, 100, "times"), "how much longer after each further claim"
@@ -126,19 +126,19 @@ class QueueSettings(Settings):
     fifo: bool = setting(
         False,
         Flag(),
-        "whether the messages of each group are claimed in their order; fixed when it is created",
+        "whether the messages of a group are claimed in order; fixed at its creation",
     )
     max_in_flight_per_group: int | None = setting(
         None,
         Whole(1, 10_000, "messages"),
-        "how many messages of one group may be claimed at one time; of a queue with fifo, or"
-        " whose fetch_order is fair",
+        "how many messages of a group may be claimed at one time, if the queue is fifo or its"
+        " fetch_order is fair",
         null="1 with fifo, else any number",
     )
     alert_age: float | None = setting(
         None,
         Number(0.001, MAX_TTL_S, "seconds"),
-        "the age of its oldest waiting message at which the pages call it late",
+        "the age of its oldest waiting message at which the dashboard calls it late",
         null="ten visibility timeouts",
     )
     fetch_order: FetchOrder = setting(
@@ -149,12 +149,12 @@ class QueueSettings(Settings):
     dedup_scope: DedupScope = setting(
         "queue",
         Choice(*get_args(DedupScope)),
-        "of a fifo queue: where a `dedup_id` counts, in the queue or within each group",
+        "of a fifo queue: whether a `dedup_id` counts in the queue or in its group",
     )
     dedup_by_content: bool = setting(
         False,
         Flag(),
-        "of a fifo queue: whether the SHA-256 of the body is the `dedup_id` if none is given",
+        "of a fifo queue: whether the SHA-256 of a body is its `dedup_id` if none is given",
     )
 
     @property
@@ -164,13 +164,13 @@ class QueueSettings(Settings):
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing but a want of messages keeps a claim from one."""
+        """Whether a claim gets any message that is ready: no pause, limit or group applies."""
         is_limited = self.max_in_flight is not None or self.max_rate is not None
         return self.paused is None and not is_limited and not self.in_groups
 
     @property
     def in_groups(self) -> bool:
-        """Whether the groups of messages say which is claimed next."""
+        """Whether groups determine which message is claimed next."""
         return self.fifo or self.fetch_order == "fair"
 
     @property
@@ -180,7 +180,7 @@ class QueueSettings(Settings):
 
     @property
     def paused_until(self) -> float:
-        """Until when nothing is claimed, in Unix seconds: 0 is no time, infinite is for ever."""
+        """Until when nothing is claimed, in Unix seconds: 0 if not paused, infinite for forever."""
         if self.paused is None:
             return 0.0
         return inf if self.paused is True else datetime.fromisoformat(str(self.paused)).timestamp()
@@ -191,11 +191,11 @@ class QueueSettings(Settings):
         return self.alert_age or _LATE_AFTER * self.visibility_timeout
 
     def pause_at(self, now: float) -> bool | str | None:
-        """``paused``, or None where it does not hold at a time, in Unix seconds."""
+        """``paused``, or None if it is over at this time, in Unix seconds."""
         return self.paused if self.paused_until > now else None
 
     def _check(self, changes: Collection[str]) -> None:
-        """Raise InvalidValue if settings do not go together."""
+        """Raise InvalidValue if settings contradict each other."""
         if (self.max_deliveries is None) != (self.dead_letter_queue is None):
             raise InvalidValue(
                 "max_deliveries", "needs a dead_letter_queue, and the other way round: set both"

@@ -1,4 +1,4 @@
-"""``config/<queue>.json``: a queue's settings, replaced atomically, read when acted on."""
+"""``config/<queue>.json``: a queue's settings, replaced atomically, read at each use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .settings import DEFAULTS, QueueSettings
 from .transitions import CONFIG
 from .tree import Tree
 
-# An object in the file that is no setting: one dialect keeps there what only it knows of a queue.
+# Objects in the file that are no settings: a dialect keeps its own data about a queue there.
 Member: TypeAlias = Literal["sqs"]
 MEMBERS: tuple[Member, ...] = get_args(Member)
 _MAX_SETTINGS_BYTES = 64 * 1024
@@ -25,7 +25,7 @@ def _version(found: os.stat_result) -> tuple[int, int, int]:
 
 
 class SettingsStore:
-    """Reads and writes the settings of all queues. One lstat finds out if a file has changed."""
+    """Reads and writes the settings of all queues. One lstat shows whether a file has changed."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -33,7 +33,7 @@ class SettingsStore:
         self._documents: OfQueues[tuple[tuple[int, int, int], dict[str, Any]]] = OfQueues(tree)
 
     def get(self, queue: str) -> QueueSettings:
-        """The settings in force now; the defaults where there is no file.
+        """The settings in force now; the defaults if there is no file.
 
         If the file does not parse, the last valid version stays in force, so that a typo cannot
         drop a queue's limits or its dead-letter queue. Raises OSError.
@@ -53,7 +53,7 @@ class SettingsStore:
         return settings
 
     def member(self, queue: str, name: Member) -> Mapping[str, Any]:
-        """What a dialect keeps in the file; ``{}`` for nothing. Raises OSError."""
+        """The data that a dialect keeps in the file; ``{}`` if there is none. Raises OSError."""
         found = self._tree.look(self.path(queue))
         if found is None:
             self._documents.pop(queue, None)
@@ -76,7 +76,7 @@ class SettingsStore:
         return None
 
     def document(self, queue: str) -> dict[str, Any]:
-        """All members of a queue's file, known or not; ``{}`` where there is none.
+        """All members of a queue's file, known or not; ``{}`` if there is no file.
 
         Raises ValueError, OSError.
         """

@@ -3,11 +3,11 @@
 The mtime holds the deadline to the millisecond; the six digits under it hold
 ``count * 10000 + check``, where the check (1 to 9999) is computed from deadline, count and id. One
 ``utimensat`` sets both, and they survive restarts, every NFS version and ``rsync -t``. The check is
-never 0, so a time in whole milliseconds or seconds, as ``touch -d`` makes it, does not verify; any
-other foreign time does with a chance of 2 in 10,000.
+never 0, so a time in whole milliseconds or seconds, like that of ``touch -d``, does not verify; any
+other foreign time verifies with a chance of 2 in 10,000.
 
-The next check after the right one says as much, and that the claim has ended: the message waits for
-its ``retry_backoff``. So the mark is set with the timer and the count, or not at all.
+The next value after the right check means in addition that the claim has ended: the message waits
+for its ``retry_backoff``. So this mark is set together with the timer and the count.
 
 Where the filesystem keeps whole seconds only (``coarse``) deadlines are rounded up and deliveries
 are unknown.
@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 MAX_COUNT = 99
 _NS_PER_MS = 1_000_000
-_CHECKS = 9999  # so many there are: 1 to 9999
+_CHECKS = 9999  # how many checks there are: 1 to 9999
 _NAMES = sys.getfilesystemencoding()
 
 
@@ -34,7 +34,7 @@ class Stamp(NamedTuple):
 
     @property
     def is_claim(self) -> bool:
-        """Whether it is that of a claim. Where times are coarse a delay counts as one."""
+        """Whether it is the stamp of a claim. Where times are coarse a delay counts as a claim."""
         return self.deliveries != 0 and not self.backs_off
 
 
@@ -48,7 +48,7 @@ def hidden_state(stamp: Stamp | None, now_ms: int) -> HiddenState:
 
 
 class Stamps:
-    """Writes and reads stamps as this filesystem can keep them."""
+    """Encodes and decodes stamps as this filesystem can keep them."""
 
     def __init__(self, coarse: bool = False) -> None:
         self.coarse = coarse
@@ -56,7 +56,7 @@ class Stamps:
     def encode(
         self, message_id: str, deadline_ms: int, deliveries: int, *, backs_off: bool = False
     ) -> int:
-        """The mtime, in nanoseconds, that says this."""
+        """The mtime, in nanoseconds, that encodes this."""
         if self.coarse:
             return self.kept(deadline_ms) * _NS_PER_MS
         count = min(deliveries, MAX_COUNT)
@@ -66,7 +66,7 @@ class Stamps:
         return deadline_ms * _NS_PER_MS + count * 10_000 + check
 
     def kept(self, deadline_ms: int) -> int:
-        """A deadline as this filesystem keeps it, and `decode` finds it."""
+        """A deadline as this filesystem keeps it, and as `decode` returns it."""
         return -(-deadline_ms // 1000) * 1000 if self.coarse else deadline_ms
 
     def encoded(self, message_id: str, stamp: Stamp) -> int:
@@ -76,7 +76,7 @@ class Stamps:
         )
 
     def decode(self, message_id: str, mtime_ns: int) -> Stamp | None:
-        """What an mtime says; None if no stamp of ours stands there."""
+        """The stamp in an mtime; None if it is no stamp of ours."""
         if self.coarse:
             return Stamp(mtime_ns // _NS_PER_MS, None)
         deadline_ms = mtime_ns // _NS_PER_MS
@@ -85,7 +85,7 @@ class Stamps:
         check = _check(message_id, deadline_ms, count)  # which is never 0
         if found == check:
             return Stamp(deadline_ms, count)
-        # Nobody has ended a claim that there was not.
+        # A message with the count 0 has no claim that could have ended.
         if found == check % _CHECKS + 1 and count:
             return Stamp(deadline_ms, count, True)
         return None
@@ -93,17 +93,17 @@ class Stamps:
     def hidden_state(self, message_id: str, mtime_ns: int, now_ms: int) -> HiddenState:
         """Whether a message in ``delay/`` is claimed, or waits for the end of a delay.
 
-        One whose delay has ended is as good as claimed, until a mover makes it ready.
+        A message whose delay has ended counts as claimed until a mover makes it ready.
         """
         return hidden_state(self.decode(message_id, mtime_ns), now_ms)
 
     def deliveries(self, message_id: str, mtime_ns: int) -> int:
-        """The count of deliveries; 0 where none is known."""
+        """The count of deliveries; 0 if it is unknown."""
         stamp = self.decode(message_id, mtime_ns)
         return (stamp.deliveries or 0) if stamp else 0
 
 
 def _check(message_id: str, deadline_ms: int, count: int) -> int:
-    # The bytes of the file's name, whatever they are, as os.fsencode gives them at more cost.
+    # Any bytes of a file's name, like os.fsencode but faster.
     text = f"{deadline_ms} {count} {message_id}".encode(_NAMES, "surrogateescape")
     return zlib.crc32(text) % _CHECKS + 1

@@ -1,7 +1,7 @@
 """The folders of a spool, and the transitions: the whole life of a message as one table.
 
-A transition is one rename; of any number of racers, on any number of hosts, the one whose rename
-succeeds has won, and all others see ENOENT.
+A transition is one rename. Of all processes, on any hosts, that try the same one, the process whose
+rename succeeds has won; all others get ENOENT.
 
     put ─► .staged ──────────► ready ─► delay ─► ready …      (claim, redeliver)
               │                │ ▲        ▲ └────► ready of the dead-letter queue
@@ -39,24 +39,29 @@ FOLDERS = (
     METRICS,
 )
 MESSAGE_FOLDERS = (NEW, QUEUES, DELAY, REMOVE)
-# How the name of an index begins in remove/.
+# The prefix of an index's name in remove/.
 INDEX_TRASH = ".ids-"
-FILE_MODE = 0o600  # of every file that fsmq makes
+# In the root of a snapshot, whose files are links to those of other snapshots.
+SNAPSHOT = "backup.json"
+FILE_MODE = 0o600  # of every file that fsmq creates
 
 
 class State(Enum):
-    """Where a message stands; the value is what users see."""
+    """Where a message is; users see the value."""
 
     NEW = "new"  # durable, not yet delivered
-    READY = "ready"  # in its queue, may be claimed
+    READY = "ready"  # in its queue, can be claimed
     DELAY = "delay"  # hidden until its timer ends
     REMOVE = "remove"  # deleted, waiting to be unlinked
+
+    # Faster than Enum's own hash, written in Python: these are keys for each message.
+    __hash__ = object.__hash__
 
 
 class Step(NamedTuple):
     """A step in the life of a message, as it is recorded.
 
-    event: its name in the journal. metric: the counter that it adds to; None if it adds to none.
+    event: its name in the journal. metric: the counter that it increments, if any.
     """
 
     event: str
@@ -94,7 +99,7 @@ STEPS = (
 
 
 class Transition(NamedTuple):
-    """One row of the table: which rename it is, and the step that it makes."""
+    """One row of the table: a rename, and the step that it is recorded as."""
 
     source: State
     target: State
@@ -102,10 +107,10 @@ class Transition(NamedTuple):
     replaces: bool = False  # may the target be overwritten? only where it is rubbish already
 
 
-# The rules. Every rename of a message from one state to another is a row here. A put has no row:
-# it gives a finished file its name, in its queue or in delay/. Neither has a renewal, which only
-# stamps, nor a reap, which unlinks; nor what a postponement takes out, which goes back to its
-# dot-name, and then to remove/; and a folder of thousands of ready messages goes to remove/ as one.
+# The rules. Every rename of a message from one state to another is a row here. Without a row are: a
+# put, which gives a finished file its name in its queue or in delay/; a renewal, which only stamps;
+# a reap, which unlinks; a postponement, which renames a message to its dot-name and then to
+# remove/; and the rename of a whole folder of ready messages to remove/.
 DELIVER = Transition(State.NEW, State.READY, DELIVERED)
 DEFER = Transition(State.NEW, State.DELAY, DEFERRED)
 CLAIM = Transition(State.READY, State.DELAY, CLAIMED)

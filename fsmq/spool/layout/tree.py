@@ -21,7 +21,7 @@ from .transitions import FILE_MODE, FOLDERS, QUEUES, State, Transition
 from .uuids import uuid7
 
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# errno values of open() when the path holds no regular file.
+# Errors of open() if there is no regular file at the path.
 STRAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
@@ -29,10 +29,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 class Tree:
     """An opened root.
 
-    ``folders`` puts other paths in the place of the standard folders (the mover's ``--source`` and
-    ``--destination``). ``network``: other hosts may change it. ``in_place``: bytes that are written
-    over others take their place on the disk. ``shared``: flags to open what hosts write together.
-    All methods raise OSError.
+    ``folders`` overrides the paths of standard folders (the mover's ``--source`` and
+    ``--destination``). ``network``: other hosts can change the tree. ``in_place``: overwriting
+    bytes reuses their place on the disk. ``shared``: flags for opening files that several hosts
+    write. All methods raise OSError.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Tree:
                 ) from error
 
     def mend(self, folder: str) -> bool:
-        """Create a folder of the layout again if it was removed by hand; False if it was not.
+        """Recreate a folder of the layout that was removed by hand; False if it was not removed.
 
-        Its files do not come back, but new ones find their place. Raises OSError.
+        Its files are lost, but new ones find their place. Raises OSError.
         """
         if not self._is_ours or folder not in FOLDERS or self.stat(folder) is not None:
             return False
@@ -101,23 +101,23 @@ class Tree:
         return f"{self._at[state._value_]}/{entry(queue, message_id)}"  # `.value` costs twice this
 
     def stat(self, path: str) -> os.stat_result | None:
-        """lstat; None if nothing is there."""
+        """lstat; None if the path does not exist."""
         try:
             return os.stat(path, dir_fd=self.fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def look(self, path: str) -> os.stat_result | None:
-        """The same, as it is now: where other hosts change it, too."""
+        """The same, but up to date even if other hosts change the tree."""
         if self.network:
             self.refresh(path.rpartition("/")[0])
         return self.stat(path)
 
     def refresh(self, folder: str) -> None:
-        """Forget what names in a folder are remembered to lead to, if another host changed it.
+        """Drop cached names of a folder, if another host may have changed it.
 
-        An NFS client knows that for up to a minute: it still finds what has gone elsewhere, locks
-        and stamps it, and renames into folders that were deleted. To open a folder makes it ask.
+        An NFS client caches names for up to a minute: it still finds, locks and stamps files that
+        were renamed, and renames into deleted folders. Opening a folder makes it ask the server.
         """
         if self.network:
             try:
@@ -133,8 +133,7 @@ class Tree:
         return self.is_folder(f"{self._at[QUEUES]}/{queue}")
 
     def make_folder(self, within: str, name: str) -> bool:
-        """Create a folder within one of the layout; False if it was there, OSError if something
-        else is.
+        """Create a folder within one of the layout; False if it exists, OSError if a file does.
 
         Durably in either case.
         """
@@ -152,7 +151,7 @@ class Tree:
         return is_new
 
     def make_entry(self, path: str) -> None:
-        """Create a folder within one of the layout, not durably. Raises FileExistsError."""
+        """Create a folder within one of the layout, without a sync. Raises FileExistsError."""
         try:
             os.mkdir(path, 0o700, dir_fd=self.fd)
         except FileNotFoundError:
@@ -161,18 +160,18 @@ class Tree:
             os.mkdir(path, 0o700, dir_fd=self.fd)
 
     def sync_folder(self, folder: str) -> None:
-        """fsync a folder; one that is gone needs none."""
+        """fsync a folder, unless it is gone."""
         try:
             fd = self.open_folder(folder)
         except FileNotFoundError:
-            return  # a deleted queue: its folder went to remove/, and with it what was changed
+            return  # a deleted queue: its folder was renamed to remove/, with all changes
         try:
             self.sync_opened(fd)
         finally:
             os.close(fd)
 
     def open_folder(self, folder: str) -> int:
-        """A descriptor of a folder, which stays its wherever the folder goes."""
+        """A descriptor of a folder, which remains valid wherever the folder is renamed to."""
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
 
     def sync_opened(self, folder: int) -> None:
@@ -184,9 +183,10 @@ class Tree:
                 raise
 
     def sync_file(self, path: str) -> None:
-        """fsync a file that is not open; one that has moved on needs none.
+        """fsync a file that is not open, unless it has moved on.
 
-        A file is synced before it is promoted, and a claim that has ended needs no sync.
+        No sync is needed then: files are synced before they are promoted, and an ended claim need
+        not be durable.
         """
         try:
             fd = self.open(path)
@@ -211,7 +211,7 @@ class Tree:
             os.close(fd)
 
     def walk(self, path: str) -> Iterator[os.DirEntry[str]]:
-        """The entries of a folder as the disk gives them, without holding all of them."""
+        """The entries of a folder in directory order, without holding all in memory."""
         try:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(path, flags, dir_fd=self.fd)
@@ -229,17 +229,17 @@ class Tree:
         return names if self.show_ready(queue, names.extend) else None
 
     def show_ready(self, queue: str, see: Callable[[list[str]], object]) -> bool:
-        """Call ``see`` with some of them at a time; False if there is no such queue."""
+        """Call ``see`` with portions of them; False if there is no such queue."""
         self.refresh(self.folder(QUEUES))
         if not self.has_queue(queue):
             return False
         for portion in portions(found.name for found in self.walk(self.folder(QUEUES, queue))):
-            # Hidden are the .nfs leftovers of NFS and the like; an id has no colon.
+            # Dot-files, such as .nfs leftovers, are no messages; an id has no colon.
             see([n for n in portion if n[0] != "." and ":" not in n])
         return True
 
     def folders(self, path: str) -> list[str]:
-        """The folders in one that are named as queues may be, sorted."""
+        """The folders in one whose names are valid for queues, sorted."""
         return sorted(
             e.name for e in self.walk(path) if is_queue(e.name) and e.is_dir(follow_symlinks=False)
         )
@@ -251,7 +251,7 @@ class Tree:
     # -- files -----------------------------------------------------------------------------------
 
     def create(self, path: str, flags: int = _NEW) -> int:
-        """Open a private file with flags that may create it, by default a new one for writing."""
+        """Open a private file with flags, which by default create a new one for writing."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             return os.open(path, flags, FILE_MODE, dir_fd=self.fd)
@@ -261,13 +261,13 @@ class Tree:
             return os.open(path, flags, FILE_MODE, dir_fd=self.fd)
 
     def open(self, path: str, access: int = os.O_RDONLY) -> int:
-        """Open a message; neither a symbolic link nor a FIFO can hold us up."""
+        """Open a message, without following a symbolic link or blocking on a FIFO."""
         return os.open(path, access | _OPEN_FLAGS, dir_fd=self.fd)
 
-    def replace(self, path: str, content: bytes) -> None:
-        """Write a small file durably and atomically: dot-file, fsync, rename, fsync of the folder.
+    def replace(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        """Write a small file atomically: dot-file, fsync, rename, fsync of the folder.
 
-        FileNotFoundError if its folder is missing.
+        durable: False omits both fsyncs. FileNotFoundError if the folder is missing.
         """
         folder = path.rpartition("/")[0]
         draft = f"{folder}/.{uuid7()}.tmp"
@@ -275,7 +275,8 @@ class Tree:
         try:
             try:
                 write_all(fd, content)
-                os.fsync(fd)
+                if durable:
+                    os.fsync(fd)
             finally:
                 os.close(fd)
             if not self.rename(draft, path, replace=True):
@@ -283,10 +284,11 @@ class Tree:
         except OSError:
             self.unlink(draft)
             raise
-        self.sync_folder(folder)
+        if durable:
+            self.sync_folder(folder)
 
     def touch(self, path: str) -> bool:
-        """Set a file's times to now, as the filesystem's server has it; False if it is gone."""
+        """Set a file's times to now, by the filesystem's own clock; False if it is gone."""
         try:
             os.utime(path, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -296,7 +298,7 @@ class Tree:
     def stamp(self, path: str, mtime_ns: int) -> bool:
         """Set a message's mtime; False if it is not there (any more).
 
-        By path, never by descriptor: a claimer that lost must not be able to stamp what the winner
+        By path, never by descriptor: a claimer that lost must not stamp the file that the winner
         has moved away.
         """
         try:
@@ -306,7 +308,7 @@ class Tree:
         return True
 
     def link(self, path: str, name: str) -> None:
-        """Give a file one more name; FileExistsError if that is taken."""
+        """Give a file another name; FileExistsError if the name exists."""
         os.link(path, name, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
 
     def unlink(self, path: str) -> bool:
@@ -339,12 +341,12 @@ class Tree:
     ) -> bool:
         """Make one transition; False if the message (or the target's queue) is not there.
 
-        Queue and id stay what they were, unless others are given.
+        Queue and id stay the same, unless others are given.
 
         Raises:
             FileExistsError: the target has a message of this id; nothing was changed.
         """
-        # A link in a queue's place would lead the rename out of the spool: to any file of the host.
+        # A symbolic link in a queue's place would lead the rename out of the spool, to any file.
         to_queue = to_queue or queue
         if how.source is State.READY and not self.has_queue(queue):
             return False
@@ -355,19 +357,20 @@ class Tree:
         return self.rename(source, target, replace=how.replaces)
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> bool:
-        """Rename; False if a path leads nowhere; FileExistsError unless ``replace``."""
+        """Rename; False if a path does not exist; FileExistsError unless ``replace``."""
         if replace or not self.can_noreplace:
             if not replace and self.stat(target) and (there := self.look(target)):
                 here = self.stat(source)
-                # A network filesystem may still show a name for a while from which another host
-                # has just brought the file to where we would.
+                # A network filesystem can show the source for a while after another host has
+                # renamed the file to the very same target.
                 if here is None or here.st_ino == there.st_ino:
                     return False
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
             try:
                 os.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             except (FileNotFoundError, NotADirectoryError):
-                # To a folder that is missing a message would look as if it were gone.
+                # The folder of the target may be missing: the message must not look as if it were
+                # gone.
                 if not self.mend(target.rpartition("/")[0]):
                     return False
                 return self.rename(source, target, replace=replace)
@@ -375,11 +378,11 @@ class Tree:
         code = self._rename2(source, target, NOREPLACE)
         if code == 0:
             return True
-        if code in (errno.ENOENT, errno.ENOTDIR):  # a stray file may have a queue's name
+        if code in (errno.ENOENT, errno.ENOTDIR):  # a stray file can have a queue's name
             return self.mend(target.rpartition("/")[0]) and self.rename(source, target)
         if code in (errno.EINVAL, errno.ENOSYS):
-            # NFS and some FUSE filesystems have no such flag: look first, then rename. Ids are
-            # unique, so only a shell user's name can meet itself in between.
+            # NFS and some FUSE filesystems lack this flag: look first, then rename. Ids are unique,
+            # so only names given by shell users can collide in between.
             self.can_noreplace = False
             return self.rename(source, target)
         raise OSError(code, os.strerror(code), source, None, target)

@@ -1,4 +1,4 @@
-"""Messages that nobody has claimed yet, whose times are most often no stamps at all."""
+"""Messages that nobody has claimed yet: most have times that are no stamps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .tree import Tree
 def is_delayed(
     tree: Tree, stamps: Stamps, path: str, message_id: str, mtime_ns: int, now_ms: int
 ) -> bool:
-    """Whether a delay was asked for a message that is about to be delivered, and is not over.
+    """Whether a message that is about to be delivered has a delay that is not over.
 
-    It has not been delivered before: a count is that of a foreign time that verifies by chance. It
-    is set to 0 here, because it must not bring the message to the dead letters.
+    It has never been delivered: a count comes from a foreign time that verifies by chance. It is
+    reset to 0 here, because it must not get the message buried.
 
     Raises:
         OSError

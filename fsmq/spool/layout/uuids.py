@@ -2,9 +2,9 @@
 
 Time, then 12 bits of a fraction of the millisecond (section 6.2, method 3), then 62 random bits.
 Each is greater than the one before it in this process, unless the clock was set back by more than
-two seconds: then it was wrong, and the ids follow it. The package uuid6 has only the millisecond to
-count with: beyond a thousand ids a second its ids run ahead of the clock (50,000 in a row end 49
-seconds in the future), and with them order and retention. And one costs 8 µs, this 2.
+two seconds: then the clock was wrong, and the ids follow it. The package uuid6 counts in
+milliseconds only: beyond a thousand ids a second its ids run ahead of the clock (50,000 in a row
+end 49 seconds in the future), which distorts order and retention. And one takes 8 µs, not 2.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .digests import sha256
 
 _NS_PER_MS = 1_000_000
 _TICKS_PER_MS = 4096
-# So far ids may be ahead of a clock that was set back. A leap second, or what a time server takes
-# off in one step from a clock that it keeps, is no reason to give up their order. Beyond that the
-# clock was wrong: ids that stay ahead of it sort behind those of all others, and what has them is
-# kept for longer, until it has caught up, which may be never.
+# How far ids may be ahead of a clock that was set back. A leap second, or a step by a time server,
+# is no reason to give up their order. After a larger step the clock had been wrong: ids that stayed
+# ahead of it would sort after those of all other processes, and their messages would be kept
+# longer, until the clock catches up, possibly never.
 _MAX_LEAD_S = 2
 _MAX_LEAD = _MAX_LEAD_S * 1000 * _TICKS_PER_MS
 # The two bits of the variant in the place of the first two of a random digit.
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 _RANDOM_DIGITS = 16
-# So much at a time: to ask the kernel for each id costs more than all the rest.
+# Drawn at once: a system call for each id would cost more than all the rest.
 _POOL_BYTES = 256 * _RANDOM_DIGITS // 2
 
 _lock = threading.Lock()
@@ -52,16 +52,16 @@ def uuid7() -> str:
 
 
 def later_uuid7(ms: int) -> str:
-    """A new UUIDv7 of a time so many milliseconds ahead: of equal ones the later sorts behind."""
+    """A new UUIDv7 of a time ``ms`` milliseconds ahead; of equal times the later one sorts last."""
     now = uuid7()
     at = f"{int(now[:8] + now[9:13] + now[15:18], 16) + ms * _TICKS_PER_MS:015x}"
     return f"{at[:8]}-{at[8:12]}-7{at[12:]}{now[18:]}"
 
 
 def derived_uuid7(time_ns: int, seed: bytes, rank: int | None = None) -> str:
-    """The UUIDv7 of a time (Unix nanoseconds) and of a seed: the same for the same, each time.
+    """The UUIDv7 of a time (Unix nanoseconds) and a seed: equal input gives equal output.
 
-    rank: those of one time sort by it, as far as its last 20 bits do.
+    rank: ids of one time sort by its last 20 bits.
     """
     tick = max(0, time_ns) * _TICKS_PER_MS // _NS_PER_MS
     drawn = sha256(seed).hex()[:_RANDOM_DIGITS]
@@ -83,7 +83,7 @@ def sequenced_uuid7(tick: int, group: str) -> str:
 
 
 def group_bits(queue: str, group: str) -> str:
-    """What the ids of a group end in: 62 bits of a hash, and those of the variant."""
+    """The end of a group's ids: 62 bits of a hash, and the variant bits."""
     drawn = sha256(f"{queue}\0{group}".encode()).hex()[:_RANDOM_DIGITS]
     return _VARIANT[drawn[0]] + drawn[1:]
 

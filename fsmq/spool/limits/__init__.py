@@ -1,4 +1,4 @@
-"""What keeps claims back although messages are ready: pauses and limits of queues.
+"""Pauses and limits of queues, which hold claims back although messages are ready.
 
-The modules below know no verb; a claim asks them in one place, `fsmq.spool.verbs.claim`.
+The modules know no verb; claims ask them in one place, `fsmq.spool.verbs.claim`.
 """

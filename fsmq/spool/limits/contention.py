@@ -1,4 +1,4 @@
-"""How long a claim waits for one of another process, which holds the queue's lock meanwhile."""
+"""How long a claim waits for another process that holds the queue's lock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..durability.locks import may_wait
 from ..errors import InUse
 from ..index import listings
 
-# Where others wait behind the thread, and elsewhere.
+# In a thread for which others wait, and elsewhere.
 SHORT_S, LONG_S = 0.01, 1.0
 
 
@@ -18,12 +18,12 @@ def patience_s() -> float:
 
 
 def give_up(queue: str) -> NoReturn:
-    """Tell that the wait was in vain.
+    """Report that the wait was in vain.
 
     Raises:
-        Unlisted: a thread that may wait longer is to try. InUse: this is one.
+        Unlisted: a thread that may wait longer has to try. InUse: this thread is one.
     """
     listings.check(queue)
     raise InUse(
-        f"another program is claiming from queue {queue!r} and does not go on: it may be stopped", 1
+        f"another program holds the lock for claims from queue {queue!r}: it may be stopped", 1
     )

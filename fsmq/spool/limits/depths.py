@@ -1,4 +1,4 @@
-"""Depths: how many messages a queue with a ``max_depth`` may still take."""
+"""Depths: how many more messages a queue with a ``max_depth`` takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..layout.duty_cycle import DutyCycle
 from ..layout.of_queues import OfQueues
 from ..layout.tree import Tree
 
-# How old the count may be that enforces max_depth.
+# How old the count that enforces max_depth may be.
 _THROTTLE = DutyCycle(0.05, least_s=1.0)
 
 
@@ -28,7 +28,7 @@ class _Depth:
 
 
 class Depths:
-    """Enforces ``max_depth``: with a count that is seldom older than a second, plus later puts."""
+    """Enforces ``max_depth`` by a count, seldom older than a second, plus later puts."""
 
     def __init__(self, tree: Tree, counted: Callable[[str], int]) -> None:
         self._counted = counted
@@ -36,7 +36,7 @@ class Depths:
         self._lock = threading.Lock()
 
     def learn(self, queue: str) -> _Depth:
-        """Count a queue whose depth is not known. Of several threads that ask at once, one counts.
+        """Count a queue whose depth is unknown. If several threads ask at once, one counts.
 
         Raises what the count raises.
         """
@@ -60,7 +60,7 @@ class Depths:
 
         Raises:
             QueueFull
-            Uncounted: where this thread may list no folder.
+            Unlisted: this thread may not list folders.
         """
         if limit is None:
             return

@@ -1,4 +1,4 @@
-"""The gate of one queue: its pause and its limits, as its settings were read."""
+"""The gate of one queue: its pause and its limits, for one version of its settings."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .contention import SHORT_S, give_up, patience_s
 from .in_flight import InFlight
 from .shared import Line, Shared
 
-# A rate is kept in steps of this time: who waits for a message need not wake for each.
+# A rate is applied in steps of this time, so that waiting clients need not wake for each message.
 STEP_S = 0.02
-# When it is worth another try where another process holds the lock of the limits.
+# When to try again if another process holds the lock of the limits.
 _BUSY_S = 0.01
-# What sums of fractions may lack of a whole.
+# The tolerance of sums of fractions.
 _GRAIN = 1e-4
-# Clocks of hosts differ by less.
+# The clocks of hosts differ by less.
 _SKEW_S = 10.0
 
 
@@ -47,11 +47,11 @@ class SpoolView(Protocol):
 
 
 class Gate:
-    """What keeps claims of one queue back. Safe in threads.
+    """Holds claims of one queue back. Safe in threads.
 
-    A limit is kept by all processes together: who claims holds the lock of a small file, in which
-    stand the messages that may still be claimed by the rate. A process takes some of them at a
-    time. Where there are no locks each process keeps its share of the rate.
+    All processes keep a limit together: a claim holds the lock of a small file, which has the
+    number of messages that the rate still allows. A process takes a few of them at a time. Where
+    there are no locks each process keeps its share of the rate.
     """
 
     def __init__(
@@ -66,23 +66,23 @@ class Gate:
         self._line = Line()
         self._lease = 0.0  # of the rate: messages that this process may claim
         self._process = os.getpid()
-        self._limited_until = 0.0  # in monotonic seconds, for those who wait
+        self._limited_until = 0.0  # in monotonic seconds, for waiting clients
 
     @property
     def is_limited(self) -> bool:
         return self.settings.max_in_flight is not None or self.settings.max_rate is not None
 
     def opens_in(self, now: float) -> float:
-        """Seconds until it is worth a try to claim; infinite where only a change can open it."""
+        """Seconds until a claim is worth trying; infinite if only a change of settings can help."""
         limited = self._limited_until - time.monotonic() if self._limited_until else 0.0
         return max(0.0, self.settings.paused_until - now, limited)
 
     def open(self) -> None:
-        """Note that it is worth a try: a claim has ended."""
+        """Note that a claim is worth trying, as another has ended."""
         self._limited_until = 0.0
 
     def permits(self) -> int:
-        """About how many messages may be claimed now; tries of others are not seen. OSError."""
+        """About how many messages may be claimed now, not counting tries of others. OSError."""
         now = self._spool_view.clock()
         if self.settings.paused_until > now:
             return 0
@@ -101,8 +101,7 @@ class Gate:
     def claim(self) -> Generator[bool, None, None]:
         """Yields once, whether a message may be claimed now.
 
-        Until it is closed no other process claims one, if there is a limit. Raises Unlisted,
-        InUse, OSError.
+        With a limit, no other process claims until it is closed. Raises Unlisted, InUse, OSError.
         """
         now = self._spool_view.clock()
         if not self.is_limited or self.settings.paused_until > now:
@@ -114,9 +113,7 @@ class Gate:
             yield self._may_claim(now)
 
     def learn(self) -> None:
-        """Count the claims, in a thread that may list folders, as soon as no other process makes
-        one. Raises InUse, OSError.
-        """
+        """Count the claims, in a thread that may list folders. Raises InUse, OSError."""
         if not self.is_limited:
             return
         with self._locked(patience_s()) as line:
@@ -131,7 +128,7 @@ class Gate:
         return may
 
     def claimed(self) -> None:
-        """A message was claimed. Raises OSError."""
+        """Note that a message was claimed. Raises OSError."""
         if self.settings.max_rate is not None:
             self._lease -= 1
         if self.settings.max_in_flight is not None:
@@ -139,7 +136,7 @@ class Gate:
             self._shared.write(self._line)
 
     def uncount(self, count: int) -> None:
-        """Let as many more be claimed by the rate. Raises OSError."""
+        """Allow ``count`` more messages by the rate. Raises OSError."""
         with self._locked() as line:
             if line is None:
                 return
@@ -150,7 +147,7 @@ class Gate:
             self._shared.write(self._line)
 
     def _learns(self, line: Line | None) -> bool:
-        """Take over a line that is locked; False if it is not."""
+        """Take over a line that was locked; False if it was not."""
         if line is None:
             self._limited_until = time.monotonic() + _BUSY_S
             return False
@@ -161,13 +158,13 @@ class Gate:
     def _locked(
         self, seconds: float = SHORT_S, *, may_lease: bool = False
     ) -> Iterator[Line | None]:
-        """Let nobody else change what is shared: its line; None if somebody is at it for so long.
+        """Lock the shared line; yields it, or None if others keep it locked for ``seconds``.
 
-        may_lease: what this process has of the rate is enough, if there is some.
+        may_lease: do not lock if this process still has a lease of the rate.
         """
         with self._threads.passed(seconds) as is_ours:
             if self._process != os.getpid():
-                self._process, self._lease = os.getpid(), 0.0  # what there was is our parent's
+                self._process, self._lease = os.getpid(), 0.0  # the lease is our parent's
             if not is_ours:
                 yield None
             elif may_lease and self.settings.max_in_flight is None and self._lease >= 1:
@@ -180,18 +177,18 @@ class Gate:
         return self.settings.max_in_flight is None or self._room(now) >= 1
 
     def _room(self, now: float) -> int:
-        """How many more may be claimed at one time."""
+        """How many more may be claimed now."""
         limit = self.settings.max_in_flight or 0
         return limit - self._in_flight.count(self._queue, int(now * 1000), self._line.granted)
 
     def _has_lease(self, now: float) -> bool:
-        """Take some messages of the rate, if there is none left; whether there is one."""
+        """Lease some messages of the rate, if none is left; whether there is one."""
         if self.settings.max_rate is None or self._lease >= 1:
             return True
         tokens = self._lease + self._tokens(self._line, now)
         take = min(tokens, max(1.0, self._rate * STEP_S))
         take = math.floor(take + _GRAIN)
-        # The time of another process, which has been here since our look at the clock, stays.
+        # If another process has written since our look at the clock, its time stays.
         at = self._line.at if 0 < self._line.at - now < _SKEW_S else now
         lease = float(max(0, take))
         line = self._line._replace(tokens=max(0.0, tokens - lease), at=at)
@@ -200,12 +197,12 @@ class Gate:
         return take >= 1
 
     def _tokens(self, line: Line, now: float) -> float:
-        """What may be claimed by the rate, beside what processes have taken."""
+        """How many messages the rate allows, beside those that processes have leased."""
         burst = self.settings.burst
         if line.tokens is None:
             return burst
         age = now - line.at
-        # A clock a little behind another host's gives nothing; one that was set begins anew.
+        # If this clock is a little behind another host's, add nothing; if it was set, begin anew.
         more = 0.0 if age < 0 else age * self._rate
         return min(burst, line.tokens + more) if age > -_SKEW_S else 0.0
 
@@ -215,7 +212,7 @@ class Gate:
         return rate if self._shared.has_locks else rate / self._spool_view.ready.share.of
 
     def _keep_back(self, now: float) -> None:
-        """Let nobody try before it can help."""
+        """Keep waiting clients from trying before it can succeed."""
         waits = [0.0]
         if self.settings.max_rate is not None and self._lease < 1:
             lack = 1 - _GRAIN - self._tokens(self._line, now)
@@ -231,17 +228,17 @@ class Gate:
 
 
 class Turn:
-    """The claims of one call, each asked of the gate before its id is taken."""
+    """The claims of one call; the gate is asked before each id is taken."""
 
     def __init__(self, gate: Gate, keep_shut: Callable[[], None]) -> None:
         self._gate = gate
         self._keep_shut = keep_shut
-        self._claim: Generator[bool, None, None] | None = None  # that has begun
+        self._claim: Generator[bool, None, None] | None = None  # that was begun
         self._claimed = 0
         self.is_kept_back = False
 
     def ids(self, ids: Iterator[str]) -> Iterator[str]:
-        """Ids as long as one may be claimed. Raises Unlisted, OSError."""
+        """Ids, as long as messages may be claimed. Raises Unlisted, OSError."""
         while self.begin():
             message_id = next(ids, None)
             if message_id is None:
@@ -250,9 +247,9 @@ class Turn:
             yield message_id
 
     def begin(self) -> bool:
-        """Be sure that a message may be claimed.
+        """Whether a message may be claimed; others cannot claim until `pause`.
 
-        Raises OSError; before the first, Unlisted and InUse.
+        Raises OSError; before the first claim also Unlisted and InUse.
         """
         if self._claim is None:
             try:
@@ -270,7 +267,7 @@ class Turn:
         return self._claim is not None
 
     def claimed(self) -> None:
-        """A message was claimed; others may claim the next. Raises OSError."""
+        """Note that a message was claimed; others may claim the next. Raises OSError."""
         self._claimed += 1
         try:
             self._gate.claimed()

@@ -1,4 +1,4 @@
-"""What the groups of a queue are for, what holds a group up, and who claims."""
+"""What groups mean in a queue, what holds a group up, and who claims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHO_BYTES = 64
 
 
 class Mode(Enum):
-    """What the groups of a queue are for."""
+    """What groups mean in a queue."""
 
     FIFO = "fifo"
     FAIR = "fair"
@@ -29,9 +29,9 @@ def mode_of(settings: QueueSettings) -> Mode:
 
 
 def holds(spool_view: SpoolView, mode: Mode, queue: str, message_id: str) -> bool:
-    """Whether a message in ``delay/`` counts: where nothing is about order, only a claim.
+    """Whether a message in ``delay/`` holds up its group: without order, only if it is claimed.
 
-    What waits for its delay, or its backoff, is in nobody's work. What cannot be read may be.
+    Nobody works on a message that waits for its delay or backoff. An unreadable one counts.
     """
     if mode is not Mode.LIMITED:
         return mode is Mode.FIFO
@@ -44,12 +44,12 @@ def holds(spool_view: SpoolView, mode: Mode, queue: str, message_id: str) -> boo
 
 
 def line_of(who: str) -> bytes:
-    """What stands in the file of the claims after those of a program."""
+    """The content of the claims file after claims by a program."""
     return who.ljust(WHO_BYTES - 1)[: WHO_BYTES - 1].encode() + b"\n"
 
 
 def kernel() -> str | None:
-    """What names the running kernel: events tell of what its programs do, and of no others."""
+    """An id of the running kernel: file events only report changes by its programs."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,9 +1,8 @@
 """One queue that is claimed by groups, as this process sees it.
 
-What is ready and could not be claimed is set aside until its next try, a time that grows: another
-process acts on it, only another user may read it, or the disk refuses. It is tried before that only
-where nothing else can be claimed. Meanwhile its group has its turn with what is behind it, unless
-the order counts.
+A ready message that could not be claimed is set aside until its next try, after a growing time:
+another process acts on it, only another user may read it, or the disk fails. It is tried earlier
+only if nothing else can be claimed. Except in a fifo queue its group continues with later messages.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from uuid import uuid4
 
 from ..durability.locks import lock, patiently
 from ..durability.owned import Turnstile
+from ..durability.shared_names import claims_name
 from ..index import listings
 from ..index.events import Event, Kind
 from ..index.quarantine import Quarantine
 from ..index.ready_index import GRACE_S
 from ..layout.duty_cycle import DutyCycle
-from ..layout.names import claims_name, fair_group, group_hash, is_id
+from ..layout.names import fair_group, group_hash, is_id
 from ..layout.steps import FEW
 from ..layout.transitions import CONFIG, DELAY, QUEUES, State
 from ..layout.tree import Tree
@@ -41,7 +41,7 @@ _HEAR_AGAIN_S = 60.0
 
 
 class GroupQueue:
-    """One queue as this process sees it. kernel: whose programs' claims it hears of."""
+    """One queue as this process sees it. kernel: events report claims by its programs."""
 
     def __init__(self, spool_view: SpoolView, queue: str, kernel: str | None, mode: Mode) -> None:
         self.ready = spool_view.ready
@@ -58,25 +58,27 @@ class GroupQueue:
         self._threads = Turnstile()  # one claim of this process at a time
         self.noting = threading.RLock()  # for the view
         self._unsure: set[str] = set()
+        # The message about to be claimed. None: it was, or events show that its claim is over.
+        self._given: str | None = None
         self._aside = Quarantine(sys.maxsize, GRACE_S)
-        # What events told during a listing, to be applied to its result. None: no listing runs.
+        # Events during a listing, to be applied to its result. None: no listing runs.
         self._meanwhile: list[tuple[str, str, bool]] | None = None
         self._polling = DutyCycle(_DISTRUST.share, spool_view.ready.poll_interval)
         self._due = 0.0
         self.polls = spool_view.ready.polls
         self.hears_at = time.monotonic() + _HEAR_AGAIN_S if self.polls else float("inf")
-        # What stands in the lock's file after a claim of those whose claims this hears of.
+        # The content of the lock's file if the last claim was one that events report to us.
         self._who = line_of(uuid4().hex if self.polls or kernel is None else kernel)
 
     def poll(self) -> None:
-        """List the folders from now on, as where no events arrive."""
+        """List the folders from now on, as no events arrive."""
         self.polls, self._who = True, line_of(uuid4().hex)
         self.hears_at = time.monotonic() + _HEAR_AGAIN_S
 
     # -- claims ----------------------------------------------------------------------------------
 
     def claiming(self) -> Generator[None, None, None]:
-        """Yields once: nobody else claims until it is closed, and all that is there is seen.
+        """Yields once: nobody else claims until it is closed, and the view is up to date.
 
         Raises Unlisted, InUse, OSError.
         """
@@ -100,7 +102,7 @@ class GroupQueue:
             listings.check(self.queue)
             self.list_folders()
         if not is_ours:
-            # Before the first claim: if we are killed behind it, nobody takes its view for exact.
+            # Before the first claim: if we are killed after it, no other trusts a stale view.
             os.pwrite(fd, self._who, 0)
         with self.noting:
             self._ripen()
@@ -116,7 +118,7 @@ class GroupQueue:
         return None if again is None else max(0.0, again - time.monotonic())
 
     def _ripen(self) -> None:
-        """Let some be tried again whose time has come."""
+        """Let some messages that are due be tried again."""
         if self._aside:
             now = time.monotonic()
             while len(self._unsure) < FEW and (due := self._aside.pop_due(now)) is not None:
@@ -125,7 +127,7 @@ class GroupQueue:
     def look_harder(self) -> None:
         """Since nothing can be claimed, list again if that is due, and try one before its time.
 
-        For a disk that refuses must not look like an empty queue. Raises OSError.
+        Otherwise a disk that fails would look like an empty queue. Raises OSError.
         """
         if self._is_due() and listings.are_allowed():
             self.list_folders()
@@ -135,7 +137,7 @@ class GroupQueue:
                 self._resolve()
 
     def list_folders(self) -> None:
-        """List what is ready and hidden, while nobody claims. Raises OSError."""
+        """List ready and hidden messages, while nobody claims. Raises OSError."""
         started = time.monotonic()
         try:
             with self.noting:
@@ -147,15 +149,15 @@ class GroupQueue:
                 self._meanwhile, self.is_listed = None, False
             raise
         if not self.polls:
-            self.ready.refresh()  # since the first listing each change is an event
+            self.ready.refresh()  # each change since the first listing is an event
         duty_cycle = self._polling if self.polls else _DISTRUST
         self._due = time.monotonic() + duty_cycle.pause(time.monotonic() - started)
 
     def _load(self) -> None:
-        """Load the view with what listings find.
+        """Load the view from listings.
 
-        What was hidden can become ready meanwhile, and is seen by one of the two later listings.
-        What came during the first of the queue may be behind something that this has missed.
+        A hidden message can become ready meanwhile: one of the two later listings shows it. A
+        message that arrived during the first listing may be behind one that this missed.
         """
         first = set(self._tree.ready_names(self.queue) or ())
         hidden = away = hidden_ids(self._tree, self.queue)
@@ -177,8 +179,23 @@ class GroupQueue:
 
     # -- what is seen ----------------------------------------------------------------------------
 
+    def give(self, message_id: str) -> None:
+        """Note that a message is about to be claimed."""
+        self._given = message_id
+
+    def claimed(self, message_id: str) -> None:
+        """Note that a message was claimed, unless its claim is over.
+
+        Since the rename another thread may have taken in the event of its end.
+        """
+        with self.noting:
+            if self._given == message_id:
+                self.view.hide(message_id)
+            self._given = None
+            self.view.served(message_id)
+
     def set_aside(self, message_id: str) -> bool:
-        """Note that a message could not be claimed; whether it still is ready. Raises OSError."""
+        """Note that a message could not be claimed; whether it is still ready. Raises OSError."""
         with self.noting:
             self._aside.add(message_id, time.monotonic())
             self._unsure.add(message_id)
@@ -201,7 +218,7 @@ class GroupQueue:
     def on_hidden(self, message_id: str, *, arrived: bool) -> None:
         """An event of ``delay/``."""
         opens = 0
-        with self.noting, suppress(OSError):  # it is looked at again before the next claim
+        with self.noting, suppress(OSError):  # it is looked up again before the next claim
             self._note(DELAY, message_id, arrived)
             opens = 0 if arrived else self._resolve()
         if opens and self.ready.on_arrival is not None:
@@ -210,23 +227,26 @@ class GroupQueue:
     def _note(self, folder: str, message_id: str, arrived: bool) -> None:
         if self._meanwhile is not None:
             self._meanwhile.append((folder, message_id, arrived))
+        is_held = arrived and folder == DELAY and self._holds(message_id)
+        if message_id == self._given and not is_held and (arrived or folder == DELAY):
+            self._given = None
         if arrived:
             self._unsure.discard(message_id)
             self._aside.forget(message_id)
             if folder == QUEUES:
                 self.view.add(message_id)
-            elif self._holds(message_id):
+            elif is_held:
                 self.view.hide(message_id)
             else:
                 self.view.discard(message_id)
         elif folder == DELAY or self.view.is_ready(message_id) or message_id in self._aside:
-            # Perhaps it is on its way to the other folder: its arrival there is an event to come.
+            # It may be on its way to the other folder, whose event is yet to come.
             self._aside.forget(message_id)
             self.view.hide(message_id)
             self._unsure.add(message_id)
 
     def _resolve(self) -> int:
-        """Find out where messages are of which that is unsure; how many let others be claimed."""
+        """Look up messages whose place is unsure; how many now let others be claimed."""
         opens = 0
         while self._unsure:
             message_id = next(iter(self._unsure))
@@ -246,11 +266,11 @@ class GroupQueue:
         if message_id not in self._aside:
             self.view.offer(message_id)
         elif self.mode is not Mode.FIFO:
-            self.view.discard(message_id)  # else its group has no turn until its next try
+            self.view.discard(message_id)  # otherwise its group would have to wait for its next try
 
     def _where(self, message_id: str) -> State | None:
-        # What has its name in remove/ may be an older one. A release comes between two looks, and
-        # no claim: one sees it.
+        # Not in remove/, which may have an older message of the name. Only a release can come
+        # between the looks, no claim: so one of them finds it.
         for state in (State.READY, State.DELAY, State.READY):
             if self._tree.look(self._tree.path(state, self.queue, message_id)) is not None:
                 return state

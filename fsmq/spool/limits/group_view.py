@@ -1,8 +1,8 @@
-"""The messages of one queue, by their groups: which may be claimed next.
+"""The messages of one queue by their groups, and which may be claimed next.
 
-Of a fifo queue a message may be claimed if none of its group in front of it is hidden; of any, if
-fewer are than may be in flight at one time. What is hidden stands in ``delay/``: nothing else says
-so.
+In a fifo queue a message may be claimed if no earlier one of its group is hidden; in any queue, if
+fewer of the group are hidden than may be in flight. Hidden messages are those in ``delay/``; there
+is no other record of them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from heapq import heapify, heappop, heappush
 from ..layout.steps import portions
 
 _NEVER = 1 << 62
-# So many entries of the order that lead nowhere do not matter.
+# How many void entries of the order are ignored.
 _SPARE = 1024
+# How many turns after the current one a group gets that has just appeared, or was just served. New
+# groups come first, but not into the current turn, which might then never end.
+_COMES, _SERVED = 1, 2
 
 
 class _Group:
-    """The messages of a group. ready: a heap, from which what is gone goes when it comes up.
+    """The messages of a group. ready: a heap; ids that are gone are dropped at their turn.
 
     turn: groups with a lower one come first.
     """
@@ -33,11 +36,11 @@ class _Group:
 
 
 class GroupView:
-    """Names that a listing found and events keep. Whoever uses it holds a lock.
+    """Names from a listing, updated by events. The caller holds a lock.
 
-    name_of: the group that an id names. keeps_order: what is hidden holds up what is behind it.
+    name_of: the group in an id. keeps_order: a hidden message holds up later ones.
 
-    The cost of a step depends on the number of groups and on the depth of one by its logarithm.
+    The cost of a step is logarithmic in the number of groups and in the depth of a group.
     """
 
     def __init__(self, name_of: Callable[[str], str], keeps_order: bool) -> None:
@@ -47,18 +50,18 @@ class GroupView:
         self._ready: set[str] = set()
         self._order: list[tuple[int, str, str]] = []  # turn, first message, group
         self._turn = 0
-        # Of groups that went when they had had their turn: they may come again before the others
-        # have had theirs, as where a message is claimed and released.
+        # The turns of groups that went when they were served: they can come again, say by a
+        # release, before the others have had their turn.
         self._turns: dict[str, int] = {}
-        self._least = _NEVER  # in flight of a group, of the claims for which one was too full
+        self._least = _NEVER  # the lowest limit for which a group was too full
 
     def __len__(self) -> int:
         return len(self._ready)
 
     def load(self, ready: Iterable[str], hidden: Iterable[str], behind: Iterable[str]) -> None:
-        """Replace everything. behind: what came while it was listed, so that older may lack."""
-        served = {name: g.turn for name, g in self._groups.items() if g.turn > self._turn}
-        self._turns.update(served)
+        """Replace everything. behind: ids that came during the listing, so older may be missing."""
+        for name, group in self._groups.items():
+            self._remember(name, group)
         self._groups, self._ready, self._order = {}, set(), []
         for portion in portions(ready):
             for message_id in portion:
@@ -81,7 +84,7 @@ class GroupView:
         self._ready.add(message_id)
         heappush(group.ready, message_id)
         if group.is_queued and group.ready[0] == message_id:
-            group.is_queued = False  # its place in the order is another one now
+            group.is_queued = False  # its place in the order has changed
         self._queue(name, group)
         return True
 
@@ -101,8 +104,7 @@ class GroupView:
         first = self._first(group)
         if first is None and not group.hidden:
             del self._groups[name]
-            if group.turn > self._turn:
-                self._turns[name] = group.turn
+            self._remember(name, group)
             return False
         self._queue(name, group)
         return first is not None
@@ -112,10 +114,10 @@ class GroupView:
         return message_id in self._ready
 
     def next(self, most: int, mine: set[str]) -> str | None:
-        """The next message that may be claimed; tell then that it was `served`, or `offer` it.
+        """The next message that may be claimed; if it is, call `hide` and `served`, else `offer`.
 
-        most: how many of a group may be hidden in all. mine: messages that do not count: those
-        that were claimed together with this one.
+        most: how many of a group may be hidden in all. mine: messages that do not count, as they
+        are claimed together with this one.
         """
         if most > self._least:
             self._least = _NEVER
@@ -139,12 +141,12 @@ class GroupView:
                     self._turn = turn
                     self._turns.clear()
                 return first
-            # What hides it from us will be noted, and brings it back; so does a higher limit.
+            # The group comes back when a hidden message leaves, or with a higher limit.
             self._least = min(self._least, most)
         return None
 
     def next_with(self, message_id: str, mine: set[str]) -> str | None:
-        """The next of the group of a message that was claimed, to be claimed with it."""
+        """The next message of a claimed message's group, to be claimed with it."""
         group = self._groups.get(self._name_of(message_id))
         first = None if group is None else self._first(group)
         if group is None or first is None or not self._may(group, first, 1, mine):
@@ -153,15 +155,16 @@ class GroupView:
         return first
 
     def served(self, message_id: str) -> None:
-        """Note that a message was claimed: its group goes behind the others."""
-        self.hide(message_id)
+        """Note that a message was claimed: its group goes to the end of the order."""
         name = self._name_of(message_id)
-        group = self._groups[name]
-        group.turn = self._turn + 1
-        self._queue(name, group)
+        if (group := self._groups.get(name)) is not None:
+            group.turn = self._turn + _SERVED
+            # A message that has come since may have given the group a place, which is void now.
+            group.is_queued = False
+            self._queue(name, group)
 
     def offer(self, message_id: str) -> None:
-        """Note that a message is ready, and let its group have its turn once more."""
+        """Note that a message is ready, and give its group another turn."""
         if not self.add(message_id):
             name = self._name_of(message_id)
             self._queue(name, self._groups[name])
@@ -186,8 +189,13 @@ class GroupView:
     def _group(self, name: str) -> _Group:
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = _Group(self._turns.pop(name, self._turn))
+            group = self._groups[name] = _Group(self._turns.pop(name, self._turn + _COMES))
         return group
+
+    def _remember(self, name: str, group: _Group) -> None:
+        """Remember the turn of a group that goes, if it is later than that of a new group."""
+        if group.turn > self._turn + _COMES:
+            self._turns[name] = group.turn
 
     def _queue(self, name: str, group: _Group) -> None:
         first = self._first(group)
@@ -199,7 +207,7 @@ class GroupView:
                 self._tidy()
 
     def _tidy(self) -> None:
-        """Drop the entries of the order that lead nowhere: who claims nothing takes none out."""
+        """Drop void entries of the order, which otherwise only claims take out."""
         self._order = []
         for name, group in self._groups.items():
             first = self._first(group) if group.is_queued else None

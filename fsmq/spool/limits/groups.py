@@ -1,12 +1,12 @@
-"""Claims from queues by the groups of their messages, for all processes of all hosts.
+"""Claims by the groups of messages, coordinated among all processes of all hosts.
 
-In a fifo queue a group is claimed in its order; in one whose `fetch_order` is fair, groups are
-served in turn. In both as many of a group are in flight at a time as the queue says.
+In a fifo queue each group is claimed in order; with the `fetch_order` fair, groups are served in
+turn. Both limit how many messages of a group are in flight.
 
-Who claims holds the lock of a small file of the queue from the look at what is ready and hidden to
-the renames of the claims. What it sees is exact: events of this host report each rename before it
-returns, and where another host has claimed since, the folders are listed. What leaves ``delay/``
-needs no lock: seen late, it only delays its group.
+A claim holds the lock of a small file of the queue from the look at ready and hidden messages to
+its renames. Its view is exact: events of this host report each rename before it returns, and if
+another host has claimed since, the folders are listed. Leaving ``delay/`` needs no lock: a
+departure that is seen late only delays its group.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Groups:
         self._queues: OfQueues[GroupQueue] = OfQueues(spool_view.tree)
         self._lock = threading.Lock()
         self._watching: Ready | None = None
-        self._hears = 0  # 2: also of times that are set
+        self._hears = 0  # 2: including times that are set
         self._folder = spool_view.tree.folder(DELAY)
         self._kernel = kernel()
 
@@ -53,14 +53,19 @@ class Groups:
         id_of: Callable[[T], str],
         whole: bool = False,
     ) -> Generator[T | None, None, None]:
-        """The claims of what may be claimed; None is a rest.
+        """Claim messages that may be claimed; yields None for a pause.
 
-        make: makes them of ids. whole: a claim takes as many of a group as it can, and the others
-        wait until all of these are done. Raises Unlisted, and what ``make`` raises.
+        make: claims ids. whole: a claim takes as many of a group as it can, and the rest of the
+        group waits until all of these are done. Raises Unlisted, and what ``make`` raises.
         """
         turn = Turn(self._queue(queue, settings), settings, whole and settings.fifo)
         with closing(turn), closing(make(turn.ids())) as found:
-            for claim in found:
+            # Before ``make`` asks the gate of the queue, whose lock is the inner one.
+            while turn.enter():
+                try:
+                    claim = next(found)
+                except StopIteration:
+                    return
                 if claim is None:
                     turn.pause()
                 else:
@@ -68,7 +73,7 @@ class Groups:
                 yield claim
 
     def polls(self, queue: str) -> bool:
-        """Whether a queue's folders are listed now and then, as no events of them arrive."""
+        """Whether a queue's folders are listed now and then, as their events do not arrive."""
         one = self._queues.get(queue)
         return one is not None and one.polls
 
@@ -95,7 +100,7 @@ class Groups:
     def _hear(self, one: GroupQueue) -> bool:
         """Whether all events of the queue arrive."""
         ready = one.ready
-        # Not under our lock: events are handed over under another. What is older lists nothing.
+        # Not under our lock: events arrive under another one. Older events need no listing.
         if one.is_new:
             one.is_new = False
             ready.refresh()
@@ -116,13 +121,13 @@ class Groups:
             one.on_hidden(parts[1], arrived=event.kind is not Kind.LEFT)
 
     def _on_loss(self) -> None:
-        self._watching = None  # perhaps the folder cannot be watched any more
+        self._watching = None  # the folder may have to be watched again
         for one in list(self._queues.values()):
             one.is_listed = False
 
 
 class Turn:
-    """The claims of one call. The lock is held from the first id to the end, or to a rest."""
+    """The claims of one call. The lock is held from the first id to the end, or to a pause."""
 
     def __init__(self, queue: GroupQueue, settings: QueueSettings, whole: bool) -> None:
         self._queue = queue
@@ -130,18 +135,19 @@ class Turn:
         self._whole = whole
         self._claiming: Generator[None, None, None] | None = None
         self._tried: str | None = None
-        self._last: str | None = None  # of those that were claimed
+        self._last: str | None = None  # the last one claimed
         self._mine: set[str] = set()
-        self._has_failed = False  # one that still is ready
+        self._has_failed = False  # a message that is still ready
 
     def ids(self) -> Iterator[str]:
-        """Messages that may be claimed, each when the one before was. Raises Unlisted, OSError."""
+        """Messages that may be claimed, one after the other; call `enter` before each.
+
+        Raises OSError.
+        """
         while True:
-            if self._claiming is None and not self._enter():
-                return
             tried, self._tried = self._tried, None
             if tried is not None and self._queue.set_aside(tried):
-                self._has_failed, self._last = True, None  # nor is what is behind it claimed now
+                self._has_failed, self._last = True, None  # later ones must not be claimed now
             self._tried = self._next()
             if self._tried is None:
                 self.pause()
@@ -149,24 +155,29 @@ class Turn:
             yield self._tried
 
     def claimed(self, message_id: str) -> None:
-        """It was claimed."""
+        """Note that a message was claimed."""
         self._tried, self._last = None, message_id
         self._mine.add(message_id)
-        with self._queue.noting:
-            self._queue.view.served(message_id)
+        self._queue.claimed(message_id)
 
     def pause(self) -> None:
         """Let others claim."""
         claiming, self._claiming = self._claiming, None
         if claiming is not None:
             with closing(claiming):
-                if self._tried is not None:  # who claims gave up, and no fault of it may be known
+                if self._tried is not None:  # the claimer gave up on it, without a result
                     self._queue.doubt(self._tried)
                     self._tried = None
 
     close = pause
 
-    def _enter(self) -> bool:
+    def enter(self) -> bool:
+        """Keep others from claiming; False if that takes too long and some were claimed.
+
+        Raises Unlisted, InUse, OSError.
+        """
+        if self._claiming is not None:
+            return True
         try:
             claiming = self._queue.claiming()
             next(claiming)
@@ -187,8 +198,11 @@ class Turn:
     def _seen(self) -> str | None:
         view = self._queue.view
         with self._queue.noting:
+            found = None
             if self._whole and self._last is not None:
                 found = view.next_with(self._last, self._mine)
-                if found is not None:
-                    return found
-            return view.next(1 if self._whole else self._most, set())
+            if found is None:
+                found = view.next(1 if self._whole else self._most, set())
+            if found is not None:
+                self._queue.give(found)
+            return found

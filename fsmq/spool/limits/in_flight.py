@@ -1,9 +1,8 @@
-"""How many claims of a queue hold, for the queues that limit them.
+"""The number of a queue's claims, for queues that limit it.
 
-File events keep the count where they arrive: each rename is reported before it returns, so who
-comes after it, behind the lock that all claims of such a queue need, counts it. Without events
-``delay/`` is listed now and then; what was claimed since is added, and what ended since is not
-known: the count is never too small.
+File events update the count where they arrive: each rename is reported before it returns, so the
+next claim, which needs the same lock, counts it. Without events ``delay/`` is listed now and then;
+claims since then are added, and ends since then are unknown: the count is never too small.
 """
 
 from __future__ import annotations
@@ -28,29 +27,29 @@ _SHARE = 0.05
 
 
 def hidden_ids(tree: Tree, queue: str) -> set[str]:
-    """The messages of a queue that stand in ``delay/``. Raises OSError."""
+    """The messages of a queue in ``delay/``. Raises OSError."""
     prefix = queue + ":"
     names = [name for name in tree.names(tree.folder(DELAY)) if name.startswith(prefix)]
     return {parts[1] for parts in map(split_entry, names) if parts and parts[0] == queue}
 
 
 class _Claims:
-    """The claims of one queue. unknown: ids in ``delay/`` that are to be looked at."""
+    """The claims of one queue. unknown: ids in ``delay/`` that have to be looked at."""
 
     def __init__(self) -> None:
         self.timers = Timers()
         self.unknown: set[str] = set()
         self.is_listed = False
         self.polls = False  # whether no events arrive
-        self.due = 0.0  # the next listing, where they do not
-        self.granted = 0  # claims ever made, when it was listed
+        self.due = 0.0  # the next listing if they do not
+        self.granted = 0  # claims ever made by the last listing
 
 
 class InFlight:
     """Counts the claims of some queues. Safe in threads.
 
-    on_end: called with a queue when one of its claims has ended, as far as events tell.
-    on_unlisted: called with one that has to be listed, in a thread that may not list folders.
+    on_end: called with a queue when an event shows that a claim has ended. on_unlisted: called with
+    a queue that has to be listed, in a thread that may not do so.
     """
 
     def __init__(
@@ -72,11 +71,11 @@ class InFlight:
         self._polling = DutyCycle(_SHARE, ready.poll_interval)
 
     def count(self, queue: str, now_ms: int, granted: int) -> int:
-        """How many claims of a queue hold, while the lock of its limits is held.
+        """How many claims a queue has, while the lock of its limits is held.
 
         granted: how many claims were ever made. Raises Unlisted, OSError.
         """
-        self._ready.refresh()  # which may tell that events were lost, and all is to be listed
+        self._ready.refresh()  # which may report lost events, so that all must be listed
         claims = self._queues.get(queue)
         if claims is None or not claims.is_listed or self._is_due(claims):
             claims = self._list(queue, granted)
@@ -95,18 +94,18 @@ class InFlight:
             return None if claims is None else claims.timers.next_ms()
 
     def polls(self, queue: str) -> bool:
-        """Whether a queue's claims are to be counted now and then, as no event tells of an end."""
+        """Whether a queue's claims have to be counted now and then, as no event reports an end."""
         claims = self._queues.get(queue)
         return self._ready.polls if claims is None else claims.polls or bool(claims.unknown)
 
     def forget(self, queue: str) -> None:
-        """Count a queue no more."""
+        """Stop counting a queue."""
         with self._lock:
             self._queues.pop(queue, None)
             is_last = not self._queues
         if is_last:
             self._ready.listen(self._folder, None, of=self)
-            self._on_loss()  # to one that another thread has begun to count meanwhile
+            self._on_loss()  # for a queue that another thread has just begun to count
 
     def _is_due(self, claims: _Claims) -> bool:
         return claims.polls and time.monotonic() >= claims.due and listings.are_allowed()
@@ -122,8 +121,8 @@ class InFlight:
         with self._lock:
             self._queues[queue] = claims
         try:
-            # Watch first, list afterwards: what comes in between is seen twice, never missed.
-            # (Without our lock: events are handed over under a lock of their own.)
+            # Watch first, list afterwards: ids that arrive in between are seen twice, never missed.
+            # (Without our lock: events arrive under another one.)
             hears = self._ready.listen(
                 self._folder, self._on_event, self._on_loss, changes=True, of=self
             )
@@ -143,7 +142,7 @@ class InFlight:
             try:
                 stamp = self._stamp(queue, message_id)
             except OSError:
-                continue  # it counts until it can be read
+                continue  # it counts as a claim until it can be read
             # Where times are coarse no count is known, and a delay counts as a claim.
             if stamp and stamp.is_claim:
                 claims.timers.start(message_id, stamp.deadline_ms)
@@ -152,7 +151,7 @@ class InFlight:
             claims.unknown.discard(message_id)
 
     def _has_ended(self, queue: str, message_id: str) -> bool:
-        """Whether a message waits for its backoff, as far as that can be read."""
+        """Whether a message waits for its backoff; False if it cannot be read."""
         try:
             stamp = self._stamp(queue, message_id)
         except OSError:

@@ -1,8 +1,8 @@
-"""The limiter: whether a queue's settings let a claim take a message now.
+"""The limiter decides whether a queue's settings let a claim take a message now.
 
-A claim asks only where the queue has such a setting. For each of these queues there is one gate,
-made of the settings when they change. A gate that has kept a claim back is shut until a look finds
-it open; only meanwhile the file of settings is watched, and those who wait are told.
+A claim asks only if the queue has such a setting. Each of these queues has a gate, made anew when
+the settings change. A gate that has held a claim back is shut until a look finds it open; only
+during that time is the settings file watched, and waiting clients are woken.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LOOK_S = 1.0
 class Limiter:
     """The gates of all queues that have one, as one process sees them. Safe in threads.
 
-    shut: those that have kept a claim back, and have not let all pass since. While it is empty,
+    shut: gates that have held a claim back, and have not let all pass since. While it is empty,
         nobody has to ask.
-    on_unlisted: called with a queue that another thread has to :meth:`learn`, where this one may
-        list no folder.
+    on_unlisted: called with a queue that another thread has to :meth:`learn`, as this one may not
+        list folders.
     """
 
     def __init__(self, spool_view: SpoolView) -> None:
@@ -48,7 +48,7 @@ class Limiter:
 
     @contextmanager
     def turn(self, queue: str, settings: QueueSettings) -> Iterator[Turn]:
-        """The claims of one call; at its end it is known whether one was kept back."""
+        """The claims of one call; afterwards the turn tells whether one was held back."""
         gate = self._gate(queue, settings)
         turn = Turn(gate, lambda: self._keep_shut(queue, gate))
         try:
@@ -57,7 +57,7 @@ class Limiter:
             turn.pause()
 
     def one(self, queue: str, settings: QueueSettings, claim: Callable[[], T | None]) -> T | None:
-        """Claim one message that is chosen by its id; None if there is none, or it may not be.
+        """Claim one message by its id; None if there is none, or the settings forbid it now.
 
         Raises Unlisted, OSError, and what ``claim`` raises.
         """
@@ -76,10 +76,9 @@ class Limiter:
         ids: Iterator[str],
         claims: Callable[[Iterator[str]], Generator[T | None, None, None]],
     ) -> Generator[T | None, None, None]:
-        """As many of the claims of these ids as the settings let pass.
+        """Claim from these ids as many messages as the settings allow.
 
-        claims: makes them, as they are asked for; None is a rest. Raises Unlisted, and what they
-        raise.
+        claims: makes them lazily; it yields None for a pause. Raises Unlisted, and what they raise.
         """
         with self.turn(queue, settings) as turn, closing(claims(turn.ids(ids))) as found:
             for claim in found:
@@ -92,7 +91,7 @@ class Limiter:
             self._let_pass(queue)
 
     def uncount(self, queue: str, count: int) -> None:
-        """So many claims were undone, and reached nobody: they use nothing of a rate up."""
+        """Note that claims were undone before they reached anyone: the rate does not count them."""
         gate = self._limiter.get(queue)
         if gate is None or gate.settings.max_rate is None:
             return
@@ -102,7 +101,7 @@ class Limiter:
             return  # the next claim reports it
 
     def _let_pass(self, queue: str) -> None:
-        """Note that a claim was not kept back, and that there was nothing more for it."""
+        """Note that a claim was not held back, and found no more messages."""
         gate = self.shut.get(queue)
         if gate is not None and gate.settings.paused is not None:
             self._open(queue)
@@ -110,12 +109,12 @@ class Limiter:
             self.shut.pop(queue, None)
 
     def is_shut(self, queue: str) -> bool:
-        """Whether a claim was kept back, and would be now."""
+        """Whether a claim was held back, and would be now."""
         gate = self.shut.get(queue)
         return gate is not None and gate.opens_in(self._spool_view.clock()) > 0
 
     def keeps_back(self, queue: str) -> bool:
-        """The same, by the settings as they are now; False where a claim will say why not."""
+        """The same by the current settings; False if these cannot be read: a claim will raise."""
         gate = self.shut.get(queue)
         if gate is None or not self.is_shut(queue):
             return False
@@ -125,16 +124,17 @@ class Limiter:
             return False
 
     def look_in(self, queue: str) -> float:
-        """Seconds until it is worth a look whether a queue that is shut has opened.
+        """Seconds until it is worth checking whether a shut queue has opened.
 
-        No more than one: clocks are set, and events can be lost.
+        At most one: clocks can be set, and events can be lost.
         """
         gate = self.shut.get(queue)
         seconds = 0.0 if gate is None else gate.opens_in(self._spool_view.clock())
         return max(STEP_S, min(_LOOK_S, seconds))
 
     def has_just_opened(self, queue: str) -> bool:
-        """Whether a claim may have been kept back that was not waiting yet when it opened."""
+        """Whether a claim may have been held back, but was not waiting yet when the queue
+        opened."""
         if not self._opened:
             return False
         if time.monotonic() - self._opened.get(queue, -math.inf) < _LOOK_S:
@@ -143,10 +143,9 @@ class Limiter:
         return False
 
     def look(self, queues: Iterable[str]) -> None:
-        """Read the settings of those that are shut again, and announce what may be claimed.
+        """Read the settings of shut queues again, and announce how much may be claimed.
 
-        Where events do not arrive, it is to be called now and then. Raises Unlisted, OSError, when
-        it has looked at all.
+        If events do not arrive, call it now and then. Raises Unlisted, OSError at the end.
         """
         fault: OSError | Unlisted | None = None
         for queue in queues:
@@ -159,7 +158,7 @@ class Limiter:
             raise fault
 
     def learn(self, queue: str) -> None:
-        """Be ready for a claim, in a thread that may list folders. Raises InUse, OSError."""
+        """Prepare for a claim, in a thread that may list folders. Raises InUse, OSError."""
         self._gate(queue, self._spool_view.settings.get(queue)).learn()
 
     def _look(self, queue: str) -> None:
@@ -176,8 +175,8 @@ class Limiter:
             return
         self.shut[queue] = gate
         if permits := gate.permits():
-            # It stays among the shut until a claim finds no more messages: who waits beyond these
-            # has to be woken, too.
+            # It stays in ``shut`` until a claim finds no more messages: clients that wait beyond
+            # these permits have to be woken, too.
             gate.open()
             self._announce(queue, permits)
 
@@ -205,7 +204,7 @@ class Limiter:
             if not settings.is_open:
                 self._limiter[queue] = gate
         if counted and settings.max_in_flight is None:
-            # Not under our lock: events are handed over under another, and ask for a gate.
+            # Not under our lock: events arrive under another one, and ask for a gate.
             self._counted().forget(queue)
         return gate
 
@@ -222,7 +221,7 @@ class Limiter:
         return self._in_flight
 
     def _on_end(self, queue: str) -> None:
-        """A claim has ended: one who waits because there were too many may try."""
+        """After the end of a claim a client that was held back by too many may try."""
         gate = self.shut.get(queue)
         if gate is not None and gate.settings.max_in_flight is not None:
             gate.open()
@@ -233,11 +232,11 @@ class Limiter:
         self.shut[queue] = gate
         if self._watching is not ready:
             self._watching = ready
-            # Where no watches are left, who waits looks now and then, too.
+            # If no watches are left, waiting clients look now and then, too.
             ready.listen(CONFIG, self._on_event, self._on_loss, of=self)
-            # What was changed before the watch began was no event.
+            # Changes before the watch began are no events.
             self._on_loss()
-        # A claim takes in the events that woke it, also one that is not to take a message.
+        # A claim takes in the events that woke it, even if it may not take a message.
         ready.refresh()
 
     def _on_event(self, event: Event) -> None:
@@ -249,4 +248,4 @@ class Limiter:
         try:
             self.look(list(self.shut) if queues is None else queues)
         except (OSError, Unlisted):
-            return  # the next claim reports it, or the next look finds out
+            return  # the next claim reports it, or the next look succeeds

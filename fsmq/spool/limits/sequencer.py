@@ -1,9 +1,9 @@
-"""Sends into fifo queues: the puts that wait for the same queues are sent together, as one group.
+"""Sends into fifo queues: puts that wait for the same queues are sent together, as one group.
 
-A group has the locks of its queues from the look at what others left to the last rename, and goes
-through three states, which the line of each queue tells (`send_lines`): written, settled, over. Any
-failure ends it where it is, and who has the lock next recovers what it left. Nobody is answered
-before his own messages are shown.
+A group has the locks of its queues from the recovery of what others left to the last rename, and
+goes through three states, noted in the line of each queue (`send_lines`): written, settled, over.
+Any failure ends it where it is, and the next holder of the lock recovers what it left. A put is
+answered only once its own messages are shown.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ..durability.send_lines import (
     read_line,
     write_line,
 )
+from ..durability.shared_names import sends_name
 from ..durability.sync import Dirty, Syncer
 from ..errors import FsmqError, NoSuchQueue, Unavailable, reraise
 from ..index import listings
-from ..layout.names import sends_name
 from ..layout.of_queues import OfQueues
 from ..layout.transitions import CONFIG, NEW
 from ..layout.tree import Tree
@@ -38,21 +38,21 @@ from ..layout.uuids import now_ticks
 from .gate import SpoolView
 
 _PAUSE_S = 0.001
-# What a thread that may not wait reads of records that others have written.
+# How many bytes of others' records a thread that may not wait reads.
 _MOST_BYTES = 100_000
-# How often to look whether places that are ahead of the clock can be left.
+# How often to check whether places ahead of the clock can be abandoned.
 _LOOK_EVERY_S = 30.0
 
 
 class Unsent(Unavailable):
-    """Others send into the queue, or claim while it has to be recovered: this has to wait."""
+    """Others send into the queue, or claim while it has to be recovered: wait for them."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"another put into queue {queue!r} is under way", 1)
 
 
 class Unrecovered(Unavailable):
-    """Others may have left something in the queue: a thread that may list folders has to look."""
+    """Others may have left messages in the queue: a thread that may list folders has to look."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"the puts into queue {queue!r} have to be recovered", 1)
@@ -69,28 +69,28 @@ class Sequencer:
         self._guard = threading.Lock()
 
     def send(self, prepared: Prepared[Any], syncer: Syncer) -> None:
-        """Send what a verb has for fifo queues, in a group; its ``finish`` tells how it ended.
+        """Send a verb's messages for fifo queues, in a group; ``prepared.end`` has the outcome.
 
-        What a signal's handler raises ends the group, too, and comes out here.
+        An exception of a signal handler ends the group, too, and is raised here.
         """
         key = key_of(prepared)
         with self._guard:
             leading, waiting = self._waiting.setdefault(key, (threading.Lock(), []))
             waiting.append(prepared)
         try:
-            with leading:  # whoever gets it first leads for all that wait
+            with leading:  # the first thread to get it leads for all that wait
                 if not prepared.sends[0].is_over:
                     self._lead(key, syncer)
         finally:
             end_all(self._taken(key, prepared), Unavailable("the put was interrupted"))
 
     def group(self, key: Key) -> Group:
-        """A group that has nothing yet, for these queues."""
+        """An empty group for these queues."""
         return Group([_Turn(self._spool_view, self._queue(name)) for name in key])
 
     def _lead(self, key: Key, syncer: Syncer) -> None:
         if (left := self._led.get(key)) is not None:
-            left.end()  # a signal's handler has ended it in its last step
+            left.end()  # a signal handler has interrupted it in its last step
         group = self._led[key] = self.group(key)
         taken: list[Prepared[Any]] = []
         error: FsmqError = Unavailable("the put was interrupted")
@@ -106,7 +106,7 @@ class Sequencer:
             end_all(taken or self._taken(key), error)
 
     def _taken(self, key: Key, one: Prepared[Any] | None = None) -> list[Prepared[Any]]:
-        """Take all that wait; or one, if it does, and forget the queues if that was the last."""
+        """Take all that wait, or one if it does; forget the queues if none is left."""
         with self._guard:
             leading, waiting = self._waiting.get(key, (self._guard, []))
             taken = [prepared for prepared in waiting if one is None or prepared is one]
@@ -124,18 +124,18 @@ class Sequencer:
 
 
 class _Queue:
-    """What this process knows of the sends into one queue. For who has the lock."""
+    """What this process knows of the sends into one queue. The caller has the lock."""
 
     def __init__(self, tree: Tree, name: str) -> None:
         self.name = name
         self.records = DedupRecords(tree, name)
         self.has_ids = False  # whether this process puts with deduplication ids
-        self.is_known = False  # what others left is shown, as far as this process can know
-        self.looks_at = 0.0  # when to look again whether places that are ahead can be left
+        self.is_known = False  # nothing that others left is unshown, as far as is known
+        self.looks_at = 0.0  # when to check again for places ahead of the clock
 
 
 class Group:
-    """Puts into some queues that are sent together: `enter`, `write`, sync, finish."""
+    """Puts into some queues that are sent together: `enter`, `write`, sync, commit."""
 
     def __init__(self, turns: list[_Turn]) -> None:
         self._turns = turns
@@ -145,8 +145,8 @@ class Group:
         """Lock the queues, all or none, until the end of the group.
 
         Raises:
-            Unsent: someone has one of them.
-            Unrecovered: it takes a listing, which this thread may not do.
+            Unsent: another has locked one of them.
+            Unrecovered: it needs a listing, which this thread may not do.
             Unavailable
         """
         turn = self._turns[0]
@@ -180,9 +180,9 @@ class Group:
             self.end()
 
     def write(self, all_prepared: Sequence[Prepared[Any]]) -> Prepared[None]:
-        """Write the messages of puts under dot-names: a verb that shows them. Raises Unavailable.
+        """Write the messages of puts under dot-names; returns a verb that shows them. Unavailable.
 
-        How each of the puts ended its sends tell; where this raises, those that are not over fail.
+        The sends get the outcome of each put; if this raises, those that are not over fail.
         """
         self._pendings = all_prepared
         dirty = Dirty()
@@ -221,12 +221,12 @@ class Group:
             for send in prepared.sends:
                 send.end(error)
             raise Unavailable("another put of the same group has failed", 1) from error
-        # In all queues at once, and before any says so: in doubt nothing is taken back.
+        # In all queues at once, before any line says so: in doubt nothing is taken back.
         for send in prepared.sends:
             send.stands = bool(send.stored)
 
     def end(self) -> None:
-        """End it where it is, if it has not ended."""
+        """End the group where it is, if it has not ended."""
         try:
             for turn in self._turns:
                 turn.undo()
@@ -245,19 +245,19 @@ class _Turn:
         self.queue = queue
         self._spool_view = spool_view
         self._held: Lock | None = None
-        # What is to be over at the end; None where there is nothing, or the next one recovers.
+        # The line to write as over at the end; None: there is nothing, or the next one recovers.
         self._line: Line | None = None
         self._is_fresh = False
         self._sends: Sequence[Send] = ()
         self._has_records = False
 
     def enter(self) -> None:
-        """Lock the queue, and recover what was left there; nothing if there is none any more."""
+        """Lock the queue, and recover what was left there; does nothing if the queue is gone."""
         spool_view, queue = self._spool_view, self.queue
         self._held = lock_sends(spool_view.tree, queue.name)
         if self._held is None:
             raise Unsent(queue.name)
-        # Under the lock: who deletes it has that, too.
+        # Under the lock, which a deletion holds, too.
         if (
             not spool_view.tree.has_queue(queue.name)
             or not spool_view.settings.get(queue.name).fifo
@@ -292,7 +292,7 @@ class _Turn:
         return read_line(fd)
 
     def write(self, sends: Sequence[Send], dirty: Dirty) -> None:
-        """Give places, and write what is not known yet, for ``dirty`` to sync. Raises OSError."""
+        """Give places, and write messages that are new, for ``dirty`` to sync. Raises OSError."""
         if self._held is None or self._line is None:
             return
         spool_view, now = self._spool_view, self._spool_view.clock()
@@ -304,11 +304,11 @@ class _Turn:
         if not number:
             return
         tree = spool_view.tree
-        # Open before it is written: so the sync is told of errors, whoever else syncs it.
+        # Opened before it is written: so the sync reports its errors, whoever else syncs the file.
         dirty.files.append(tree.open(tree.folder(CONFIG, sends_name(self.queue.name))))
         dirty.folders.add(tree.folder(NEW))
         if self._is_fresh:
-            dirty.folders.add(tree.folder(CONFIG))  # who made the file may have died
+            dirty.folders.add(tree.folder(CONFIG))  # the creator of the file may have died
         self._line = Line(first + number - 1, settled=self._line.settled)
         write_line(self._held.fd, self._line)
         if records:
@@ -321,7 +321,7 @@ class _Turn:
                 )
 
     def _place(self, sends: Sequence[Send], place: int, now_ms: int) -> list[Record]:
-        """Give each message its place or the id that is known; the records of those with ids."""
+        """Give each message a place, or the known id of its duplicate; returns the new records."""
         known: dict[bytes, str] = {}
         records = []
         for send in sends:
@@ -347,10 +347,10 @@ class _Turn:
         return self.queue.records.find(key, now_ms)
 
     def settle(self) -> None:
-        """Say that all of it is stored: it is durable, and nobody has seen it yet.
+        """Note that all messages are stored: they are durable, and nobody has seen them yet.
 
-        The line has to say so where there are records, which must hold though their messages are
-        done and gone. Messages without them are shown by recovery, whatever it says.
+        With records the line has to say so: they must hold even when their messages are done and
+        gone. Messages without records are shown by recovery in any case.
         """
         if self._held is not None and self._line is not None and not self._line.is_over:
             self._line = Line(self._line.last, settled=self._line.last)
@@ -367,10 +367,10 @@ class _Turn:
             send.end(None)
 
     def undo(self) -> None:
-        """Remove what does not stand, the last first, as far as that can be done."""
+        """Remove messages that do not stand, the last first, until one cannot be removed."""
         if self._held is None:
             return
-        # Let the next one recover, who may be this process.
+        # Let the next group recover, possibly in this process.
         self._line, self.queue.is_known = None, False
         self.queue.records.forget()
         written = [staged for send in self._sends if not send.stands for staged in send.stored]
@@ -379,7 +379,7 @@ class _Turn:
                 self._spool_view.tree.unlink(staged.path)
 
     def leave(self) -> None:
-        """Let others send; say that all is over if it is."""
+        """Let others send; note that all is over if it is."""
         if self._held is None:
             return
         try:

@@ -1,7 +1,7 @@
-"""What the processes of all hosts share about the limits of one queue: a line behind a lock.
+"""What the processes of all hosts share about the limits of one queue: a line under a lock.
 
-The line says nothing about any message, and is never synced. A crash can take it: then what it
-counted begins anew. The lock ends with its process.
+The line contains nothing about single messages, and is never synced. A crash can lose it: then its
+counts begin anew. The lock ends with its process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..durability.locks import NO_LOCKS, Lock, lock, patiently
-from ..layout.names import limits_name
+from ..durability.shared_names import limits_name
 from ..layout.transitions import CONFIG
 from ..layout.tree import Tree
 
@@ -22,8 +22,8 @@ _BYTES = 80
 
 
 class Line(NamedTuple):
-    """granted: how many messages were ever claimed. tokens: how many may be claimed at a time,
-    in Unix seconds; more come with time."""
+    """granted: how many messages were ever claimed. tokens: how many the rate allowed at the time
+    ``at``, in Unix seconds; more come with time."""
 
     granted: int = 0
     tokens: float | None = None
@@ -33,8 +33,8 @@ class Line(NamedTuple):
 class Shared:
     """The file ``config/.<queue>.limits`` of one queue. Methods raise OSError.
 
-    It is open while it is locked. has_locks: whether there are locks here; without them each
-    process has a line of its own.
+    It is open while it is locked. has_locks: whether the filesystem has locks; without them each
+    process has its own line.
     """
 
     def __init__(self, tree: Tree, queue: str) -> None:
@@ -46,7 +46,7 @@ class Shared:
 
     @contextmanager
     def locked(self, patience_s: float) -> Iterator[Line | None]:
-        """Lock it meanwhile: its line; None if another process has it for so long."""
+        """Lock it; yields its line, or None if another process has it for ``patience_s``."""
         try:
             held = patiently(self._lock, patience_s, _RETRY_S)
             is_ours = held is not None
@@ -66,7 +66,7 @@ class Shared:
         return lock(self._tree, self._path, os.O_CREAT)
 
     def _read(self) -> Line:
-        """The line; the first one where there is none that makes sense."""
+        """The line; the default if there is none that can be parsed."""
         if self._held is None:
             return self._own
         try:

@@ -53,13 +53,13 @@ MOST_CLAIMED = 100_000
 
 
 class ChannelState(NamedTuple):
-    """Where a channel is. Times are in seconds.
+    """The state of a channel. Times are in seconds.
 
     position: the lowest unfinished offset. lag: unfinished messages, their bytes, and the age of
     the lowest. lost: messages that retention or damage took before they were done; first_lost: the
     offset of the first. skipped, buried: those that on_poison ended. blocked_at: the lowest offset
-    whose deliveries are used up, where on_poison is block. unburied_at: the lowest that could not
-    be buried; it is tried again every 10 seconds. stalled: "window" at max_window.
+    whose deliveries are used up, if on_poison is block. unburied_at: the lowest offset that could
+    not be buried; it is tried again every 10 seconds. stalled: "window" at max_window.
     """
 
     position: int
@@ -84,7 +84,7 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
     """One channel of a log: a durable reader with a state of its own. Safe in threads.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
-    NoSuchLog, NoSuchChannel if there is none, Unavailable when the disk refuses.
+    NoSuchLog, NoSuchChannel if there is none, Unavailable when the disk fails or is full.
     """
 
     def __init__(self, of: OpenLog, name: str) -> None:
@@ -95,15 +95,15 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
         return f"<Channel {self.name!r} of {self.log!r}>"
 
     def create(self, from_: From = "last", **settings: Any) -> bool:
-        """Create the channel durably; False if it was there, and is as it was.
+        """Create the channel durably; False if it existed, unchanged.
 
-        from_: where it begins: "first", "last", an offset, or a moment with a time zone.
+        from_: where it begins: "first", "last", an offset, or a datetime with a time zone.
         """
         checked = ChannelSettings().changed(settings)
         with as_unavailable(f"cannot create channel {self.name!r}"):
             disk = self.log._store.disk
             if disk.has(disk.channel(self.name)):
-                return False  # no lock that another holds keeps a program waiting that starts
+                return False  # a starting program must not wait for a lock
             return self._create(from_, checked)
 
     def _create(self, from_: From, checked: ChannelSettings) -> bool:
@@ -116,20 +116,20 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
             return channel_files.create(store.disk, self.name, start, checked)
 
     def delete(self) -> None:
-        """Delete the channel durably; what only it kept may go then."""
+        """Delete the channel durably. Retention then no longer keeps messages for it."""
         with as_unavailable(f"cannot delete channel {self.name!r}"), self._held(writes=False):
             disk = self.log._store.disk
             if not disk.trash_durably(disk.channel(self.name)):
                 raise NoSuchChannel(self.log.name, self.name)
 
     def delete_if_unused(self) -> bool:
-        """Delete it if nobody has used it for as long as its setting allows; whether it was."""
+        """Delete it if nobody has used it for the time that its settings allow; whether it was."""
         with self._doing("delete"):
             if not self._store.is_unused():
                 return False
             with self._held(writes=False):
                 store = self._store
-                with store.locked(TENDING_S):  # nobody changes the setting now, or uses it
+                with store.locked(TENDING_S):  # now nobody uses it, or changes the setting
                     return store.is_unused() and store.store.disk.trash_durably(store.folder)
 
     def settings(self) -> ChannelSettings:
@@ -138,11 +138,11 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
             return self._store.settings()
 
     def configure(self, **changes: Any) -> ChannelSettings:
-        """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
+        """Change settings durably, such as ``configure(max_deliveries=5)``; returns all of them."""
         return self.change(lambda _: changes)
 
     def change(self, change: Callable[[ChannelSettings], Mapping[str, Any]]) -> ChannelSettings:
-        """The same, where ``change`` gives the changes, called with what stands, or raises."""
+        """The same; ``change``, called with the current settings, returns the changes or raises."""
         with self._doing("store the settings of"), self._held():
             store = self._store
             store.settings()  # raises NoSuchChannel
@@ -156,7 +156,7 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
             return settings
 
     def _held(self, *, writes: bool = True) -> AbstractContextManager[None]:
-        """Keep others out who create, change or delete it."""
+        """Keep others from creating, changing or deleting it."""
         return self.log._logs.held(self.log.name, writes=writes)
 
     # -- claim and ack ---------------------------------------------------------------------------
@@ -177,9 +177,9 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
         return patiently(lambda: self.claim_each(asked)[0], wait, _POLL_S)
 
     def claim_each(self, asked: Sequence[Asked]) -> list[list[ChannelMessage]]:
-        """Claim for each in turn who asks at the same moment, without waiting.
+        """Claim for several simultaneous requests in turn, without waiting.
 
-        When one gets nothing, nobody behind it does.
+        When one request gets nothing, none of the later ones does.
         """
         with self._doing("claim from"):
             store = self._store
@@ -195,13 +195,13 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
         ]
 
     def again_in(self) -> float | None:
-        """In how many seconds to claim again, if nothing changes: when the next claim or delay
-        ends, or while the channel counts as used; None: not at all."""
+        """In how many seconds to claim again if nothing changes: when the next claim or delay ends,
+        or early enough for the channel to count as used; None: never."""
         with self._doing("look at"):
             return self._store.again_in()
 
     def changed_at(self) -> int | None:
-        """When a program changed the channel last, ns since 1970; None if there is none."""
+        """When a program last changed the channel, ns since 1970; None if there is none."""
         try:
             return self._store.changed_at_ns()
         except (FsmqError, OSError):
@@ -210,12 +210,12 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
     def ack_each(
         self, messages: Iterable[Given], claims: Sequence[str | None] | None = None
     ) -> list[Acked]:
-        """Acknowledge messages; for each what became of it.
+        """Acknowledge messages; returns the outcome for each.
 
-        claims: for each message the name of its claim; without them its own.
+        claims: for each message the name of its claim; by default its own.
 
-        Each is "removed": it is done, perhaps it was before; or "missing": it was not handed out;
-        or "ended": its claim is void.
+        An outcome is "removed": it is done, perhaps before; "missing": it was not handed out; or
+        "ended": its claim is void.
         """
         asked = [
             (ranges_of([offset_of(one)]), self._generation([one]))
@@ -233,9 +233,9 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
     def done_ranges_each(
         self, asked: Sequence[tuple[list[Range], int | None]]
     ) -> list[int | ClaimVoid | NotInFlight]:
-        """Acknowledge what many ask for at one moment, each ranges and a generation, with one sync.
+        """Acknowledge for simultaneous requests, each of ranges and a generation, with one sync.
 
-        What each is answered: how many had not been done yet, or an error.
+        Returns for each how many had not been done yet, or an error.
         """
         with self._doing("finish messages of"):
             found = self._store.done_each(asked)
@@ -253,9 +253,9 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
     def renew(
         self, *messages: Given, visibility: float | None = None, claim: str | None = None
     ) -> float:
-        """Hold messages for ``visibility`` seconds from now; the new deadline in Unix seconds.
+        """Hold messages for ``visibility`` seconds from now; returns the deadline in Unix seconds.
 
-        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
+        claim: as for `ack`. Raises NotInFlight, ClaimVoid.
         """
         given = in_claims(messages, claim)
         with self._doing("renew claims of"):
@@ -267,7 +267,7 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
     def release(self, *messages: Given, delay: Delay = 0.0, claim: str | None = None) -> None:
         """Let messages be handed out again, after ``delay``; durably.
 
-        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
+        claim: as for `ack`. Raises NotInFlight, ClaimVoid.
         """
         given = in_claims(messages, claim)
         seconds = check_seconds("delay", seconds_of(delay), MAX_DELAY_S)
@@ -275,12 +275,12 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
             self._store.release(claims_of(given), seconds, self._generation(given))
 
     def bury(self, *messages: Given, reason: str | None = None, claim: str | None = None) -> None:
-        """Move messages to the dead-letter queue: durable there before they are done here.
+        """Move messages to the dead-letter queue: they are durable there before they are done here.
 
-        In the order of their offsets: if one cannot be stored, those before it are moved.
+        In the order of their offsets: if one cannot be stored, the ones before it have moved.
 
-        reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
-        claim: as of `ack`.
+        reason: kept in their ``dead_letter``; at most 1024 bytes in UTF-8.
+        claim: as for `ack`.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
         """
@@ -292,7 +292,7 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
             self._store.bury(claims_of(given), self._generation(given), reason, self._bury)
 
     def end_poison(self) -> None:
-        """Bury or skip messages whose deliveries are used up, though nobody claims."""
+        """Bury or skip messages whose deliveries are used up, even if nobody claims."""
         with self._doing("end claims of"):
             self._store.end_poison(self._bury)
 
@@ -302,19 +302,19 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
     # -- where it is -----------------------------------------------------------------------------
 
     def seek(self, to: From) -> int:
-        """Send the channel to an offset or a moment, durably; the new position.
+        """Move the channel to an offset or a time, durably; returns the new position.
 
-        What is in flight is void: a later ack of it raises ClaimVoid.
+        Claims in flight are void: a later ack raises ClaimVoid.
         """
         with self._doing("seek in"):
-            channel = self._store  # before the look: of this log the offset is
+            channel = self._store  # before looking: the offset is one of this log
             known = channel.store.known(True)
             offset = min(max(self.log.offset_of(to), known.first), known.end)
             channel.seek(offset)
             return offset
 
     def state(self) -> ChannelState:
-        """Where the channel is, and how far behind."""
+        """Where the channel is, and how far it lags."""
         with self._doing("look at"):
             return self._state(self._store)
 

@@ -1,4 +1,4 @@
-"""Ids that publishers gave, and the offsets that they got first."""
+"""Ids that publishers gave, and the offsets at which they were first stored."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _Given = tuple[int, int, str]
 
 
 class Ids:
-    """The ids of messages of a log that are durable, and not older than a time.
+    """The ids of durable messages of a log that are not older than a time.
 
-    A publish of an id stores nothing if the log has it in a message whose time is no further from
-    now than ``window`` seconds: whatever other times come before and behind it in the log, and
-    whatever the clock said when this was asked before.
+    A publish of an id stores nothing if the log has a message with the id whose time is at most
+    ``window`` seconds from now: whatever times other messages have, and whatever the clock said
+    before.
 
-    seen: the offset up to which the log was read for them.
+    seen: the offset up to which the log was read for ids.
     """
 
     def __init__(self, window_s: float) -> None:
@@ -31,11 +31,11 @@ class Ids:
         self._oldest: list[_Given] = []  # a heap
 
     def since(self, now_us: int) -> int:
-        """From which time on they have to be known now."""
+        """The time from which on ids have to be known now."""
         return now_us - self._window_us
 
     def knows(self, now_us: int) -> bool:
-        """Whether they are known, as far as that matters now; not if the clock was set back."""
+        """Whether all ids that matter now are known; not if the clock was set back."""
         return self._since_us is not None and self._since_us <= self.since(now_us)
 
     def add(self, messages: Iterable[LogMessage]) -> None:
@@ -44,9 +44,9 @@ class Ids:
             self._add(message.id, message.offset, message.time_us)
 
     def add_own(self, first: int, entries: Sequence[Entry], time_us: int) -> None:
-        """Note what this process has published durably, unless something is unknown before it."""
+        """Note what this process has published durably, if all before it is known."""
         if self.seen != first:
-            return  # then it is read, with the rest
+            return  # it will be read with the rest
         for offset, (_, _, own) in enumerate(entries, first):
             self._add(own, offset, time_us)
 
@@ -75,9 +75,9 @@ class Ids:
         return None
 
     def first_of(self, entries: Sequence[Entry], others: Ids, now_us: int) -> int | None:
-        """The first offset of a batch that is stored already; None if it is new.
+        """The first offset of a batch that is already stored; None if it is new.
 
-        others: those of messages that are not durable yet.
+        others: the ids of messages that are not durable yet.
 
         Raises:
             InvalidValue: some of its ids are known and others are not, or not in this order.

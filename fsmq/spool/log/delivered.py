@@ -1,4 +1,4 @@
-"""Messages that a channel has handed out, and how callers name them."""
+"""Messages that a channel has handed out, and how callers refer to them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _CLAIM = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
 
 
 class Delivered(LogMessage):
-    """A message that a channel has handed out, whatever may be done with it.
+    """A message that a channel has handed out, without verbs.
 
     deliveries: how often, this time included. deadline: when the claim ends, Unix seconds.
-    generation: one more with each seek of the channel, and another where it is made anew. With its
-    deliveries it names the claim; 0, of either: whatever it is now.
+    generation: increases with each seek of the channel, and differs if the channel is recreated.
+    Together with the deliveries it names the claim; 0 for either: whatever it is now.
     """
 
     __slots__ = ("_bound_to", "_settled", "deadline", "deliveries", "generation")
     _bound_to: Any
-    __eq__, __hash__ = object.__eq__, object.__hash__  # another claim of it is another thing
+    __eq__, __hash__ = object.__eq__, object.__hash__  # each claim is another object
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Delivered(LogMessage):
 
 
 Given = int | str | Delivered
-"""A message that was handed out, or its offset, which may be a text."""
+"""A message that was handed out, or its offset, as a number or text."""
 
 
 def offset_of(given: Given) -> int:
@@ -71,7 +71,7 @@ def offset_of(given: Given) -> int:
 def in_claims(messages: Iterable[Given], claims: str | Sequence[str | None] | None) -> list[Given]:
     """The messages, each in the claim of this name, if one is given. Raises InvalidValue.
 
-    claims: one for each; or that of a single message.
+    claims: one for each, or that of a single message.
     """
     given = list(messages)
     if claims is None:
@@ -86,33 +86,33 @@ def in_claims(messages: Iterable[Given], claims: str | Sequence[str | None] | No
 
 
 def named(offset: int, generation: int, deliveries: int) -> Delivered:
-    """A message by its offset and its claim; 0, of either: whatever it is now."""
+    """A message by its offset and its claim; 0 for either part: whatever it is now."""
     return Delivered(None, LogMessage(offset, 0, b"", b""), deliveries, 0.0, generation)
 
 
 def _parts(claim: str) -> tuple[int, int]:
     if not _CLAIM.fullmatch(claim):
-        raise InvalidValue("claim", f"{claim[:50]!r} is no claim; expected a name like 5-1")
+        raise InvalidValue("claim", f"{claim[:50]!r} is no claim's name; expected one like 5-1")
     generation, _, deliveries = claim.partition("-")
     return int(generation), int(deliveries)
 
 
 def claim_of(given: Given) -> str | None:
-    """The name of the claim, where it is one that was handed out."""
+    """The name of the claim, if the message object was handed out."""
     return given.claim if isinstance(given, Delivered) else None
 
 
 def acked_of(found: object) -> Acked:
-    """What became of a message, by what was answered or raised for it alone."""
+    """The outcome for a message, by the answer or error for it alone."""
     if isinstance(found, ClaimVoid):
         return "ended"
     return "missing" if isinstance(found, NotInFlight) else "removed"
 
 
 def generation_of(log: str, channel: str, messages: Iterable[Given]) -> int | None:
-    """The generation that messages were handed out in; offsets are of whatever it is now.
+    """The generation in which messages were handed out; None for offsets: whatever it is now.
 
-    Raises ClaimVoid if they are of more than one: it is over for some of them.
+    Raises ClaimVoid if they are of more than one: then some claims are over.
     """
     found = {one.generation for one in messages if isinstance(one, Delivered) and one.generation}
     if len(found) > 1:

@@ -1,9 +1,9 @@
-"""Publishing numbered batches of a writer, each once: what a job that is started again needs.
+"""Publishing each numbered batch of a writer once, for jobs that can be restarted.
 
     logs/<log>/writers/<writer>.json    {"number": …, "from": …}
 
-Before a batch is published the file says its number, and where the log ended then. Whoever
-publishes that number again reads from there on, and finds the batch by the id of its first message.
+Before a batch is published its number is written to the file, with the end of the log. A retry of
+that number reads from there on, and finds the batch by the id of its first message.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _MAX_FILE_BYTES = 4096
 
 
 def publish_once(log: Log, writer: str, number: int, messages: Sequence[LogEntry]) -> range | None:
-    """Publish a batch of a writer, all or none; its offsets, None if a later one is there.
+    """Publish a batch of a writer, all or none; its offsets, or None if there is a later batch.
 
-    It is stored once, however often it is published, as long as retention keeps it and its numbers
-    do not decrease. One process at a time publishes for a writer. The messages must have no ids.
+    It is stored once, however often it is published, as long as retention keeps it and numbers do
+    not decrease. One process at a time publishes for a writer. The messages must have no ids.
 
-    Raises what :meth:`Log.publish_many` raises; NoSuchLog, too, if the log is made anew meanwhile.
+    Raises what :meth:`Log.publish_many` raises; NoSuchLog also if the log is recreated meanwhile.
     """
     check_queue(writer, "writer")
     if any(message.id is not None for message in messages):
         raise InvalidValue("id", "cannot be given to the messages of a numbered batch")
-    store = log._store  # all of it is done in one log, whatever gets its name
+    store = log._store  # all happens in this log, even if another gets its name
     with as_unavailable(f"cannot publish batch {number} of {writer}"):
         own, noted = f"{writer}:{number}", _read(store, writer)
         if noted is not None and noted[0] > number:
@@ -65,13 +65,13 @@ def _read(store: Store, writer: str) -> tuple[int, int] | None:
 
 def _write(store: Store, writer: str, number: int, start: int) -> None:
     with closing(store.disk.opened(store.disk.folder)) as tree:
-        store.about_ours()  # then the folder is that of the log which ends there
+        store.about_ours()  # raises unless the folder is that of our log
         content = json.dumps({"number": number, "from": start}).encode() + b"\n"
         tree.replace(f"{WRITERS}/{writer}.json", content)
 
 
 def _find(store: Store, start: int, own: str) -> int | None:
-    """The offset of the message with an id, from an offset on; it is durable then."""
+    """The offset of the message with an id, from an offset on, made durable."""
     store.settle()  # a writer may have died between its append and the sync
     offset = max(start, store.first())
     while True:

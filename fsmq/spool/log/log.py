@@ -32,7 +32,7 @@ MAX_BATCH_BYTES = 1 << 30
 class LogEntry:
     """A message to be published.
 
-    key: messages of one key are kept in order by channels whose ``order`` is key.
+    key: channels whose ``order`` is key keep messages of one key in order.
     id: a publish of the same id within the log's ``dedupe_window`` stores nothing.
     """
 
@@ -46,7 +46,7 @@ class LogEntry:
 class LogStats(NamedTuple):
     """A log in numbers. Times are Unix seconds, None where there are no messages.
 
-    first: the first offset that is left. next: the offset that the next message gets.
+    first: the first offset that is left. next: the offset of the next message.
     """
 
     first: int
@@ -61,7 +61,7 @@ class LogStats(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Messages that were read, the offset behind them, and how many offsets had none to read."""
+    """Messages that were read, the next offset, and how many offsets had no readable message."""
 
     messages: list[LogMessage]
     next: int
@@ -72,11 +72,11 @@ class Log(OpenLog):
     """One ordered log of a spool, with every verb durable when it returns. Safe in threads.
 
     All methods raise :class:`~fsmq.spool.errors.FsmqError`: InvalidValue for a bad argument,
-    NoSuchLog if there is no such log, Unavailable when the disk refuses.
+    NoSuchLog if there is no such log, Unavailable when the disk fails or is full.
     """
 
     def create(self, **settings: Any) -> bool:
-        """Create the log durably, with settings; False if it was there, and is as it was."""
+        """Create the log durably, with settings; False if it existed, unchanged."""
         return self._logs.create(self.name, settings)
 
     def delete(self) -> None:
@@ -85,10 +85,12 @@ class Log(OpenLog):
 
     def settings(self) -> LogSettings:
         """The settings of the log."""
-        return self._store.about().settings
+        store = self._store
+        with as_unavailable(f"cannot read log {self.name!r}"):
+            return store.about().settings
 
     def configure(self, **changes: Any) -> LogSettings:
-        """Change settings durably, such as ``configure(retain_for=3600)``; all settings then."""
+        """Change settings durably, such as ``configure(retain_for=3600)``; returns all settings."""
         return self._logs.configure(self.name, lambda _: changes)
 
     # -- publish ---------------------------------------------------------------------------------
@@ -102,10 +104,9 @@ class Log(OpenLog):
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> int:
-        """Publish one message; its offset. A ``str`` is written in UTF-8.
+        """Publish one message; returns its offset. A ``str`` is encoded in UTF-8.
 
-        With an ``id`` that was published within ``dedupe_window`` seconds it stores nothing and
-        returns the first offset.
+        An ``id`` that was published within ``dedupe_window`` seconds returns the earlier offset.
 
         Raises MessageTooLarge, LogFull, OtherWriter.
         """
@@ -117,7 +118,7 @@ class Log(OpenLog):
             raise
 
     def publish_many(self, messages: Iterable[bytes | str | LogEntry]) -> range:
-        """Publish messages behind one another, all or none; their offsets.
+        """Publish consecutive messages, all or none; their offsets.
 
         Raises MessageTooLarge, LogFull, OtherWriter; InvalidValue if some of their ids were
         published before and others were not.
@@ -130,9 +131,9 @@ class Log(OpenLog):
         return range(first, first + len(entries))
 
     def publish_each(self, batches: Sequence[Sequence[LogEntry]]) -> list[int | FsmqError]:
-        """Publish batches that have nothing to do with each other, each all or none, with one sync.
+        """Publish independent batches, each all or none, with one sync.
 
-        The first offset of each, or why it was not stored. Raises NoSuchLog, Unavailable.
+        Returns the first offset of each, or its error. Raises NoSuchLog, Unavailable.
         """
         outcomes: dict[int, int | FsmqError] = {}
         entries: dict[int, list[Entry]] = {}
@@ -158,7 +159,7 @@ class Log(OpenLog):
         store = self._logs.opened(self.name)
         outcomes = store.publish_each(entries)
         if any(isinstance(outcome, NoSuchLog) for outcome in outcomes):
-            again = self._store  # it was deleted, and perhaps made anew
+            again = self._store  # it was deleted, and perhaps recreated
             if again is not store:
                 outcomes = again.publish_each(entries)
         for outcome, batch in zip(outcomes, entries, strict=True):
@@ -201,7 +202,7 @@ class Log(OpenLog):
         return entry(body, given.key, given.id, given.content_type, given.attributes)
 
     def _taking(self, message: NewMessage) -> Callable[[], int]:
-        """What publishes a message of a topic; its attribute ``key`` is its key.
+        """A function that publishes a message of a topic; its attribute ``key`` is its key.
 
         Raises what a publish would, before anything is stored.
         """
@@ -212,7 +213,7 @@ class Log(OpenLog):
         given = LogEntry(message.body, key, None, message.content_type, attributes)
         found = self._entry(given)
         with as_unavailable(f"cannot publish to log {self.name!r}"):
-            store = self._store  # of this log, and of none that is made anew
+            store = self._store  # of this log, not of a later one
             store.check_open([found])
 
         def publish() -> int:
@@ -227,7 +228,7 @@ class Log(OpenLog):
     # -- read ------------------------------------------------------------------------------------
 
     def page(self, from_: int, count: int = 1000, max_bytes: int = 64 << 20) -> Batch:
-        """Up to ``count`` messages from an offset on. Leaves no trace.
+        """Up to ``count`` messages from an offset on. Changes nothing.
 
         Raises OffsetGone if retention has removed it.
         """
@@ -239,9 +240,9 @@ class Log(OpenLog):
     ) -> Iterator[list[LogMessage]]:
         """Read without a channel: lists of up to ``count`` messages, none of them empty.
 
-        from_: see `offset_of`. follow: at the end wait for more, for ever.
+        from_: see `offset_of`. follow: at the end wait for more, forever.
 
-        Raises OffsetGone if retention removes what is to be read next.
+        Raises OffsetGone if retention removes the messages to be read next.
         """
         store = self._store
         offset = self.offset_of(from_)
@@ -271,11 +272,11 @@ class Log(OpenLog):
             yield from batch
 
     def stats(self) -> LogStats:
-        """The log in numbers, by its names and the first and last message."""
+        """The log in numbers, from its names and the first and last message."""
         store = self._store
         known = store.known(True)
-        about = store.about()
         with as_unavailable(f"cannot read log {self.name!r}"):
+            about = store.about()
             oldest = store.reader.first_time(known.pieces[0]) if known.pieces else None
             newest = store.reader.last_time_us(known)
             return LogStats(
@@ -291,7 +292,7 @@ class Log(OpenLog):
             )
 
     def channel(self, name: str, *, create: bool = False) -> Channel:
-        """A channel to work with. To name it creates nothing, unless ``create`` is given.
+        """A channel to work with. This creates nothing, unless ``create`` is given.
 
         Its verbs raise NoSuchChannel if there is none of this name. One that is created here begins
         at the end of the log: see `Channel.create`.

@@ -1,4 +1,4 @@
-"""``log.json``: who a log is, and its settings."""
+"""``log.json``: the identity of a log, and its settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .log_settings import LogSettings
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """``log.json``: who the log is, and its settings. members: all that it had, known or not."""
+    """The content of ``log.json``. members: all members of the file, known or not."""
 
     uuid: str
     settings: LogSettings

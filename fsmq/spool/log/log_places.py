@@ -1,4 +1,4 @@
-"""Places in a log: as programs give them, and as texts."""
+"""Places in a log, as values and as texts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ..errors import InvalidValue
 from ..layout.settings import check_number
 
 From = int | datetime | str
-"""Where to begin: an offset, a moment with a time zone, "first" or "last"."""
+"""Where to begin: an offset, a datetime with a time zone, "first" or "last"."""
 _ENDS = ("first", "last")
 _MOST_DIGITS = 18
 
 
 def check_place(place: From) -> From:
-    """Return a place in a log; raise InvalidValue for what is none."""
+    """Return a place in a log; raise InvalidValue if it is none."""
     if isinstance(place, datetime):
         if place.tzinfo is None:
             raise InvalidValue("from", "is a datetime without a time zone: give it one")
@@ -27,7 +27,7 @@ def check_place(place: From) -> From:
 
 
 def place_in(name: str, text: str) -> From:
-    """The place that a text stands for. Raises InvalidValue, which names ``name``."""
+    """The place that a text denotes. Raises InvalidValue for the field ``name``."""
     if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
     if text in _ENDS:

@@ -108,7 +108,7 @@ class ChannelSettings(Settings):
 
     @property
     def poison(self) -> OnPoison:
-        """What becomes of a message whose deliveries are used up."""
+        """What happens to a message whose deliveries are used up."""
         if self.on_poison is not None:
             return self.on_poison
         return "bury" if self.order == "none" and self.dead_letter_queue else "block"

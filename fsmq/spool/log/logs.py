@@ -26,13 +26,12 @@ from .segment.blocks import Blocks
 from .segment.disk import FOLDERS, LOG_FILE, Disk
 from .store import Store
 
-# So many logs are kept open at most; one that nobody has used for a while is closed. All together
-# have this part of the files that the process may have: each has its folder, .writer, .sync, the
-# turn, and the newest segment.
+# The most logs kept open; one that was not used for a while is closed. Together they may take this
+# share of the process's open files: each has its folder, .writer, .sync, the turn and a segment.
 _MOST_OPEN = 256
 _FILES, _SHARE = 5, 4
 _IDLE_S = 60.0
-# So many channels are known before any of them that are gone are looked for.
+# How many channels are known before deleted ones are looked for.
 _LEAST_CHANNELS = 64
 
 
@@ -44,15 +43,15 @@ class Logs:
         self.context = spool.context
         self.syncer = spool.syncer
         self.blocks = Blocks()
-        # Makes a worker on a channel: it stands on a higher floor.
+        # Makes a worker on a channel; set by a higher layer.
         self.worker: Callable[..., Any] | None = None
         self._lock = threading.Lock()
-        # One of each log, as long as somebody has it; and those that were used of late.
+        # One store for each log, as long as it is referenced; and those used recently.
         self._stores: WeakValueDictionary[str, Store] = WeakValueDictionary()
         self._recent: set[Store] = set()
         self._swept_at = time.monotonic()
         self._channels: dict[tuple[str, str], ChannelStore] = {}
-        self._most_channels = _LEAST_CHANNELS  # until those that are gone are forgotten
+        self._most_channels = _LEAST_CHANNELS  # until deleted ones are looked for
 
     def close(self) -> None:
         with self._lock:
@@ -63,7 +62,7 @@ class Logs:
             self._channels.clear()
 
     def disk(self, name: str) -> Disk:
-        """The folder of a log, whether there is one or not."""
+        """The folder of a log, whether it exists or not."""
         clock = self.context.clock
         return Disk(self.context.tree, check_queue(name, "log"), clock, self.syncer.mode != "none")
 
@@ -80,7 +79,7 @@ class Logs:
             return found
 
     def opened(self, name: str) -> Store:
-        """A log as it was opened, which may have been deleted since; else as `store`."""
+        """A log as it was opened, which may have been deleted since; otherwise as `store`."""
         found = self._stores.get(name)
         return self.store(name) if found is None else found
 
@@ -101,11 +100,11 @@ class Logs:
                 self._close(other)
 
     def channel(self, log: str, name: str) -> ChannelStore:
-        """A channel of a log, whether there is one or not. Raises NoSuchLog, Unavailable."""
+        """A channel of a log, whether it exists or not. Raises NoSuchLog, Unavailable."""
         return self.channel_of(self.store(log), name)
 
     def channel_of(self, store: Store, name: str) -> ChannelStore:
-        """The same, of a log that was opened: whose verbs act on no other that has its name now."""
+        """The same of an opened log: its verbs never act on a later log of that name."""
         log = store.disk.name
         with self._lock:
             found = self._channels.get((log, name))
@@ -119,8 +118,7 @@ class Logs:
             return found
 
     def _forget_channels(self) -> None:
-        """Forget channels that are gone, when twice as many are known as were there the last
-        time."""
+        """Forget deleted channels, when twice as many are known as existed at the last check."""
         if len(self._channels) < self._most_channels:
             return
         self._channels = {key: one for key, one in self._channels.items() if one.is_there()}
@@ -152,7 +150,7 @@ class Logs:
             return tree.folders(tree.folder(LOGS))
 
     def create(self, name: str, settings: Mapping[str, Any] | None = None) -> bool:
-        """Create a log durably; False if it was there, and is as it was.
+        """Create a log durably; False if it existed, unchanged.
 
         Raises InvalidValue, Unavailable.
         """
@@ -168,16 +166,16 @@ class Logs:
 
         with as_unavailable(f"cannot create log {name!r}"):
             if disk.has(disk.folder):
-                return False  # no lock that another holds keeps a program waiting that starts
+                return False  # a starting program must not wait for a lock
             with self.held(name):
                 if not disk.has(disk.folder):
                     self._forget(name)
                 return disk.make(disk.folder, fill)
 
     def _forget(self, name: str) -> None:
-        """End, durably, the subscriptions of a log that is gone, under its lock."""
+        """Remove, durably, the subscriptions of a deleted log, under its lock."""
         tree = self.context.tree
-        # Before that: who deleted it may have died, and a power cut bring it back.
+        # First sync the deletion, whose process may have died: the log must not come back.
         for folder in (LOGS, REMOVE):
             tree.sync_folder(tree.folder(folder))
         for path in self.context.topics.entries_of(subscriber_of(name)):
@@ -185,21 +183,20 @@ class Logs:
             tree.sync_folder(path.rpartition("/")[0])
 
     def held(self, name: str, *, writes: bool = True) -> AbstractContextManager[None]:
-        """Keep others out who create, change or delete a log, or a channel of it.
+        """Keep others from creating, changing or deleting a log, or a channel of it.
 
-        writes: as of `settings_held`.
+        writes: as for `settings_held`.
         """
         return settings_held(self.context.tree, LOG + name, writes=writes)
 
     def configure(
         self, name: str, change: Callable[[LogSettings], Mapping[str, Any]]
     ) -> LogSettings:
-        """Change settings of a log durably; all of them then.
+        """Change settings of a log durably; returns all of them.
 
-        change: called with the settings as they stand, it gives those that are to be others, or
-            raises.
+        change: called with the current settings, returns the changes or raises.
 
-        Raises InvalidValue, NoSuchLog, Unavailable, and what it raises.
+        Raises InvalidValue, NoSuchLog, Unavailable, and what ``change`` raises.
         """
         check_queue(name, "log")
         with as_unavailable(f"cannot store the settings of log {name!r}"), self.held(name):
@@ -211,7 +208,7 @@ class Logs:
                 self._replace(store, after)
                 store.about()
                 return after
-            # Who still writes as before writes to a segment that has ended.
+            # A process that still writes by the old setting writes to a segment that has ended.
             with store.writing() as tail:
                 tail.roll()
                 self._replace(store, after)
@@ -232,7 +229,7 @@ class Logs:
         disk = self.disk(name)
         with as_unavailable(f"cannot delete log {name!r}"), self.held(name, writes=False):
             was_there = disk.trash(disk.folder)
-            self._forget(name)  # also what one has left that died
+            self._forget(name)  # also after a deletion that died
             if not was_there:
                 raise NoSuchLog(name)
         with self._lock:

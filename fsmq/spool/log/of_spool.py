@@ -1,4 +1,4 @@
-"""What a spool has of its logs."""
+"""The methods of a spool about its logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LogsOfSpool:
     open_logs: Logs
 
     def log(self, name: str, *, create: bool = False) -> Log:
-        """An ordered log to work with. To name it creates nothing, unless ``create`` is given.
+        """An ordered log to work with. This creates nothing, unless ``create`` is given.
 
         Its verbs raise NoSuchLog if there is none of this name.
         """
@@ -27,7 +27,7 @@ class LogsOfSpool:
         return log
 
     def _taking(self, log: str, message: NewMessage) -> Callable[[], int]:
-        """What publishes a message of a topic in a log. Raises what a publish there would."""
+        """A function that publishes a message of a topic in a log. Raises what a publish would."""
         return self.log(log)._taking(message)
 
     def logs(self) -> list[str]:
@@ -35,9 +35,8 @@ class LogsOfSpool:
         return self.open_logs.names()
 
     def tend_logs(self) -> None:
-        """Do what the mover would do now for logs, for programs that run alone.
+        """Do the mover's work on logs once, for programs that run alone.
 
-        What killed writers left becomes durable, retention is applied, poison messages are buried.
-        Raises Unavailable.
+        Sync what killed writers left, apply retention, bury poison. Raises Unavailable.
         """
         Upkeep(self.open_logs).step()

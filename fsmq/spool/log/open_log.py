@@ -26,15 +26,15 @@ class OpenLog:
         return f"<Log {self.name!r} of {self.spool.context.tree.root}>"
 
     def first(self) -> int:
-        """The first offset that is left."""
+        """The offset of the first message that has not been removed."""
         return self._store.first()
 
     def end(self) -> int:
-        """The offset that the next message gets. All before it is durable."""
+        """The offset of the next message. All messages before it are durable."""
         return self._store.end()
 
     def offset_of(self, place: From) -> int:
-        """The offset that a place stands for.
+        """The offset of a place.
 
         place: an offset; a datetime with a time zone: that of the first message that is not older;
             "first": the first that is left; "last": the end.
@@ -49,7 +49,7 @@ class OpenLog:
         return place
 
     def wait(self, offset: int, seconds: float) -> bool:
-        """Wait until the log goes beyond an offset, ``seconds`` at most; whether it does."""
+        """Wait until the log has a message at an offset, ``seconds`` at most; whether it has."""
         return patiently(lambda: self.end() > offset, seconds, _POLL_S)
 
     @property

@@ -47,8 +47,8 @@ class Ranges:
             starts.append(start)
             ends.append(end)
             return
-        first = bisect_left(ends, start)  # the first that touches or lies behind
-        last = bisect_right(starts, end)  # the first that lies behind without touching
+        first = bisect_left(ends, start)  # the first that touches or comes after
+        last = bisect_right(starts, end)  # the first that comes after without touching
         if first < last:
             start, end = min(start, starts[first]), max(end, ends[last - 1])
         starts[first:last] = [start]
@@ -73,14 +73,14 @@ class Ranges:
             self.add(start, end)
 
     def within(self, start: int, end: int) -> Iterator[Range]:
-        """What of ``start`` to before ``end`` is in the set."""
+        """The parts of ``start`` to before ``end`` that are in the set."""
         at = bisect_right(self._ends, start)
         while at < len(self._starts) and self._starts[at] < end:
             yield max(start, self._starts[at]), min(end, self._ends[at])
             at += 1
 
     def gaps(self, start: int, end: int) -> Iterator[Range]:
-        """What of ``start`` to before ``end`` is not in the set."""
+        """The parts of ``start`` to before ``end`` that are not in the set."""
         for found_start, found_end in self.within(start, end):
             if start < found_start:
                 yield start, found_start
@@ -94,7 +94,7 @@ class Ranges:
         return self._ends[at] if at >= 0 and number < self._ends[at] else number
 
     def next(self, number: int) -> int:
-        """The least number from ``number`` on that is in the set; a great one if there is none."""
+        """The least number from ``number`` on that is in the set; NEVER if there is none."""
         at = bisect_right(self._ends, number)
         return max(number, self._starts[at]) if at < len(self._starts) else NEVER
 
@@ -125,5 +125,5 @@ def ranges_of(numbers: Iterable[int]) -> list[Range]:
 
 
 def size_of(ranges: Iterable[Range]) -> int:
-    """How many numbers the ranges have."""
+    """How many numbers ranges have."""
     return sum(end - start for start, end in ranges)

@@ -1,4 +1,4 @@
-"""Reading: which file and which place in it has an offset or a time, and the blocks from there."""
+"""Reading: find the file and position of an offset or a time, and read blocks from there."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ..errors import OffsetGone, Unavailable
 from .ranges import Range
 from .segment.blocks import Block, Blocks, block_end, read_block
 from .segment.chain import chain, find, newest, open_piece
+from .segment.checkpoint import End, read_checkpoint
 from .segment.disk import Disk
-from .segment.hints import End, read_hint
 from .segment.record import FIRST, HEAD, MARK_BYTES, MARK_EVERY_BYTES, LogMessage, Piece, find_mark
 from .segment.record_scan import scan_records, walk
 from .segment.segments import File
 
 _SEARCHED = 2 * MARK_EVERY_BYTES
 PAGE_BYTES = 64 * 1024 * 1024
-# So many messages are read at a time; and so many without a look for a place in front of which all
-# are too old.
+# How many messages are read at a time; and how many are read without first searching for a place
+# before which all are too old.
 _PAGE, _FEW = 10_000, 1000
 _numbers = itertools.count()
 T = TypeVar("T")
 
 
 class Known(NamedTuple):
-    """What there is to read: the pieces of the chain, in order."""
+    """What can be read: the pieces of the chain, in order."""
 
     pieces: list[Piece]
 
@@ -44,7 +44,7 @@ class Known(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Messages in order; the offset behind them; and offsets whose messages are damaged."""
+    """Messages in order, the next offset, and offsets whose messages are damaged."""
 
     messages: list[LogMessage]
     next: int
@@ -54,8 +54,7 @@ class Page(NamedTuple):
 class Reader:
     """Reads one log. Safe in threads.
 
-    log: its UUID. known: what there is now; called with True when a file that should be there was
-    not.
+    log: its UUID. known: returns what can be read; its argument: a file was missing.
     """
 
     def __init__(
@@ -66,8 +65,8 @@ class Reader:
         self._blocks = blocks
         self._known = known
         self._lock = threading.RLock()
-        self._number = next(_numbers)  # to know its blocks by
-        # Places where a record begins, by file: (offset, position), in order.
+        self._number = next(_numbers)  # identifies its blocks
+        # Places where records begin, by file: (offset, position), in order.
         self._places: dict[int, list[tuple[int, int]]] = {}
 
     def page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
@@ -75,7 +74,7 @@ class Reader:
         return self.page_of(self._known(False), offset, count, max_bytes)
 
     def page_of(self, known: Known, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
-        """The same, of what is known to be there."""
+        """The same, from pieces that the caller has."""
         if offset < known.first:
             raise OffsetGone(self._disk.name, offset, known.first)
         messages: list[LogMessage] = []
@@ -132,7 +131,7 @@ class Reader:
         position: int,
         before: Block | None,
     ) -> Block:
-        """The block with an offset. before: one that begins at a place, and ends in front of it."""
+        """The block with an offset. before: the one at ``position``, which ends earlier."""
         if before is not None and offset == before.next:
             if before.position < block_end(position):
                 return self._grow(file, before, position, piece)
@@ -146,8 +145,7 @@ class Reader:
         return block
 
     def _look_into(self, piece: Piece, look: Callable[[File], T]) -> T | None:
-        """What a look into the file of a piece gives; None if another host has removed it, also
-        meanwhile."""
+        """Call ``look`` with the file of a piece; None if another host has removed it by now."""
         try:
             file = open_piece(self._disk, self._log, piece)
             if file is None:
@@ -177,13 +175,13 @@ class Reader:
         return block
 
     def _place(self, file: File, piece: Piece, offset: int) -> tuple[int, int]:
-        """A record at or before an offset, and not far from it: its offset and position."""
+        """A record at or shortly before an offset: its offset and position."""
         return self._search(file, piece, lambda mark_offset, _: mark_offset <= offset)
 
     def _search(
         self, file: File, piece: Piece, is_before: Callable[[int, int], bool]
     ) -> tuple[int, int]:
-        """Halve the file between marks, until little is left."""
+        """Bisect the file by its marks, until little is left."""
         low, low_offset, high = FIRST, piece.start, piece.limit
         while file.mark is not None and high - low > _SEARCHED:
             middle = (low + high) // 2
@@ -200,7 +198,7 @@ class Reader:
         self.forget_before(1 << 63)
 
     def forget_before(self, number: int) -> None:
-        """Forget the places of segments that are gone: those with a lower number."""
+        """Forget the places of segments with a lower number, which are gone."""
         with self._lock:
             for gone in [one for one in self._places if one < number]:
                 del self._places[gone]
@@ -210,7 +208,7 @@ class Reader:
     def offset_at(self, time_us: int) -> int:
         """The offset of the first message that is not older than a time; the end if all are.
 
-        Where a clock was set back, there may be more than one such place: then it is one of them.
+        If a clock was set back there can be several such places: this is one of them.
         """
         known = self._known(False)
         pieces = known.pieces
@@ -237,11 +235,11 @@ class Reader:
         return min(offset, known.end)
 
     def since(self, time_us: int, start: int) -> Iterator[Page]:
-        """All messages from an offset on that are not older than a time, and others beside them, in
-        order, up to the end; pages may be empty.
+        """All messages from an offset on that are not older than a time, and possibly others, in
+        order, up to the end; pages can be empty.
 
-        The times of messages may come in any order: hosts have clocks of their own, and a clock is
-        set. Marks and lines tell the latest time of all that stand before them.
+        Messages can have times in any order: hosts have different clocks, and clocks are set. Marks
+        and lines contain the latest time of all messages before them.
         """
         known = self._known(False)
         for piece in known.pieces[find(known.pieces, start) :]:
@@ -291,7 +289,7 @@ class Reader:
         return 0
 
     def bytes_from(self, offset: int) -> int:
-        """How many bytes of segments hold the messages from an offset on, about."""
+        """About how many bytes of segments the messages from an offset on take."""
         known = self._known(False)
         at = find(known.pieces, offset)
         total = sum(piece.limit - FIRST for piece in known.pieces[at:])
@@ -308,7 +306,7 @@ def _has(places: list[tuple[int, int]], place: tuple[int, int]) -> bool:
 
 
 def _next_mark(file: File, position: int, limit: int) -> tuple[int, int] | None:
-    """The first mark from a position on: how many messages come before it, and its position."""
+    """The first mark from a position on: the number of messages before it, and its position."""
     assert file.mark is not None
     data, at = b"", position
     while at < limit:
@@ -331,7 +329,7 @@ def _time_at(file: File, position: int) -> int:
 
 
 def _end_with(block: Block, piece: Piece) -> None:
-    """Let all be lost that should follow, if the file of a piece ends too early."""
+    """Count the remaining messages as lost, if the file of a piece ends too early."""
     if block.position >= piece.limit and block.next < piece.end:
         block.lost = [*block.lost, (block.next, piece.end)]
         block.next = piece.end
@@ -343,8 +341,8 @@ def piece_of(end: End) -> Piece:
 
 
 def as_it_is(disk: Disk, log: str) -> Known:
-    """What there is to read, as far as was noted; changes nothing. log: its UUID. OSError."""
-    synced = read_hint(disk.tree, f"{disk.segments}/.sync")
+    """What can be read according to the notes on disk; changes nothing. log: its UUID. OSError."""
+    synced = read_checkpoint(disk.tree, f"{disk.segments}/.sync")
     file, _ = newest(disk, log, synced, os.O_RDONLY)
     if file is not None:
         with file:

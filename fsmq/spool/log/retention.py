@@ -1,9 +1,9 @@
-"""Retention: which segments go, oldest first and each as a whole.
+"""Retention removes segments, oldest first and each as a whole.
 
-One goes when its age, the size of the rest and every channel allow it. A channel's veto holds for
-``max_lag``, and while the log has at most ``max_bytes``. Beyond that ``when_full`` decides: the
-segment goes and the channel counts what it has lost, or publishers are refused. A channel that
-cannot be read, or whose lock a program keeps, counts as one that has read nothing.
+A segment is removed when its age, the size of the rest and every channel allow it. A channel's veto
+holds for ``max_lag``, and while the log has at most ``max_bytes``. Beyond that ``when_full``
+decides: the segment is removed and the channel counts its losses, or publishers are refused. A
+channel that cannot be read, or whose lock a program keeps, counts as one that has read nothing.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Retention:
         self._logs = logs
         self._store = store
         self._disk = store.disk
-        # Of channels that could not be looked at: why.
+        # The errors of channels that could not be read.
         self._faults: dict[str, FsmqError | OSError] = {}
 
     def step(self) -> int:
-        """Remove what may go now; how many segments went.
+        """Remove segments that may go now; how many.
 
-        Raises NoSuchLog, Unavailable, OSError; what is wrong with a channel behind all else.
+        Raises NoSuchLog, Unavailable, OSError; the error of a channel only at the end.
         """
         removed = 0
-        while self._due() is not None:  # mostly nothing is, and nobody has to wait
+        while self._due() is not None:  # mostly nothing is due, and nobody has to wait
             with self._logs.held(self._disk.name, writes=False):
-                due = self._due()  # by what is in force until it is done
+                due = self._due()  # decided under the lock, so that settings cannot change
                 if due is None:
                     break
                 removed += due()
@@ -50,7 +50,7 @@ class Retention:
         return removed
 
     def _due(self) -> Callable[[], int] | None:
-        """What is to be done next."""
+        """The next action, if any."""
         settings = self._store.about_ours().settings
         pieces = self._store.known(True).pieces
         refuses = False
@@ -70,9 +70,9 @@ class Retention:
         return None if refuses == is_refusing else partial(self._refuse, refuses)
 
     def _age(self, pieces: list[Piece]) -> float:
-        """Seconds since the last message of the first piece, or since a moment shortly after it.
+        """Seconds since the last message of the first piece, or since shortly after it.
 
-        A piece whose time is ahead, since the clock was set back, is as old as the next one.
+        A piece whose time is in the future, as the clock was set back, is as old as the next one.
         """
         now, age = self._disk.clock(), 0.0
         for piece, following in zip_longest(pieces, pieces[1:]):
@@ -84,7 +84,7 @@ class Retention:
         return age
 
     def _is_any_behind(self, end: int, age: float, is_beyond: bool) -> bool | None:
-        """Whether a channel will lose messages if all before ``end`` goes; None for a veto."""
+        """Whether a channel loses messages if all before ``end`` is removed; None for a veto."""
         is_any = False
         for channel in self._channels():
             try:
@@ -99,7 +99,7 @@ class Retention:
         return is_any
 
     def _reached(self, channel: ChannelStore) -> tuple[int, float | None]:
-        """Up to where a channel has come, and its ``max_lag``. Raises NoSuchChannel."""
+        """The position of a channel, and its ``max_lag``. Raises NoSuchChannel."""
         position, max_lag = 0, None
         with self._noting(channel):
             max_lag = channel.settings().max_lag
@@ -110,7 +110,7 @@ class Retention:
 
     @contextmanager
     def _noting(self, channel: ChannelStore) -> Iterator[None]:
-        """Note what a channel fails at: it keeps the log from nothing else."""
+        """Note the error of a channel, which must not hold up the log."""
         try:
             yield
         except NoSuchChannel:
@@ -119,7 +119,7 @@ class Retention:
             self._faults.setdefault(channel.name, error)
 
     def _begin_another(self) -> int:
-        """Begin a segment behind the newest one, which may go then."""
+        """Begin a new segment, so that the newest one can be removed."""
         with self._store.writing() as tail:
             tail.roll_if_used()
         return 0
@@ -128,7 +128,7 @@ class Retention:
         name, context, lost = self._disk.name, self._logs.context, 0
         for channel in self._channels():
             if channel.name in self._faults:
-                continue  # whoever claims there next counts it
+                continue  # the next claim there counts the loss
             with suppress(NoSuchChannel), self._noting(channel):
                 lost += channel.lose_before(piece.end)
         with self._store.writing() as tail:

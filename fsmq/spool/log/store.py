@@ -1,4 +1,4 @@
-"""One log as one process sees it: publish, and what there is to read."""
+"""One log as one process sees it: publishing, and what can be read."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..errors import (
 from ..layout import documents
 from ..records.peers import host_name
 from .dedupe import Ids
-from .joint import Batch, Joint
+from .group_commit import Batch, GroupCommit
 from .log_document import Document
 from .log_settings import LogSettings
 from .reader import PAGE_BYTES, Known, Page, Reader, piece_of
 from .segment.blocks import Blocks
 from .segment.chain import chain, without_gone
+from .segment.checkpoint import PATIENCE_S, End
 from .segment.disk import LOG_FILE, Disk
-from .segment.hints import PATIENCE_S, End
 from .segment.record import Entry, Piece
 from .segment.record_scan import scan_records
 from .segment.segments import open_file
@@ -37,9 +37,9 @@ _SHORT_S = 1.0
 
 
 class Opened:
-    """The end of a log, opened for whoever is within its ``with``, and for the next one.
+    """The end of a log, opened by the first ``with``, and kept open for the next ones.
 
-    open: opens it. then: called when that was done. Raises what they raise.
+    open: opens it. then: called afterwards. Raises what they raise.
     """
 
     __slots__ = ("_lock", "_open", "_tail", "_then", "_users", "used_at")
@@ -88,10 +88,9 @@ class Opened:
 
 
 class Store:
-    """One log. Safe in threads. Its files are opened for whoever uses them, and closed when the log
-    is idle.
+    """One log. Safe in threads. Its files are opened when used, and closed when the log is idle.
 
-    opened: called when they were opened. Raises NoSuchLog, OSError.
+    opened: called after they were opened. Raises NoSuchLog, OSError.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Store:
         self.disk = disk
         self._version: tuple[int, ...] = ()
         self._leading = threading.Lock()
-        self._joint = Joint(self._leading, self._run)
+        self._group_commit = GroupCommit(self._leading, self._run)
         self._looking = threading.Lock()
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
@@ -124,7 +123,7 @@ class Store:
     def _open(self) -> LogTail:
         tail = LogTail(self.disk, self.uuid, self._check_writer)
         try:
-            self.about_ours()  # its folder is that of the log that was opened
+            self.about_ours()  # raises unless its folder is that of our log
         except BaseException:
             tail.close()
             raise
@@ -140,7 +139,7 @@ class Store:
     # -- settings --------------------------------------------------------------------------------
 
     def about(self) -> Document:
-        """What ``log.json`` says now; the last valid version where it does not parse."""
+        """``log.json`` as it is now; the last valid version if it does not parse."""
         found = self.disk.tree.look(f"{self.disk.folder}/{LOG_FILE}")
         if found is None:
             raise NoSuchLog(self.disk.name)
@@ -152,14 +151,14 @@ class Store:
         return self.document
 
     def about_ours(self) -> Document:
-        """The same, of the log that was opened. Raises NoSuchLog if it was deleted."""
+        """The same for the log that was opened. Raises NoSuchLog if it was deleted."""
         document = self.about()
         if document.uuid != self.uuid:
             raise NoSuchLog(self.disk.name)
         return document
 
     def read_document(self) -> Document:
-        """The same, read anew. Raises ValueError where it does not parse."""
+        """The same, read again. Raises ValueError if it does not parse."""
         try:
             return Document.parse(
                 documents.read(self.disk.tree, f"{self.disk.folder}/{LOG_FILE}", _MAX_FILE_BYTES)
@@ -168,14 +167,14 @@ class Store:
             raise NoSuchLog(self.disk.name) from None
 
     def _may_write(self, document: Document) -> bool:
-        """Whether this host may: another one does not, where only one writes."""
+        """Whether this host may write: with a single writing host, no other may."""
         is_ours = not self.disk.tree.network or document.host in ("", host_name())
         return is_ours or document.settings.writers == "hosts"
 
     # -- publish ---------------------------------------------------------------------------------
 
     def publish(self, entries: Sequence[Entry]) -> int:
-        """Store messages behind one another, durably; the offset of the first.
+        """Store consecutive messages durably; the offset of the first.
 
         Threads that publish at the same moment share one append and one sync.
 
@@ -187,8 +186,8 @@ class Store:
         return outcome
 
     def publish_each(self, batches: Iterable[Sequence[Entry]]) -> list[int | Exception]:
-        """The same for many, each all or none: the first offset of each, or why it is not there."""
-        return self._joint.publish_each(batches)
+        """The same for many batches, each all or none: the first offset of each, or its error."""
+        return self._group_commit.publish_each(batches)
 
     def _run(self, group: list[Batch]) -> None:
         try:
@@ -197,10 +196,10 @@ class Store:
             raise unavailable(error, f"cannot publish to log {self.disk.name!r}") from error
 
     def check_open(self, entries: Sequence[Entry] = ()) -> LogSettings:
-        """Raise what a publish from here would: NoSuchLog, LogFull, OtherWriter, MessageTooLarge.
+        """Raise what a publish would raise: NoSuchLog, LogFull, OtherWriter, MessageTooLarge.
         Raises OSError."""
         if self.disk.tree.stat(self.disk.refuses) is not None:
-            self.about_ours()  # it is that of this log
+            self.about_ours()  # raises unless the mark is of our log
             raise LogFull(self.disk.name)
         settings = self._writable().settings
         _check_sizes(entries, settings.max_message_bytes)
@@ -235,12 +234,12 @@ class Store:
     def _new_ones(
         self, group: list[Batch], settings: LogSettings, tail: LogTail, end: End
     ) -> list[Batch]:
-        """Those of a group that are not in the log already; the others get their offsets."""
+        """The batches of a group that are not yet in the log; the others get their offsets."""
         group = [batch for batch in group if batch.error is None]
         if not any(entry.id for batch in group for entry in batch.entries):
             return group
         now_us = self.disk.now_us()
-        # Before those that are durable: some may become so meanwhile.
+        # Read before the durable ones: some can become durable in between.
         unsynced = self._unsynced_ids(tail, end, settings.dedupe_window)
         ids = self._durable_ids(end, settings.dedupe_window, now_us)
         new: list[Batch] = []
@@ -274,7 +273,7 @@ class Store:
         return ids
 
     def _unsynced_ids(self, tail: LogTail, end: End, window_s: float) -> Ids:
-        """The ids of what others have appended, and nobody has synced yet: it may never count."""
+        """The ids of appended messages that nobody has synced: they may never count."""
         ids = Ids(window_s)
         if self._ids is not None and self._ids.seen >= end.offset:
             return ids
@@ -303,14 +302,14 @@ class Store:
     # -- what there is ---------------------------------------------------------------------------
 
     def known(self, fresh: bool = False) -> Known:
-        """What there is to read now. Raises NoSuchLog, Unavailable."""
+        """What can be read now. Raises NoSuchLog, Unavailable."""
         try:
             return self._known_now(fresh)
         except OSError as error:
             raise unavailable(error, f"cannot read log {self.disk.name!r}") from error
 
     def first(self) -> int:
-        """The first offset that is left; where the log ends if it has no messages."""
+        """The first offset that is left; the end if there are no messages."""
         return self.known(True).first
 
     def end(self) -> int:
@@ -318,7 +317,7 @@ class Store:
         return self.known().end
 
     def _known_now(self, fresh: bool) -> Known:
-        end = self._synced(self.about_ours())  # not under the lock: it may wait for a publisher
+        end = self._synced(self.about_ours())  # not under the lock: it can wait for a publisher
         with self._looking:
             before = self._pieces
             last = before[-1] if before else None
@@ -335,7 +334,7 @@ class Store:
             return Known(self._pieces)
 
     def _synced(self, document: Document) -> End | None:
-        """Up to where the log is durable; None where it is empty and nobody has written."""
+        """Up to where the log is durable; None if nothing was ever written."""
         with self.tail as tail:
             synced = tail.durable()
             if not self._may_write(document):
@@ -343,7 +342,7 @@ class Store:
             if synced is None:
                 self.settle()
             elif not tail.can_read():
-                # Not at any price: if a writer is stopped, what is known to be durable can be read.
+                # Only briefly: if a writer is stopped, what is durable can still be read.
                 with suppress(Unavailable):
                     self.settle(_SHORT_S)
             else:
@@ -351,7 +350,7 @@ class Store:
             return tail.durable()
 
     def settle(self, patience_s: float = PATIENCE_S) -> None:
-        """Make durable what writers have left that died. Raises Unavailable, OSError."""
+        """Make durable what dead writers have left. Raises Unavailable, OSError."""
         if not self._may_write(self.about_ours()):
             return
         if not self._leading.acquire(timeout=patience_s):
@@ -369,7 +368,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[LogTail]:
-        """Keep out all who publish."""
+        """Keep all publishers out."""
         with self._leading, self.tail as tail, tail.locked(PATIENCE_S):
             yield tail
 
@@ -382,7 +381,7 @@ class Store:
 
 
 def _check_sizes(entries: Sequence[Entry], limit: int | None) -> None:
-    """Raise MessageTooLarge for the first message that a log does not take."""
+    """Raise MessageTooLarge for the first message that is too large."""
     if limit is None:
         return
     for index, (_, body, _) in enumerate(entries):

@@ -1,7 +1,7 @@
 """Upkeep: what the mover does for logs.
 
-It makes durable what killed writers have left, ends claims whose messages are poison, applies
-retention, and removes channels that nobody uses. Any number of processes may do so.
+It makes durable what killed writers have left, ends claims of poison messages, applies retention,
+and removes unused channels. Any number of processes may do so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..context import Context, Prepared, complete
 from ..durability.sync import Syncer
-from ..errors import FsmqError, NoSuchChannel, NoSuchLog
+from ..errors import FsmqError, NoSuchChannel, NoSuchLog, as_unavailable
 from ..layout.filesystem import is_older
 from ..layout.names import UUID7
 from ..layout.transitions import LOGS, REMOVE
@@ -27,13 +27,13 @@ from .store import Store
 
 T = TypeVar("T")
 EVERY_S = 10.0
-# A writer may be stopped for a while. One that wakes up later finds its draft gone, and says so.
+# A writer can be stopped for a while. One that continues later finds its draft gone, and fails.
 LEFT_AFTER_S = 3600.0
 _draft = re.compile(rf"\.{UUID7}")
 
 
 class Upkeep:
-    """Looks after all logs of a spool. on_fault: called with what failed, and is tried again."""
+    """Looks after all logs of a spool. on_fault: called with what failed and is tried again."""
 
     def __init__(
         self, logs: Logs, on_fault: Callable[[str, Exception], None] = lambda name, error: None
@@ -42,8 +42,9 @@ class Upkeep:
         self._on_fault = on_fault
 
     def step(self) -> None:
-        """Do what is to be done now. Raises Unavailable."""
-        self._remove_left(self._logs.context.tree.folder(LOGS))
+        """Do the work that is due. Raises Unavailable."""
+        with as_unavailable("cannot look after the logs"):
+            self._remove_left(self._logs.context.tree.folder(LOGS))
         for name in self._logs.names():
             try:
                 self._tend(self._logs.store(name))
@@ -61,7 +62,7 @@ class Upkeep:
         Retention(self._logs, store).step()
 
     def _remove_left(self, folder: str) -> None:
-        """Remove drafts whose writers died."""
+        """Remove drafts whose writers died. Raises OSError."""
         tree = self._logs.context.tree
         for name in tree.names(folder):
             if _draft.fullmatch(name) is None:
@@ -71,7 +72,7 @@ class Upkeep:
                 found = tree.stat(path)
                 if found is not None and is_older(tree, found, LEFT_AFTER_S):
                     tree.rename(path, tree.folder(REMOVE, f".{uuid7()}"))
-            except OSError as error:  # a fault of one must not stop the others
+            except OSError as error:  # an error of one must not stop the others
                 self._on_fault(path, error)
 
     def _tend_channels(self, log: Log) -> None:
@@ -91,9 +92,9 @@ class Upkeep:
 
 
 class UpkeepThread:
-    """Looks after the logs of a spool in a thread of its own, beside a program's other work.
+    """Looks after the logs of a spool in its own thread, beside a program's other work.
 
-    It is a spool as far as the verbs of logs need one. on_fault: as of `Upkeep`.
+    It acts as the spool for the verbs of logs. on_fault: as for `Upkeep`.
     """
 
     def __init__(
@@ -113,11 +114,11 @@ class UpkeepThread:
         self._thread.start()
 
     def complete(self, prepared: Prepared[T]) -> T:
-        """Make a verb durable and give its result. Raises Unavailable."""
+        """Make a verb durable and return its result. Raises Unavailable."""
         return complete(self.context, self.syncer, prepared)
 
     def close(self) -> None:
-        """End the thread; it finishes what it is at first."""
+        """End the thread, after its current step."""
         self._stopping.set()
         self._thread.join()
         self._logs.close()
@@ -129,5 +130,5 @@ class UpkeepThread:
             due = time.monotonic() + EVERY_S
             try:
                 self._upkeep.step()
-            except Exception as error:  # a slip with one log must not end the work for all
+            except Exception as error:  # an error must not end the work for all logs
                 self._on_fault("logs", error)

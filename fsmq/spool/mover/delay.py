@@ -1,4 +1,4 @@
-"""Where a timer ends: a claim's or a delay's. delay → queues, or → the dead-letter queue."""
+"""The end of a claim's or a delay's timer: delay → queues, or → the dead-letter queue."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from .undeliverable import Undeliverable
 
 _BUSY_MS = 2
 _PART = 10_000
-# Of the time for a cold folder the kernel takes most, for reading inodes: it can use every core,
-# and more threads than these only fight for the interpreter.
+# A cold folder mostly costs the kernel time, to read inodes: it can use every core, but more
+# threads than these would only contend for the GIL.
 _LOOKERS = min(4, os.cpu_count() or 1)
 
 
 class FromDelay:
-    """Redelivers the messages of ``delay/`` whose deadline is over, by its tasks.
+    """Redelivers messages of ``delay/`` whose deadline is over, by its tasks.
 
-    delay: seconds that an entry stays at least. first_look: seconds after which one that has come
-    is read: most claims have ended by then, and cost no look. on_fault: called with what failed and
+    delay: seconds that an entry stays at least. first_look: seconds after which a new entry is
+    read: most claims have ended by then, and need no look. on_fault: called with what failed and
     waits for its next try (name, error).
     """
 
@@ -52,7 +52,7 @@ class FromDelay:
         on_fault: Callable[[str, Exception], None],
     ) -> None:
         self.timers = Timers()
-        self.moved = 0  # messages, until the caller sets it back
+        self.moved = 0  # messages, until the caller resets it
         self._context = context
         self._tree = context.tree
         self._listings = listings
@@ -60,7 +60,7 @@ class FromDelay:
         self._deadlines = Deadlines(context.tree, context.stamps, round(delay * 1000))
         self._first_look = first_look
         self._on_fault = on_fault
-        # When each is read for the first time (monotonic seconds), the next one first.
+        # When each new entry is read first (monotonic seconds), in that order.
         self._unread: dict[str, float] = {}
         self._quarantined = Quarantine()  # by the clock, as timers are
         self._full_due = 0.0
@@ -68,13 +68,13 @@ class FromDelay:
         self.tasks = (self.listing, Task("redeliver", self._run_due))
 
     def rescan(self) -> None:
-        """Let the next step look at all that there is."""
+        """Let the next step look at everything."""
         self._full_due = 0.0
         for task in self.tasks:
             task.due = 0.0
 
     def timeout(self) -> float:
-        """Seconds until the next listing is due, or the next timer, or what failed."""
+        """Seconds until the next listing, timer, or retry is due."""
         next_ms, again = self.timers.next_ms(), self._quarantined.next_s()
         look_s = next(iter(self._unread.values()), math.inf)
         times = [min(self.listing.due, look_s) - time.monotonic()]
@@ -85,14 +85,14 @@ class FromDelay:
         return min(times)
 
     def lag(self, now: float) -> float:
-        """How many seconds the next timer is over; ``now`` is in Unix seconds."""
+        """How many seconds overdue the next timer is; ``now`` is in Unix seconds."""
         due_ms = self.timers.next_ms()
         return 0.0 if due_ms is None else max(0.0, now - due_ms / 1000)
 
     def _list(self, now: float) -> float:
-        """List the folder, but for what failed or has no queue: that waits for its next try.
+        """List the folder, except entries that failed or have no queue: those wait for a retry.
 
-        It looks at all entries, or in between only at those not known yet.
+        Every few times it looks at all entries, otherwise only at unknown ones.
         """
         full = now >= self._full_due
         names = [n for n in self._tree.names(self._tree.folder(DELAY)) if n[0] != "."]
@@ -106,7 +106,7 @@ class FromDelay:
         self._schedule_all(names if full else [n for n in names if n not in self.timers])
         pause = self._listings.pause(time.monotonic() - now)
         if full:
-            # Without events a renewal that shortens a timer is seen by full looks only.
+            # Without events only full looks notice a renewal that shortens a timer.
             self._full_due = time.monotonic() + 4 * pause
         return pause
 
@@ -121,21 +121,21 @@ class FromDelay:
         self.timers.start_all(due)
 
     def arrived(self, name: str) -> None:
-        """Take note of an entry that has come: it is read a moment later, if it is still there."""
+        """Note a new entry: it is read a moment later, if it is still there."""
         if self._first_look and name not in self.timers and name not in self._quarantined:
             self._unread.setdefault(name, time.monotonic() + self._first_look)
         else:
             self.changed(name)
 
     def changed(self, name: str) -> None:
-        """Read an entry's timer again, unless it is to be read anyway."""
+        """Read an entry's timer again, unless that is due anyway."""
         if name not in self._unread:
             self.schedule(name)
 
     def schedule(self, name: str) -> None:
-        """Read an entry's timer, which is new or has changed."""
+        """Read the timer of an entry that is new or has changed."""
         if name in self._quarantined:
-            return  # a try of ours may have changed it; its next try reads it anew
+            return  # our own try may have changed it; the next one reads it again
         self._unread.pop(name, None)
         try:
             timer = self._look(name)
@@ -165,7 +165,7 @@ class FromDelay:
         return timer
 
     def _run_due(self, now: float) -> float:
-        """End the timers that are due, or a good part of them, and retry some that failed."""
+        """End timers that are due, up to a limit, and retry some that failed."""
         unread = takewhile(lambda item: item[1] <= now, islice(self._unread.items(), MAX_STEP))
         for unread_name, _ in list(unread):
             self.schedule(unread_name)
@@ -189,23 +189,23 @@ class FromDelay:
             if not self._undeliverable.waits(DELAY, name):
                 self.moved += self._end_timer(name, now_ms)
         except BlockingIOError:
-            self.timers.start(name, now_ms + _BUSY_MS)  # someone acts on it right now
+            self.timers.start(name, now_ms + _BUSY_MS)  # another process is acting on it
         except FileExistsError:
-            # Who claims the one that is ready claims it before that; or that one leaves.
+            # A claim of the ready message takes this one first; or the ready one leaves.
             self._undeliverable.report(name, "waits for another message of its id")
             self._quarantined.add(name, now_ms / 1000)
-        except Exception as error:  # a fault of one must not stop the others
+        except Exception as error:  # an error of one must not stop the others
             self._quarantined.add(name, now_ms / 1000, error)
         else:
             self._quarantined.forget(name)
 
     def _end_timer(self, name: str, now_ms: int) -> bool:
-        """Look at an entry again, since a renewal may have moved it, and act if it is due."""
+        """Read an entry again, since a renewal may have postponed it, and act if it is due."""
         path = self._tree.folder(DELAY, name)
         try:
             latched = latch(self._context, path)
         except PermissionError:
-            # Another user's file: it can be renamed, and no one can claim or renew it.
+            # Another user's file: it can be renamed, but nobody can claim or renew it.
             latched = pin(self._context, path)
         if latched is None:
             self._look(name)  # reports what is no message
@@ -224,7 +224,7 @@ class FromDelay:
     def _redeliver(self, name: str, timer: Deadline, latched: Latched) -> bool:
         """delay → queues, or → the dead-letter queue, or → remove if it has expired.
 
-        Raises FileExistsError: another one of its id is ready, and its own claim has ended.
+        Raises FileExistsError if another message of its id is ready; its own claim has ended.
         """
         context = self._context
         queue, _, message_id = name.rpartition(":")
@@ -256,8 +256,8 @@ class FromDelay:
         return False
 
     def _bring_out(self, queue: str, message_id: str, timer: Deadline, latched: Latched) -> bool:
-        """delay → queues. Raises FileExistsError if it has ended its claim here, since another
-        one of its id is ready."""
+        """delay → queues. If its id is ready, ends the claim in place and raises
+        FileExistsError."""
         how = REDELIVER if timer.deliveries else RIPEN
         try:
             if not latched.move(self._context, how, queue, message_id):
@@ -272,14 +272,14 @@ class FromDelay:
     def _back_off(
         self, name: str, timer: Deadline, settings: QueueSettings, latched: Latched
     ) -> bool:
-        """Let a message wait whose claim has ended; False: it is to be redelivered now."""
+        """Let a message wait whose claim has ended; False if it has to be redelivered now."""
         if settings.retry_backoff is None or not timer.is_claim:
             return False
         queue, _, message_id = name.rpartition(":")
         try:
             until_ms = back_off(self._context, settings, latched, queue, message_id)
         except PermissionError:
-            return False  # another user's file, which can be renamed and not stamped
+            return False  # another user's file, which can be renamed but not stamped
         if until_ms is None:
             return False
         self.timers.start(name, until_ms)

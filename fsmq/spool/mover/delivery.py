@@ -1,9 +1,9 @@
-"""Delivery: all that the mover does, in any process that does it.
+"""Delivery: all the work of the mover, in any process that does it.
 
 new → queues for every message, new → delay for those put with a delay, and delay → queues (or the
-dead-letter queue) when a timer ends. Events wake it, the folders are the truth: a scan at any time
-finds what events missed. Any number of deliveries on one tree do no harm, since each step is a
-rename that only one of them can do.
+dead-letter queue) when a timer ends. Events wake it, but the folders are the truth: a scan finds
+what events missed. Any number of deliveries can work on one tree, since each step is a rename that
+only one of them can do.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Delivery:
     """Delivers on one tree; call :meth:`step` when ``fileno()`` is readable or ``timeout()`` over.
 
     delay: seconds that an entry stays in ``delay/`` at least.
-    new, timers: whether it delivers from ``new/``, and redelivers from ``delay/``.
+    new, timers: whether to deliver from ``new/``, and to redeliver from ``delay/``.
     expiry_interval: seconds between two looks for expired messages in the queues.
-    rest: seconds that what a shell user puts into ``new/`` stays there, for the sake of `mv`.
+    rest: seconds that a shell user's file stays in ``new/``, for the sake of `mv`.
     first_look: seconds after which an entry that has come to ``delay/`` is read.
     on_problem: called once with each entry that is left where it is (name, reason).
-    on_fault: called with what failed and is tried again: an entry, or a kind of work (name, error).
+    on_fault: called with an entry or a kind of work that failed and is tried again (name, error).
 
-    What fails waits apart, with a pause of its own that grows. It holds up nothing else.
+    Whatever fails waits separately, with growing pauses. It holds up nothing else.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Delivery:
         on_fault: Callable[[str, Exception], None] = lambda name, error: None,
     ) -> None:
         self.context = context
-        self.claimed_at = float("-inf")  # when a message came to delay/ last, monotonic seconds
+        self.claimed_at = float("-inf")  # when a message last came to delay/, monotonic seconds
         self._tree = context.tree
         self._new, self._delay = context.tree.folder(NEW), context.tree.folder(DELAY)
         self._delivers = new
@@ -79,11 +79,11 @@ class Delivery:
 
     @property
     def hears(self) -> bool:
-        """Whether events arrive of all its folders."""
+        """Whether events of all its folders arrive."""
         return self._events is not None and not self._events.unwatched
 
     def fileno(self) -> int | None:
-        """Readable when something happened; None where there are no events."""
+        """Readable when something happened; None if there are no events."""
         return None if self._events is None else self._events.fileno()
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Delivery:
             self._events.close()
 
     def timeout(self) -> float:
-        """Seconds until the next step is due, at most one: the clock may be set."""
+        """Seconds until the next step is due, at most one, as the clock can be set."""
         if self.is_behind:
             return 0.0
         due = [_MAX_WAIT_S, self._expiry.due - time.monotonic()]
@@ -106,7 +106,7 @@ class Delivery:
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages wait that the last step had no time for."""
+        """Whether messages are left that the last step had no time for."""
         return self._from_new.is_behind
 
     @property
@@ -116,7 +116,7 @@ class Delivery:
         return next((task.fault for task in listings if task.fault is not None), None)
 
     def measure_lag(self) -> None:
-        """Note how late the waiting work is, in seconds, for each kind of it."""
+        """Record how late each kind of work is, in seconds."""
         metrics, now = self.context.metrics, self.context.clock()
         if self._delivers:
             metrics.set(("lag", "new"), round(self._from_new.lag(now), 3))
@@ -129,7 +129,7 @@ class Delivery:
         self._from_delay.rescan()
 
     def step(self) -> int:
-        """Deliver what can be delivered now, or a good part of it; returns how many moved."""
+        """Deliver what can be delivered now, up to a limit; returns how many moved."""
         for event in self._events.read() if self._events is not None else ():
             self._apply(event)
         now = time.monotonic()
@@ -167,7 +167,7 @@ class Delivery:
             self._retry(event.name)
 
     def _retry(self, queue: str) -> None:
-        """The queue appeared: deliver its messages, which had no place to go."""
+        """A queue appeared: deliver the messages that waited for it."""
         waiting = self._undeliverable.pop(queue)
         if waiting is None:
             self._from_new.listing.due = self._from_delay.listing.due = 0.0

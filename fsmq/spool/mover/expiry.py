@@ -1,6 +1,6 @@
 """Removal of ready messages that expired: their time to live, or their queue's retention, is over.
 
-Claims refuse expired messages anyway; this makes room. Where timers end: ``delay.py``.
+Claims skip expired messages anyway; this makes room. For the ends of timers see ``delay.py``.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from ..layout.names import is_id
 from ..layout.transitions import EXPIRE_READY, QUEUES
 from ..verbs.expire import expire
 
-# Of a queue whose messages were looked at.
+# For a queue whose messages were looked at.
 _THROTTLE = DutyCycle(0.01)
 # The names that one step looks at; deliveries wait for its end.
 _MAX_STEP = 2000
 
 
 class Expiry:
-    """Looks through all queues every ``interval`` seconds, a part of a queue a :meth:`step`.
+    """Looks through all queues every ``interval`` seconds, a part of a queue per :meth:`step`.
 
-    on_fault: called with a queue that cannot be looked through (its folder, the reason): the next
-    round tries it again.
+    on_fault: called with a queue that failed (its folder, the reason): the next round retries it.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Expiry:
         return bool(self._queue)
 
     def _ids(self) -> Iterator[str]:
-        # As the disk gives them: a listing of a million names would hold deliveries up.
+        # In directory order: sorting a million names would hold deliveries up.
         tree = self._context.tree
         return (e.name for e in tree.walk(tree.folder(QUEUES, self._queue)) if is_id(e.name))
 

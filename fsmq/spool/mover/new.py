@@ -1,4 +1,4 @@
-"""Where a new message is delivered: new → queues, or new → delay if it was put with a delay."""
+"""The delivery of new messages: new → queues, or new → delay if they were put with a delay."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FromNew:
     """Delivers the messages of ``new/``, by its tasks.
 
     on_defer: called with each entry that went to ``delay/``. on_fault: called with what failed and
-    waits for its next try (name, error). rest: seconds that the files of shell users stay.
+    waits for its next try (name, error). rest: seconds that files of shell users stay.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class FromNew:
         on_fault: Callable[[str, Exception], None],
         rest: float = 0.0,
     ) -> None:
-        self.backlog: deque[str] = deque()  # entries that are known and not delivered yet
-        self.moved = 0  # messages, until the caller sets it back
+        self.backlog: deque[str] = deque()  # known entries that are not delivered yet
+        self.moved = 0  # messages, until the caller resets it
         self._context = context
         self._tree = context.tree
         self._listings = listings
@@ -57,7 +57,7 @@ class FromNew:
         self._quarantined = Quarantine()
         self._rest = rest
         self._resting: deque[tuple[float, str]] = deque()  # until when, in that order
-        self._there: set[str] = set()  # queues that are there, as this step has seen
+        self._there: set[str] = set()  # queues that this step has seen to exist
         self._delivered: dict[str, list[tuple[str, Details]]] = {}  # in this step, by the queue
         self._ages: list[float] = []  # of them, in seconds
         self._has_started = False
@@ -77,10 +77,10 @@ class FromNew:
         )
 
     def add(self, name: str) -> None:
-        """Deliver an entry that has come, in the next step.
+        """Deliver a new entry in the next step.
 
-        A shell user's file rests first: `mv` of several looks at each once more behind its rename,
-        and fails if the file has gone on by then.
+        A shell user's file rests first: `mv` of several files looks at each again after its rename,
+        and fails if it has moved on by then.
         """
         if self._rest and self._is_of_a_shell(name):
             self._resting.append((time.monotonic() + self._rest, name))
@@ -88,17 +88,17 @@ class FromNew:
             self.backlog.append(name)
 
     def _is_of_a_shell(self, name: str) -> bool:
-        """Whether no put of ours made it. Those are private, and a shell's are that seldom."""
+        """Whether it was not made by a put: those are private, unlike most files of shells."""
         if is_made(name.rpartition(":")[2]) or split_entry(name) is None:
             return False
         try:
             found = self._tree.stat(self._tree.folder(NEW, name))
         except OSError:
-            return False  # its delivery meets the error
+            return False  # its delivery gets the error
         return found is not None and stat.S_IMODE(found.st_mode) != FILE_MODE
 
     def rescan(self) -> None:
-        """Let the next step list all that there is."""
+        """Let the next step list everything."""
         for task in self.tasks:
             task.due = 0.0
 
@@ -107,7 +107,7 @@ class FromNew:
         self._abandoned.close()
 
     def timeout(self) -> float:
-        """Seconds until the next listing is due, or what failed."""
+        """Seconds until the next listing or retry is due."""
         again = self._quarantined.next_s()
         due = min(self.listing.due, self._recovering_jobs.due)
         if self._resting:
@@ -116,7 +116,7 @@ class FromNew:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something waits that the last step had no time for."""
+        """Whether work is left that the last step had no time for."""
         has_more_jobs = self._has_more_jobs and self._recovering_jobs.fault is None
         return (bool(self.backlog) and self._delivering.fault is None) or has_more_jobs
 
@@ -127,7 +127,7 @@ class FromNew:
         return 0.0 if created_ms is None else max(0.0, now - created_ms / 1000)
 
     def _recover(self, now: float) -> float:
-        """Bring back what writers that died left complete."""
+        """Recover complete files of writers that died."""
         at_start = not self._has_started
         report = self._undeliverable.report
         done = recover(
@@ -152,23 +152,23 @@ class FromNew:
         return Recovery(self._tree, context.stamps, queue, context.clock(), report).try_it()
 
     def _forget_ids(self, now: float) -> float:
-        """Remove the deduplication ids of fifo queues that are over."""
+        """Remove expired deduplication ids of fifo queues."""
         remove_old_records(self._tree)
         return KEPT_MS / 1000
 
     def _remove_left(self, now: float) -> float:
-        """Remove small files that programs which died have left."""
+        """Remove small files that dead programs have left."""
         remove_left_files(self._tree, partial(finish_for_dead, self._context))
         forget_zones(self._tree)
         return LEFT_EVERY_S
 
     def _finish(self, now: float) -> float:
-        """Remove what consumers that died have committed."""
+        """Remove messages that dead consumers have committed."""
         finish_abandoned(self._context, self._undeliverable.report)
         return RECOVER_EVERY_S
 
     def _recover_jobs(self, now: float) -> float:
-        """Bring forward, or remove, what jobs whose drivers died left in ``staging/``."""
+        """Forward or remove jobs in ``staging/`` whose drivers died."""
         self._has_more_jobs = False  # if it fails
         done = self._abandoned.step(self._context.clock())
         self._has_more_jobs = done.is_behind
@@ -178,7 +178,7 @@ class FromNew:
         return 0.0 if done.is_behind else min(RECOVER_EVERY_S, done.again_s)
 
     def _list(self, now: float) -> float:
-        """List the folder, but for what failed or has no queue: that waits for its next try."""
+        """List the folder, except entries that failed or have no queue: those wait for a retry."""
         unripe = False
         names = [n for n in self._tree.names(self._tree.folder(NEW)) if n[0] != "."]
         for name in sorted(
@@ -198,11 +198,11 @@ class FromNew:
         try:
             found = self._tree.stat(self._tree.folder(NEW, name))
         except OSError:
-            return True  # its delivery meets the error, and is tried again
+            return True  # its delivery gets the error, and is tried again
         return found is None or abs(self._context.clock() - found.st_ctime) >= RIPE_AFTER_S
 
     def _deliver_due(self, now: float) -> float:
-        """Deliver what is known, or a good part of it, and retry some of what failed."""
+        """Deliver known entries, up to a limit, and retry some that failed."""
         while self._resting and self._resting[0][0] <= now:
             self.backlog.append(self._resting.popleft()[1])
         self._there.clear()
@@ -235,7 +235,7 @@ class FromNew:
     def _deliver(self, name: str) -> bool:
         """new → queues, or new → delay, or new → remove if it has expired.
 
-        Raises FileExistsError if another message of its id is there, OSError.
+        Raises FileExistsError if its queue has another message of its id, OSError.
         """
         parts = split_entry(name)
         path = self._tree.folder(NEW, name)
@@ -263,13 +263,12 @@ class FromNew:
         return False
 
     def _move(self, path: str, found: os.stat_result, queue: str, message_id: str) -> bool:
-        """Make the transition; False if the message or its queue is not there. Raises OSError.
+        """Rename it to its queue; False if the message or its queue is missing. Raises OSError.
 
-        If the id has been used again since the look, the other message goes back: it may have to
-        wait.
+        If the id was used again since the look, the other message goes back: it may have a delay.
 
-        Whether the queue is there is asked once in a step, and what was done is noted at its end:
-        for each message that costs as much as the rename.
+        The queue is looked up once in a step, and deliveries are recorded at its end: doing so for
+        each message would cost as much as the rename.
         """
         tree = self._tree
         if queue not in self._there:
@@ -287,7 +286,7 @@ class FromNew:
         return False
 
     def _record(self) -> None:
-        """Note what this step has delivered."""
+        """Record what this step has delivered."""
         delivered, self._delivered = self._delivered, {}
         for queue, messages in delivered.items():
             self._context.ready.add(queue, *[message_id for message_id, _ in messages])

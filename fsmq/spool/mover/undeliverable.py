@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from ..layout.tree import Tree
 
-# This many entries are reported, then none for a while: fsck reports all.
+# After this many reports there are none for a while: fsck reports all.
 _MAX_REPORTED = 1000
 _SILENCE_S = 3600.0
 # The most entries and missing queues to remember; a listing finds the others when a queue appears.
@@ -17,14 +17,14 @@ _MAX_QUEUES = 1000
 
 
 class Undeliverable:
-    """Entries of ``new/`` and ``delay/`` that have no place to go, by the queue that is missing."""
+    """Entries of ``new/`` and ``delay/`` whose queues are missing, by queue."""
 
     def __init__(self, tree: Tree, on_problem: Callable[[str, str], None]) -> None:
         self._tree = tree
         self._on_problem = on_problem
         self._waiting: dict[str, set[tuple[str, str]]] = {}  # queue: (folder, entry)
         self._kept = 0
-        self._has_more = False  # others wait, too, perhaps for other queues
+        self._has_more = False  # more wait than are kept, perhaps for other queues
         self._counted: dict[tuple[str, str], int] = {}  # folder, queue: how many were reported
         self._reported: set[str] = set()
         self._silent_until = 0.0  # monotonic seconds
@@ -44,9 +44,9 @@ class Undeliverable:
         self._on_problem(name, reason)
 
     def waits(self, folder: str, name: str) -> bool:
-        """Whether an entry's queue is known to be missing; then it waits for that.
+        """Whether an entry's queue is known to be missing; if so, the entry waits for it.
 
-        One that can expire does not: it may go although there is no queue.
+        An entry that can expire does not wait: expiry needs no queue.
         """
         queue = name.rpartition(":")[0]
         if queue not in self._waiting or ".x" in name:
@@ -55,10 +55,10 @@ class Undeliverable:
         return True
 
     def keep_if_here(self, folder: str, name: str, queue: str) -> bool:
-        """A rename found nothing: the message went elsewhere, or its queue is not there.
+        """Handle a rename that found nothing: the message is gone, or its queue is missing.
 
-        Keeps one without a queue until that appears, and reports the queue. True if both
-        exist: the queue was made just now, so the rename is worth another try. Raises OSError.
+        Keeps a message until its queue appears, and reports the queue. True if both exist: the
+        queue was just made, so the rename is worth another try. Raises OSError.
         """
         if self._tree.stat(self._tree.folder(folder, name)) is None:
             return False
@@ -74,7 +74,7 @@ class Undeliverable:
         """The entries of a folder that do not wait for a queue; reports the others now and then."""
         for queue in [queue for queue in self._waiting if self._tree.has_queue(queue)]:
             self.pop(queue)
-            self._has_more = True  # in the other folder, which the event lets list, too
+            self._has_more = True  # in the other folder, which the event makes us list, too
         if not self._waiting:
             return list(names)
         left: list[str] = []
@@ -92,11 +92,11 @@ class Undeliverable:
         return left
 
     def is_awaited(self, queue: str) -> bool:
-        """Whether entries wait for a queue, which has appeared."""
+        """Whether entries wait for a queue that has appeared."""
         return queue in self._waiting or self._has_more
 
     def pop(self, queue: str) -> set[tuple[str, str]] | None:
-        """The entries that waited for a queue that appeared; None if a listing has to find them."""
+        """The entries that waited for a queue; None if only a listing can find all."""
         found = self._waiting.pop(queue, set())
         self._kept -= len(found)
         self._counted = {of: n for of, n in self._counted.items() if of[1] != queue}
@@ -117,7 +117,7 @@ class Undeliverable:
         self._count(folder, name, queue, len(waiting) or 1)
 
     def _count(self, folder: str, name: str, queue: str, number: int) -> None:
-        """Report how many wait for a queue: the first, and when there are ten times more."""
+        """Report how many wait for a queue: at first, and each time there are ten times as many."""
         counted = self._counted.get((folder, queue))
         if counted is not None and number < 10 * counted:
             return

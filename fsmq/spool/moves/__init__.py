@@ -1,4 +1,4 @@
-"""Moves in the background, of whole queues or of dead letters to where they came from.
+"""Moves in the background, of whole queues, or of dead letters back to their queues.
 
-`order.py` is the file that orders one; `runner.py` makes them, `work.py` one of them.
+`order.py` is the file of a move; `runner.py` runs moves, `work.py` does the work of one.
 """

@@ -1,4 +1,4 @@
-"""Bring a message to a dedup queue: what is equal to one that waits there is removed."""
+"""Move a message to a dedup queue, or remove it if an equal one waits there."""
 
 from __future__ import annotations
 
@@ -30,24 +30,23 @@ from ..views.look import look
 
 _PURGES = {MOVE_READY: PURGE_READY, MOVE_NEW: PURGE_NEW, MOVE_DELAY: PURGE_DELAY}
 
-# Where it may be, in the direction in which messages move.
+# Where it can be, in the direction in which messages move.
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY)
 
 
 class Stays(Exception):
-    """A message has to stay where it is, until a person has renamed it, or lets it be read.
+    """A message has to stay until a person has renamed it or changed its access rights.
 
-    Or until who may read larger ones moves it.
+    Or until a program that reads larger messages moves it.
     """
 
 
 def collapse(
     context: Context, source: str, target: str, message_id: str, attempts: Sequence[Transition]
 ) -> bool:
-    """Bring a message to a write side, or remove it if an equal one waits there.
+    """Move a message to a write side, or remove it if an equal one waits there.
 
-    attempts: the moves of one message, in the order in which they are tried. False if it is not
-    where one of them begins. Raises:
+    attempts: the moves to try, in order. False if it is at the source of none of them. Raises:
         Stays
         Reserved: an equal one is being put right now.
         OSError
@@ -69,7 +68,7 @@ def collapse(
 
 
 def _is_delivered(context: Context, source: str, message_id: str) -> bool:
-    """Deliver what may be delayed in ``new/``: its timer goes with it from ``delay/`` alone."""
+    """Deliver a message of ``new/`` that may have a delay: its timer moves from ``delay/`` only."""
     found = context.tree.stat(context.tree.path(State.NEW, source, message_id))
     if found is None or context.stamps.decode(message_id, found.st_mtime_ns) is None:
         return False
@@ -85,7 +84,7 @@ def _bring(
         if is_moved:
             context.record(how.step, target, to_id, source=source, was=message_id)
         return is_moved
-    # Under its new name it may go to the queue at once: that is reserved.
+    # It can go straight to the queue, as its new name is reserved.
     how = MOVE_DELIVER if how is MOVE_NEW else how
     return context.make(how, source, message_id, target, to_id)
 
@@ -117,12 +116,13 @@ def _body(context: Context, source: str, message_id: str) -> bytes | None:
 
 @contextmanager
 def _reserved(tree: Tree, *names: tuple[str, str]) -> Iterator[None]:
-    """Reserve a message's name in the queue that it leaves, too, and not only where it comes.
+    """Reserve a message's names in both its source and its target.
 
-    Who has seen an equal one there removes its own: so nobody takes that one away meanwhile.
+    A process that finds an equal message in a queue removes its own: so nobody may move that one
+    away.
     """
     with ExitStack() as held:
-        for queue, message_id in sorted(names):  # of two who want the same two one gets both
+        for queue, message_id in sorted(names):  # so that one of two processes gets both names
             one = reserve(tree, queue, message_id)
             if one is None:
                 raise Reserved(message_id)

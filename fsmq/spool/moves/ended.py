@@ -1,5 +1,5 @@
-"""What is left of moves that have ended: their outcomes, which are removed after some days, locks
-that nobody holds, and what was written beside an order that has gone since."""
+"""Removal of what ended moves have left: outcomes, after some days; locks that nobody holds; and
+files beside an order that is gone."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..verbs.dedup import write_side
 from .order import DONE, FOUND, LOCKS, OPEN, STOP, load
 
 KEEP_S = 3 * 86_400
-# So many of a source that is there stay, however old they are.
+# This many outcomes for each existing source stay, however old they are.
 KEEP_OF_A_SOURCE = 10
 
 
 def forget_ended(tree: Tree, now: Callable[[], float] = time.time) -> int:
-    """Unlink the outcomes of moves that were ordered and ended days ago; how many.
+    """Unlink outcomes of moves that were ordered and ended days ago; how many.
 
     Raises OSError.
     """
@@ -29,13 +29,13 @@ def forget_ended(tree: Tree, now: Callable[[], float] = time.time) -> int:
     for name in found:
         with suppress(PermissionError):
             if name[0] == "." and name.endswith(LOCKS):
-                free_lock(tree, tree.folder(MOVES, name))  # of a program that died at the end of it
+                free_lock(tree, tree.folder(MOVES, name))  # a program died at the end of it
             elif name.endswith((STOP, FOUND)):
                 _forget_beside(tree, name)
     names = sorted((name for name in found if name.endswith(DONE)), reverse=True)
     before = now() - KEEP_S
     if not any(_is_old(tree, name, before) for name in names):
-        return 0  # the usual case: none is read
+        return 0  # the usual case: no file has to be read
     kept: Counter[str | None] = Counter()
     number = 0
     for name in names:  # the newest first
@@ -48,14 +48,14 @@ def forget_ended(tree: Tree, now: Callable[[], float] = time.time) -> int:
 
 
 def _forget_beside(tree: Tree, name: str) -> None:
-    """Unlink what stands beside the order of a move, if that has gone: it came too late for it."""
+    """Unlink a file beside the order of a move, if the order is gone."""
     ref = name.rpartition(".")[0]
     if facts(ref).created_ms is not None and not tree.look(tree.folder(MOVES, ref + OPEN)):
         tree.unlink(tree.folder(MOVES, name))
 
 
 def _source(tree: Tree, ref: str) -> str | None:
-    """From where a move was, whose outcome is to be kept; None if nobody asks for it any more."""
+    """The source of a move, if it still exists: then its last outcomes are kept. Otherwise None."""
     try:
         move = load(tree, ref, DONE)
     except PermissionError:
@@ -66,9 +66,9 @@ def _source(tree: Tree, ref: str) -> str | None:
 
 
 def _is_old(tree: Tree, name: str, before: float) -> bool:
-    """Whether a move ended before a moment; the age in its name is older than that."""
+    """Whether a move ended before a time; it was ordered, by its name, before that."""
     ordered_ms = facts(name.removesuffix(DONE)).created_ms
     if ordered_ms is None or ordered_ms >= before * 1000:
-        return False  # no file of ours, or too young
+        return False  # not our file, or too young
     found = tree.stat(tree.folder(MOVES, name))
     return found is not None and found.st_mtime < before

@@ -1,4 +1,4 @@
-"""What a spool has of its moves in the background."""
+"""The methods of a spool about its moves in the background."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import order
 from .order import Move
 from .runner import MoveRunner
 
-# A move that is to stop is asked for its end for so long; whoever works on it may be slow.
+# How long to wait for the end of a stopped move, whose worker may be slow.
 _STOP_PATIENCE_S = 5.0
 
 
@@ -34,10 +34,10 @@ class MovesOfSpool:
     ) -> Move:
         """Order a move of all messages to another queue; some process makes it.
 
-        dedup: both are dedup queues. in_flight: claimed and delayed messages move, too, and are
-        ready then. delayed: those that nobody has claimed move, too, and stay delayed. count: so
-        many move, those that would be claimed last; None is all. rate: at most so many a second.
-        only: the ids of those that move, at most 1000; None is all.
+        dedup: both are dedup queues. in_flight: claimed and delayed messages move, too, and become
+        ready. delayed: unclaimed delayed messages move, too, and stay delayed. count: how many
+        move, the ones that would be claimed last; None: all. rate: the most messages a second.
+        only: the ids to move, at most 1000; None: all.
 
         Raises InvalidValue, Unavailable.
         """
@@ -54,30 +54,30 @@ class MovesOfSpool:
     ) -> Move:
         """Order a redrive of all ready messages of a dead-letter queue; some process makes it.
 
-        to: the queue to which all go; None: each to the queue from which it was buried. rate: at
-        most so many a second. only: the ids of those that go, at most 1000; None is all.
+        to: the queue to which all go; None: each to the queue from which it was buried. rate: the
+        most messages a second. only: the ids to redrive, at most 1000; None: all.
 
         Raises InvalidValue, NoSuchQueue, Unavailable.
         """
         return order.begin_redrive(self.context, dead, to, rate, only)
 
     def find_move(self, ref: str) -> Move | None:
-        """How far a move is; None if there is none. Raises Unavailable."""
+        """The progress of a move; None if there is none. Raises Unavailable."""
         return order.find(self.context, ref)
 
     def moves(self, count: int = 100) -> list[Move]:
-        """All moves in progress, and the last of those that have ended; the newest first.
+        """All moves in progress, and the latest ended ones; the newest first.
 
-        count: at most so many of both, 1 to 1000, but all of the first.
+        count: at most this many, 1 to 1000, but always all in progress.
 
         Raises InvalidValue, Unavailable.
         """
         return order.latest(self.context, count)
 
     def stop_move(self, ref: str) -> Move | None:
-        """End a move early: what has moved stays. How far it is; None if there is none.
+        """End a move early: what has moved stays. Returns its progress; None if there is none.
 
-        It is still in progress where another process works on it that takes its time.
+        It may still be in progress if another process works on it and is slow.
         Raises Unavailable.
         """
         found = order.order_stop(self.context, ref)
@@ -88,7 +88,7 @@ class MovesOfSpool:
     def make_moves(self, stop: Callable[[], bool] = lambda: False) -> int:
         """Make the moves that nobody works on; how many were completed. Raises Unavailable.
 
-        mq does so beside its other work; a program that runs alone calls this.
+        mq does so beside its other work; programs without mq call this.
         """
         return MoveRunner(self.context, self.syncer, stop).run()
 
@@ -97,6 +97,6 @@ class MovesOfSpool:
     ) -> Move | None:
         """Make one move, or wait until another process has; None if there is none.
 
-        progress: called now and then with how far it is. Raises Unavailable.
+        progress: called now and then with the move's progress. Raises Unavailable.
         """
         return MoveRunner(self.context, self.syncer).make(ref, progress)

@@ -1,8 +1,8 @@
-"""The file of a move in the background: what is to be moved, and how far it is.
+"""The file of a move in the background: what to move, and the progress.
 
-It survives whatever works on it: ``moves/<ref>.json`` while there is something to do,
+It survives the processes that work on it: ``moves/<ref>.json`` while there is work to do,
 ``moves/<ref>.done`` with the outcome afterwards. ``moves/<ref>.stop`` asks to end it early;
-``moves/<ref>.found`` has what a redrive found when it began.
+``moves/<ref>.found`` lists what a redrive found when it began.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ref = re.compile(UUID7)
 OPEN, DONE, STOP, FOUND = ".json", ".done", ".stop", ".found"
 LOCK = ".{}.lock"
 LOCKS = (".lock", ".alone")
-# Of a thousand ids, of which JSON may take six characters for each byte.
+# Enough for a thousand ids, for which JSON can take six characters a byte.
 _MAX_BYTES = 4 * 1024 * 1024
 MAX_COUNT = 2**40
 MAX_LISTED = 1000
@@ -43,26 +43,26 @@ MAX_CHOSEN = 1000
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move and how far it is.
+    """A move and its progress.
 
     target: "" for a redrive of each dead letter to the queue from which it was buried.
     dedup: source and target name dedup queues.
-    in_flight: claimed and delayed messages move too, and are ready then.
-    delayed: delayed messages, which nobody has claimed, move too, and are delayed there.
-    count: so many move, those that would be claimed last; None is all.
+    in_flight: claimed and delayed messages move too, and become ready.
+    delayed: unclaimed delayed messages move too, and stay delayed.
+    count: how many move, the ones that would be claimed last; None: all.
     redrive: only ready messages move, and their deliveries count from 0 again.
-    rate: at most so many messages a second; None is no limit.
-    ids: only these move; None is all. None as well in one that has ended.
-    homes: of a redrive of each to its queue: the patterns of names of the queues to which they may
-        go; None is all.
-    chosen: of a count those that move now; they are written down before the first of them does.
+    rate: the most messages a second; None: no limit.
+    ids: only these move; None: all. Always None in an ended move.
+    homes: for a redrive of each to its queue: patterns of names of the queues to which they may go;
+        None: all.
+    chosen: with a count, the ids that move now; stored before the first of them moves.
     moved_before: how many had moved before these.
     total: messages that were found; None before the work has begun.
-    moved: how many were moved; a crash may set it back by a second, unless there is a count.
+    moved: how many were moved; a crash can lose the last second, unless there is a count.
     youngest: the greatest id that was found.
-    conflicts: messages that stay, since the target has their id already.
-    no_origin: those that stay since nothing says where they came from, that queue is gone or none
-        of those to which they may go, or it was a channel of a log.
+    conflicts: messages that stay because the target has their id already.
+    no_origin: those that stay because their origin is unknown, gone, not permitted, or a log's
+        channel.
     """
 
     ref: str
@@ -89,7 +89,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """What a move moves; as `Move` has it."""
+    """What to move; see `Move`."""
 
     dedup: bool = False
     in_flight: bool = True
@@ -102,8 +102,8 @@ class What:
 def begin(context: Context, source: str, target: str, what: What) -> Move:
     """Begin a move, durably; some process makes it with a MoveRunner.
 
-    The queues need not exist: the target is created, and a missing source counts as empty. Who
-    makes the move creates nothing, so a target that is deleted from now on stays deleted.
+    The queues need not exist: the target is created, and a missing source counts as empty. Later
+    nothing is created, so a target that is deleted from now on stays deleted.
 
     Raises:
         InvalidValue, Unavailable
@@ -145,7 +145,7 @@ def begin_redrive(
 ) -> Move:
     """Begin a redrive of a queue's dead letters, durably: to a queue, or each to its origin.
 
-    ids: only these; None is all. homes: the patterns of names of the queues to which they may go
+    ids: only these; None: all. homes: the patterns of names of the queues to which they may go
     where each goes to its origin; None is all.
 
     Raises:
@@ -181,13 +181,13 @@ def _chosen(source: str, ids: Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     chosen = tuple(dict.fromkeys(check_id(source, one) for one in ids))
     if len(chosen) > MAX_CHOSEN:
-        problem = f"may be {MAX_CHOSEN} at most in the background, and not {len(chosen)}"
+        problem = f"may be at most {MAX_CHOSEN} in the background, not {len(chosen)}"
         raise InvalidValue("ids", problem)
     return chosen
 
 
 def moved_and(before: int, progress: Callable[[int], None]) -> Callable[[Move], None]:
-    """Tells how many have moved, when so many had before this move."""
+    """A callback that adds the number of messages moved before."""
     return lambda move: progress(before + move.moved)
 
 
@@ -200,7 +200,7 @@ def find(context: Context, ref: str) -> Move | None:
 
 
 def _find(tree: Tree, ref: str) -> Move | None:
-    # An open one that ends between two looks has been done by the third.
+    # An open move that ends between two looks is found by the third.
     copies = (load(tree, ref, name) for name in (DONE, OPEN, DONE))
     return next((move for move in copies if move is not None), None)
 
@@ -208,10 +208,9 @@ def _find(tree: Tree, ref: str) -> Move | None:
 def latest(
     context: Context, count: int, wanted: Callable[[Move], bool] = lambda move: True
 ) -> list[Move]:
-    """All moves in progress, and of the others the last ones, ``count`` in all or more; the newest
-    first.
+    """All moves in progress, and the latest ended ones, up to ``count`` in all; the newest first.
 
-    wanted: whether a move counts. Those of another user are left out. Raises InvalidValue,
+    wanted: whether to include a move. Those of other users are left out. Raises InvalidValue,
     Unavailable.
     """
     check_number("count", count, 1, MAX_LISTED)
@@ -242,7 +241,7 @@ class Holder(NamedTuple):
 
 
 def holders(context: Context, moves: Sequence[Move]) -> dict[str, Holder]:
-    """Who works on those moves that somebody works on, by their references. Raises Unavailable."""
+    """The processes that work on moves, by the references of the moves. Raises Unavailable."""
     found = {}
     with as_unavailable("cannot look at who works on moves"):
         for move in moves:
@@ -251,12 +250,12 @@ def holders(context: Context, moves: Sequence[Move]) -> dict[str, Holder]:
                 document = documents.read(context.tree, path, _MAX_BYTES)
                 found[move.ref] = Holder(str(document["host"]), int(document["pid"]))
             except (FileNotFoundError, PermissionError, ValueError, TypeError, KeyError):
-                continue  # nobody does, or a program that does not tell us who it is
+                continue  # no process, or none that has noted who it is
     return found
 
 
 def order_stop(context: Context, ref: str) -> Move | None:
-    """Ask whatever works on a move to end it; the move as it is now, None if there is none.
+    """Ask the process that works on a move to end it; the move as it is now, None if there is none.
 
     Raises:
         Unavailable
@@ -294,15 +293,15 @@ def outcome(move: Move, is_gone: bool) -> Move:
 
 
 def save(tree: Tree, move: Move) -> None:
-    """Write a move down, durably. Raises OSError."""
+    """Store a move durably. Raises OSError."""
     name = move.ref + (OPEN if move.status == "in_progress" else DONE)
     if move.status != "in_progress":
-        move = replace(move, ids=None, chosen=(), moved_before=0)  # it is kept for days
+        move = replace(move, ids=None, chosen=(), moved_before=0)  # as it is kept for days
     tree.replace(tree.folder(MOVES, name), documents.encode(asdict(move)))
 
 
 def write_found(tree: Tree, ref: str, found: Mapping[str, float | None]) -> None:
-    """Write down, durably, what a redrive found, each with its burial. Raises OSError."""
+    """Store, durably, what a redrive found, each with its time of burial. Raises OSError."""
     tree.replace(tree.folder(MOVES, ref + FOUND), json.dumps(found).encode())
 
 
@@ -317,7 +316,7 @@ def read_found(tree: Tree, ref: str) -> dict[str, float | None]:
 
 
 def load(tree: Tree, ref: str, suffix: str) -> Move | None:
-    """A move that was written down; None if there is none. Raises OSError."""
+    """A stored move; None if there is none. Raises OSError."""
     try:
         stored = documents.read(tree, tree.folder(MOVES, ref + suffix), _MAX_BYTES)
         known = {name: stored[name] for name in Move.__slots__ if name in stored}
@@ -328,11 +327,11 @@ def load(tree: Tree, ref: str, suffix: str) -> Move | None:
             known["homes"] = tuple(known["homes"])
         return _checked(Move(**{**known, "ref": ref}))
     except (FileNotFoundError, ValueError, TypeError):
-        return None  # no file of ours
+        return None  # not our file
 
 
 def _checked(move: Move) -> Move:
-    """A move that was read. Raises ValueError, TypeError."""
+    """Check a move that was read. Raises ValueError, TypeError."""
     members: dict[str, Any] = asdict(move)
     for name in ("dedup", "in_flight", "delayed", "redrive"):
         documents.flag(members, name)

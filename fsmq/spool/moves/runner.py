@@ -1,7 +1,7 @@
-"""Makes the moves of a spool that nobody else makes, several side by side.
+"""Runs the moves of a spool that no other process works on, several at a time.
 
-Whoever works on a move holds a lock beside its file; when that ends, with its holder, the next one
-goes on. One that has a rate waits while others are made.
+A process that works on a move holds a lock beside its file; when that ends, with its process,
+another one continues. While a move waits for its rate, others go on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..records.peers import host_name
 from .order import DONE, FOUND, LOCK, OPEN, STOP, Move, find, load
 from .work import MoveWork
 
-# How soon a move is begun that was ordered while others are made, and a stop is seen.
+# How soon a new move is begun beside others, and a stop is noticed.
 _LOOK_EVERY_S = 0.25
 _WAIT_S = 0.05
 
@@ -38,9 +38,9 @@ class _Taken:
 
 
 class MoveRunner:
-    """Makes moves; any number of runners may work on one tree.
+    """Runs moves; any number of runners can work on one tree.
 
-    stop: called between two parts; if it returns True, the rest is left to another runner.
+    stop: called between parts; if it returns True, the rest is left to another runner.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class MoveRunner:
         self._done = 0
 
     def run(self) -> int:
-        """Make all moves that nobody works on; how many were completed.
+        """Run all moves that nobody works on; how many were completed.
 
         Raises:
-            Unavailable: the disk refuses; the move is not complete, and can be tried again.
+            Unavailable: the disk failed or is full; the move is incomplete, and can be tried again.
         """
         return self._run(self._ordered)
 
@@ -69,9 +69,9 @@ class MoveRunner:
         progress: Callable[[Move], object] = lambda move: None,
         patience_s: float = float("inf"),
     ) -> Move | None:
-        """Make one move, or wait until another process has made it; None if there is none.
+        """Run one move, or wait until another process has; None if there is none.
 
-        progress: called now and then with how far it is. patience_s: how long to wait. Raises as
+        progress: called now and then with the move. patience_s: how long to wait. Raises as
         :meth:`run`.
         """
         end = time.monotonic() + patience_s
@@ -115,7 +115,7 @@ class MoveRunner:
         return sorted(n.removesuffix(OPEN) for n in names if n.endswith(OPEN) and n[0] != ".")
 
     def _take_all(self, refs: list[str]) -> None:
-        """Take those that nobody works on. Who works on one may have died since the last look."""
+        """Take moves that nobody works on: their processes may have died since the last look."""
         while self._quarantined.pop_due(time.monotonic()):
             continue
         for ref in refs:
@@ -126,7 +126,7 @@ class MoveRunner:
                     self._note_fault(ref, error)
 
     def _note_fault(self, ref: str, error: OSError | Unavailable) -> None:
-        """Note why a move is not made: it waits for its next try, and stops no other."""
+        """Note the error of a move: it waits for its next try, and does not stop others."""
         self._faults[ref] = error
         self._quarantined.add(ref, time.monotonic())
 
@@ -156,7 +156,7 @@ class MoveRunner:
         held.free()
 
     def _go_on(self, progress: Callable[[Move], object]) -> None:
-        """Make the next step of the move that is due first, or wait a little."""
+        """Do the next step of the move that is due first, or wait a little."""
         ref, taken = min(self._taken.items(), key=lambda one: one[1].work.due)
         pause = taken.work.due - time.monotonic()
         if pause > 0:
@@ -183,7 +183,7 @@ class MoveRunner:
             taken.held.free()
 
     def _leave(self, ref: str) -> None:
-        """Leave a move where it is; another runner goes on with it."""
+        """Leave a move unfinished; another runner will continue it."""
         taken = self._taken.pop(ref)
         try:
             with suppress(OSError, Unavailable):

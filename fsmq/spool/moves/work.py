@@ -1,10 +1,9 @@
-"""The work of one move, in steps between which the runner can do other work, or stop.
+"""The work of one move, in steps between which the runner can do other work or stop.
 
-What is moved is what stands in the source when the work begins. The work that goes on after a
-crash lists the source again, and leaves what is younger than the youngest that was found first; of
-a redrive it is written down which letters were found, and when they were buried. Where a number is
-to move, it is written down which messages these are before they move: after a crash none moves in
-the place of one that had.
+It moves the messages that are in the source when the work begins. After a crash the source is
+listed again, and messages younger than the youngest found at first are left; for a redrive the dead
+letters found are stored with their times of burial. If there is a count, the messages to move are
+stored before they move: so after a crash no other moves instead.
 """
 
 from __future__ import annotations
@@ -45,17 +44,17 @@ from .collapse import Stays, collapse
 from .order import MAX_CHOSEN, Move, is_stopped, outcome, read_found, save, write_found
 
 T = TypeVar("T")
-# How many renames share a sync; no move is reported complete before its last sync.
+# How many renames share a sync; a move is reported complete only after its last sync.
 _SYNC_EVERY = 10_000
 _SAVE_EVERY_S = 1.0
-# How soon a move that waits for its rate sees that it is to stop.
+# How soon a move that waits for its rate notices a stop.
 _LOOK_EVERY_S = 0.25
-# So long a part is tried again while another program has a lock that it needs, and how often.
+# How long, and how often, a part is retried while another program has a lock that it needs.
 _PATIENCE_S, _AGAIN_S = 5.0, 0.002
 
 
 class _Found(NamedTuple):
-    """A message that is to be moved."""
+    """A message to be moved."""
 
     source: str
     target: str
@@ -63,10 +62,10 @@ class _Found(NamedTuple):
 
 
 class MoveWork:
-    """What is done for one move, by who holds its lock. ``move``: how far it is.
+    """The work of one move; the caller has its lock. ``move``: its progress.
 
     Attributes:
-        due: when the next step may be made (`time.monotonic`).
+        due: when the next step may be done (`time.monotonic`).
     """
 
     def __init__(self, context: Context, syncer: Syncer, move: Move) -> None:
@@ -78,14 +77,14 @@ class MoveWork:
         self._rate = Rate(move.rate)
         self._turns = Turns()
         self._is_gone = False  # the target was deleted
-        self._fault: OSError | Unavailable | None = None  # why a message is not moved yet
+        self._fault: OSError | Unavailable | None = None  # the error of a message that is left
         self._pause = 0.0  # seconds before the next part
         self._kept, self._saved = move, time.monotonic()
         self._unsynced = 0
         self._last_tries = LastTries()
 
     def steps(self) -> Generator[None, None, None]:
-        """Make the move, and set its outcome at the end. Raises Unavailable, OSError."""
+        """Do the move, and set its outcome at the end. Raises Unavailable, OSError."""
         if is_stopped(self._tree, self.move.ref):
             self.move = replace(self.move, status="stopped")
             return
@@ -104,11 +103,11 @@ class MoveWork:
                 if time.monotonic() >= end:
                     break
         if self._fault is not None:
-            raise self._fault  # the others have moved; these are tried again
+            raise self._fault  # the others have moved; the rest is tried again
         self.move = outcome(self.move, self._is_gone)
 
     def keep(self) -> None:
-        """Write down how far it is. Raises OSError."""
+        """Store the progress. Raises OSError."""
         save(self._tree, self.move)
         self._kept, self._saved = self.move, time.monotonic()
 
@@ -165,7 +164,7 @@ class MoveWork:
         move = self.move
         pairs = [(move.source, move.target)]
         if move.dedup:
-            # The source's read side is appended to the write side, too: it collapses there again.
+            # The source's read side goes to the write side, too, where it collapses again.
             target = write_side(move.target)
             pairs = [(read_side(move.source), target), (write_side(move.source), target)]
         found = self._found(pairs)
@@ -180,23 +179,23 @@ class MoveWork:
     def _choices(
         self, pairs: list[tuple[str, str]], found: list[_Found]
     ) -> Iterator[Sequence[_Found]]:
-        """All; of a count in portions, each of which is durably chosen before it moves."""
+        """All; with a count in portions, each of which is stored durably before it moves."""
         count = self.move.count
         if count is None:
             yield found
             return
-        # A name given by hand may be too long to be looked for: it stays.
+        # A name given by hand can be too long to be looked up: it stays.
         fitting = [one for one in found if fits(one.source, one.message_id)]
         self.move = replace(self.move, conflicts=len(found) - len(fitting))
         found = fitting
         chosen = frozenset(self.move.chosen)
         if chosen:
-            # What a crash has undone, or kept from being done. What had moved is not here any more.
+            # Those that a crash has undone or prevented; the ones that moved are gone from here.
             self.move = replace(self.move, moved=self.move.moved_before + self._gone(pairs))
             yield [one for one in found if one.message_id in chosen]
             found = [one for one in found if one.message_id not in chosen]
         at = 0
-        # What stays, since its id is there already, does not count: the next one goes.
+        # A message that stays because of a conflict does not count: the next one moves.
         while at < len(found) and (size := min(count - self.move.moved, MAX_CHOSEN)) > 0:
             portion = found[at : at + size]
             at += size
@@ -206,7 +205,7 @@ class MoveWork:
             yield portion
 
     def _gone(self, pairs: list[tuple[str, str]]) -> int:
-        """How many of those that were chosen have left the source."""
+        """How many of the chosen messages have left the source."""
         return sum(
             not any(exists(self._tree, source, message_id) for source, _ in pairs)
             for message_id in self.move.chosen
@@ -215,9 +214,9 @@ class MoveWork:
     def _move_these(
         self, pairs: list[tuple[str, str]], found: Sequence[_Found]
     ) -> Generator[None, None, None]:
-        """Move some messages; at the end they have moved durably.
+        """Move some messages, durably by the end.
 
-        Those whose ids another program has locked come last: it puts them right now, say.
+        Those whose ids other programs have locked, say for a put, come last.
         """
         dirty = self._folders(pairs)
         try:
@@ -240,14 +239,14 @@ class MoveWork:
                         self._pause = self._last_tries.pause(len(later), len(found))
                     except InUse as error:
                         self._fault = self._fault or error
-                        return  # there may be other portions
+                        return  # other portions may follow
                     yield
                 found = later
         finally:
             self._syncer.sync(dirty)
 
     def _found(self, pairs: list[tuple[str, str]]) -> list[_Found]:
-        """What is to be moved. Of a number what is claimed last comes first."""
+        """The messages to move; with a count the ones that would be claimed last come first."""
         found = [
             _Found(source, target, message_id)
             for source, target in pairs
@@ -261,7 +260,7 @@ class MoveWork:
         return sorted(found, key=lambda one: one.message_id, reverse=True)
 
     def _move_part(self, later: list[_Found], part: Sequence[_Found]) -> None:
-        """Move some messages from one queue to one other.
+        """Move some messages from one queue to another.
 
         Raises Unavailable (InUse, too), OSError: nothing was done.
         """
@@ -291,7 +290,7 @@ class MoveWork:
         self.move = replace(move, moved=move.moved + moved, conflicts=move.conflicts + conflicts)
 
     def _ids(self, queue: str) -> Iterator[str]:
-        # In the direction in which messages move: one that moves on is seen twice, never missed.
+        # In the direction in which messages move: one that moves on is seen twice, not missed.
         move = self.move
         states = [State.NEW, State.READY]
         if move.in_flight or move.delayed:
@@ -310,7 +309,7 @@ class MoveWork:
                     yield message_id
 
     def _move(self, source: str, target: str, message_id: str) -> bool:
-        """Move one message, in whatever state it is.
+        """Move one message in any state.
 
         Raises FileExistsError, Stays, Reserved, NoSuchQueue, Unavailable, OSError.
         """
@@ -339,7 +338,7 @@ class MoveWork:
     # -- both --------------------------------------------------------------------------------------
 
     def _begin(self, total: int, youngest: str) -> None:
-        """Write down what was found, unless another process had begun before."""
+        """Store what was found, unless another process had begun before."""
         if self.move.total is None:
             self.move = replace(self.move, total=total, youngest=youngest)
             self.keep()
@@ -347,17 +346,17 @@ class MoveWork:
     def _make(
         self, make: Callable[[Sequence[T]], None], part: Sequence[T]
     ) -> Generator[None, None, None]:
-        """Make a part; other moves are made while another program has a lock that it needs.
+        """Do a part; while another program has a lock that it needs, other moves go on.
 
-        make: does all of some messages, or nothing if it raises. Then each is tried alone: what one
-        fails at keeps none of the others.
+        make: acts on all messages, or on none if it raises. Then each is tried alone, so that one
+        failure does not stop the others.
         """
         end = time.monotonic() + _PATIENCE_S
         while True:
             try:
                 return make(part)
             except InUse as error:
-                # One that is held for long takes the time of one part, and not of each.
+                # A lock that is held for long delays only one part, not each.
                 if isinstance(self._fault, InUse) or time.monotonic() >= end:
                     self._fault = self._fault or error
                     return
@@ -379,7 +378,7 @@ class MoveWork:
             yield found[at : at + size]
 
     def _count(self, moved: int) -> bool:
-        """Count what has moved; whether it is to be synced now."""
+        """Count moved messages; whether to sync now."""
         self._pause = self._turns.pause(self._rate.pause(moved))
         self._unsynced += moved
         if self._unsynced < _SYNC_EVERY:
@@ -389,6 +388,6 @@ class MoveWork:
 
 
 def _age(message_id: str) -> str:
-    """What tells older ids from younger ones: the UUID without its priority."""
+    """The part of an id that orders by age: the UUID, without the priority."""
     known = facts(message_id)
     return "" if known.created_ms is None else message_id[4 if known.priority else 0 :][:36]

@@ -1,9 +1,9 @@
-"""Health: is a spool well, and what should be changed? What ``fsmq doctor`` says of a folder."""
+"""Health: is a spool well, and what should be changed? For ``fsmq doctor`` on a folder."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,21 +14,24 @@ from ..layout.settings import SETTINGS, QueueSettings
 from ..layout.settings_store import MEMBERS
 from ..layout.transitions import QUEUES
 from ..records import peers
-from ..records.alive import look
+from ..records.alive import find_alive, have_run
+from ..schedules.schedule_files import ScheduleFiles
+from ..schedules.schedule_settings import ScheduleState
 from ..views.counts import Lag, Overview, measure_lag, survey
 from . import probe
 from .finding import Level
 
-# A mover takes milliseconds; whatever waits longer than this stands still.
+# A mover takes milliseconds; whatever waits longer than this is stuck.
 _STILL_S = 5.0
 _PATIENCE_S = 3.0
 _MANY_DELIVERIES = 10
 _NEARLY_FULL = 0.9
 _ALONE = " (which is well where only the library and this command use the spool)"
+_WAS_THERE = ", and it has run on this spool"
 _NAMED = 5  # queues that one finding names
 
 
-# Hosts' clocks: deadlines are kept by them.
+# The tolerance of hosts' clocks, on which deadlines depend.
 _CLOCK_S = 1.0
 _CLOCK_SHARE = 0.1
 
@@ -43,7 +46,7 @@ class Health(Enum):
 
     @property
     def code(self) -> int:
-        """The exit code of a doctor who finds nothing worse."""
+        """The exit code if there is no worse finding."""
         return {"warning": 1, "error": 2}.get(self.value, 0)
 
 
@@ -51,7 +54,7 @@ _LEVELS = {Level.OK: Health.OK, Level.WARNING: Health.WARNING, Level.FATAL: Heal
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at. ``advice``: what to do, where something is to be done."""
+    """One thing that was examined. ``advice``: what to do, if anything."""
 
     name: str
     health: Health
@@ -60,12 +63,14 @@ class Finding(NamedTuple):
 
 
 def examine(context: Context, where: str) -> Iterator[Finding]:
-    """Look over the spool of a folder; ``where`` is how it is named in advice.
+    """Examine the spool of a folder; ``where``: its name in advice.
 
-    It gives mover and reaper something to do, and waits for them up to 3 s. Raises OSError.
+    It gives mover and reaper something to do, and waits up to 3 s for them. Raises OSError.
     """
     for found in probe(context.tree):
-        yield Finding(found.name, _LEVELS[found.level], found.text)
+        is_full = found.passing and found.level is Level.WARNING
+        health = Health.ERROR if is_full else _LEVELS[found.level]
+        yield Finding(found.name, health, found.text)
     lag = measure_lag(context)
     yield from _programs(context, where, lag)
     yield from _standing_still(lag)
@@ -74,6 +79,15 @@ def examine(context: Context, where: str) -> Iterator[Finding]:
     settings = {name: context.settings.get(name) for name in overviews}
     yield from _clocks(context, settings)
     yield from of_queues(overviews, settings, lag.redelivered)
+
+
+def of_schedules(states: Iterable[ScheduleState]) -> Iterator[Finding]:
+    """What is wrong with schedules."""
+    for state in states:
+        if state.problem is not None:
+            text = f"{state.name} puts nothing: {state.problem}"
+            advice = f"look at it: fsmq schedule show {state.name}"
+            yield Finding("schedules", Health.WARNING, text, advice)
 
 
 def _clocks(context: Context, settings: Mapping[str, QueueSettings]) -> Iterator[Finding]:
@@ -90,22 +104,27 @@ def _clocks(context: Context, settings: Mapping[str, QueueSettings]) -> Iterator
 def _programs(context: Context, where: str, lag: Lag) -> Iterator[Finding]:
     start = f"start it: fsmq up --root {where}, or the programs on their own"
     try:
-        alive = look(context.tree, _PATIENCE_S)
+        alive = find_alive(context.tree, _PATIENCE_S)
     except OSError as error:
         text = f"mover and reaper cannot be tested: {error.strerror}"
         yield Finding("programs", Health.ERROR, text, "see the findings above about the disk")
         return
+    were = have_run(context.tree)
     if alive.nodes:
         yield Finding("mq", Health.OK, f"runs on {', '.join(alive.nodes)}")
     else:
-        text = f"no mq has reported for 20 s: nobody answers HTTP{_ALONE}"
-        yield Finding("mq", Health.WARNING, text, start)
+        text = f"no mq has reported for 20 s: nobody answers HTTP{_remark('mq' in were)}"
+        yield Finding("mq", _missing("mq" in were), text, start)
     if alive.mover is not None:
         yield Finding("mover", Health.OK, f"answered after {1000 * alive.mover:.0f} ms")
     else:
-        text = f"no answer within 3 s: nobody delivers messages or ends claims{_ALONE}"
+        was_there = bool(were & {"mq", "mover"})  # mq does not work without a mover
+        text = f"no answer within 3 s: nobody delivers messages or ends claims{_remark(was_there)}"
         stands = max(lag.undelivered, lag.late) > _STILL_S
-        yield Finding("mover", Health.ERROR if stands else Health.WARNING, text, start)
+        yield Finding("mover", _missing(was_there or stands), text, start)
+        if names := ScheduleFiles(context).names():
+            text = f"no mover puts the messages of {many(len(names), 'schedule')}"
+            yield Finding("schedules", Health.WARNING, text, start)
     removed = f"{many(lag.removed, 'removed file')} to be unlinked"
     if alive.reaper is not None:
         yield Finding(
@@ -113,7 +132,19 @@ def _programs(context: Context, where: str, lag: Lag) -> Iterator[Finding]:
         )
     else:
         text = f"no answer within 3 s: removed messages keep using disk space; {removed}"
-        yield Finding("reaper", Health.WARNING, text, start)
+        health = _missing("reaper" in were)
+        if health is Health.NOTE and (were or lag.removed):
+            health = Health.WARNING
+        yield Finding("reaper", health, text, start)
+
+
+def _missing(is_wanted: bool) -> Health:
+    """How bad it is that a program does not answer."""
+    return Health.ERROR if is_wanted else Health.NOTE
+
+
+def _remark(was_there: bool) -> str:
+    return _WAS_THERE if was_there else _ALONE
 
 
 def _standing_still(lag: Lag) -> Iterator[Finding]:
@@ -126,7 +157,7 @@ def _standing_still(lag: Lag) -> Iterator[Finding]:
         yield Finding("timers", Health.ERROR, text, see)
     for queue, count in sorted(lag.undeliverable.items()):
         text = f"{many(count, 'message')} wait for the queue {queue}, which does not exist"
-        yield Finding("undeliverable", Health.WARNING, text, f"fsmq create {queue}")
+        yield Finding("undeliverable", Health.WARNING, text, f"fsmq queue create {queue}")
 
 
 def _unreadable(context: Context) -> Iterator[Finding]:
@@ -136,7 +167,7 @@ def _unreadable(context: Context) -> Iterator[Finding]:
         try:
             os.close(tree.open_folder(folder))
         except FileNotFoundError:
-            continue  # it was deleted just now
+            continue  # just deleted
         except OSError as error:
             text = f"the folder of {queue} cannot be read: {error.strerror}"
             advice = f"check the owner and the mode of {tree.root / folder}"
@@ -158,7 +189,7 @@ def of_queues(
     settings: Mapping[str, QueueSettings],
     redelivered: Mapping[str, int],
 ) -> Iterator[Finding]:
-    """What is found of queues with these counts, settings and most deliveries of a message."""
+    """Findings about queues, from their counts, settings and the most deliveries of a message."""
     total = sum(overview.counts.total for overview in overviews.values())
     text = f"{many(len(overviews), 'queue')} with {many(total, 'message')}"
     yield Finding("queues", Health.OK, text)
@@ -167,7 +198,7 @@ def of_queues(
         yield from _bites(name, settings[name], overview)
         if name in graves and overview.counts.total:
             text = f"{many(overview.counts.total, 'dead letter')} in {name}"
-            advice = f"look at them: fsmq peek {name}; another try: fsmq mv {name} QUEUE"
+            advice = f"look at them: fsmq peek {name}; bring them back: fsmq redrive {name}"
             yield Finding("dead letters", Health.WARNING, text, advice)
         if (
             settings[name].dead_letter_queue is None
@@ -185,25 +216,25 @@ def of_queues(
 
 
 def _bury_advice(queue: str) -> str:
-    return f"fsmq config {queue} max_deliveries=5 dead_letter_queue={queue}.dead"
+    return f"fsmq queue config {queue} max_deliveries=5 dead_letter_queue={queue}.dead"
 
 
 def _limits(name: str, settings: QueueSettings, in_flight: int) -> Iterator[Finding]:
-    """What keeps back messages that are ready."""
+    """Limits that hold back ready messages."""
     most, rate = settings.max_in_flight, settings.max_rate
     if most is not None and in_flight >= most:
         text = f"{name} has {in_flight:,} of {most:,} in flight: others wait for one to end"
-        yield Finding("limits", Health.NOTE, text, f"fsmq config {name} max_in_flight=none")
+        yield Finding("limits", Health.NOTE, text, f"fsmq queue config {name} max_in_flight=none")
     if rate is not None:
         text = f"{name} gives out {rate:g} messages a second, and no more"
-        yield Finding("limits", Health.NOTE, text, f"fsmq config {name} max_rate=none")
+        yield Finding("limits", Health.NOTE, text, f"fsmq queue config {name} max_rate=none")
 
 
 def _bites(name: str, settings: QueueSettings, overview: Overview) -> Iterator[Finding]:
     if overview.paused is not None:
         until = "" if overview.paused is True else f" until {overview.paused}"
         text = f"{name} is paused{until}: nothing is claimed from it"
-        yield Finding("paused", Health.NOTE, text, f"fsmq resume {name}")
+        yield Finding("paused", Health.NOTE, text, f"fsmq queue resume {name}")
     if overview.counts.ready and settings.paused is None:
         yield from _limits(name, settings, overview.counts.in_flight)
     limit = settings.max_depth
@@ -212,8 +243,10 @@ def _bites(name: str, settings: QueueSettings, overview: Overview) -> Iterator[F
         yield Finding("depth", Health.WARNING, text, "more workers, or a greater max_depth")
     if settings.visibility_timeout < 1:
         text = f"claims of {name} last {settings.visibility_timeout:g} s: work may take longer"
-        advice = f"fsmq config {name} visibility_timeout=30s"
+        advice = f"fsmq queue config {name} visibility_timeout=30s"
         yield Finding("visibility", Health.WARNING, text, advice)
     if settings.retention is not None and settings.retention <= settings.default_delay:
         text = f"messages of {name} expire before their default_delay is over"
-        yield Finding("retention", Health.WARNING, text, f"fsmq config {name} default_delay=0")
+        yield Finding(
+            "retention", Health.WARNING, text, f"fsmq queue config {name} default_delay=0"
+        )

@@ -1,4 +1,4 @@
-"""The probe's scratch files, which nobody takes for messages."""
+"""The probe's scratch files, which are never mistaken for messages."""
 
 from __future__ import annotations
 

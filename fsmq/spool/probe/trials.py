@@ -1,4 +1,4 @@
-"""The trials of the probe: each reports a finding, or stops with a warning or an error."""
+"""The trials of the probe: each returns a text, or stops with a warning or an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLOCK_SLACK_S = 1.0
 
 
 class Trials:
-    """Tries one tree out; ``clock`` gives Unix seconds."""
+    """Tries out one tree; ``clock`` gives Unix seconds."""
 
     def __init__(self, tree: Tree, clock: Callable[[], float]) -> None:
         self._tree = tree
@@ -69,7 +69,7 @@ class Trials:
         try:
             return Finding(name, Level.OK, trial())
         except Stop as stop:
-            return Finding(name, stop.level, str(stop))
+            return Finding(name, stop.level, str(stop), stop.passing)
         except OSError as error:
             return self._refused(name, error)
         except Unavailable as error:
@@ -127,7 +127,7 @@ class Trials:
     # -- trials ----------------------------------------------------------------------------------
 
     def _rename(self) -> str:
-        """Take a dot-name through all the folders that a message passes."""
+        """Rename a dot-name through all the folders that a message passes."""
         tree = self._tree
         here = f"{self._scratch}/renamed"
         content = self._file(here)
@@ -217,7 +217,7 @@ class Trials:
             if before is not None and found is not None and found.st_ctime_ns > before.st_ctime_ns:
                 return "moves with a rename"
             one, other = other, one
-            time.sleep(0.002)  # the filesystem's clock may tick only 100 times a second
+            time.sleep(0.002)  # the filesystem's clock can tick only 100 times a second
         raise Stop(
             Level.WARNING,
             "does not move with a rename: mq-mover's --delay counts from the writing of a message",
@@ -229,7 +229,7 @@ class Trials:
         after = self._clock()
         found = self._tree.stat(f"{self._scratch}/dated")
         assert found is not None
-        # A file's time may be cut off to a tick of the clock, or to the second.
+        # A file's time can be truncated to a tick of the clock, or to the second.
         tick = 1.0 if self._filesystem.coarse else 0.02
         off = max(before - tick - found.st_ctime, found.st_ctime - after, 0.0)
         if off > _CLOCK_SLACK_S:
@@ -286,7 +286,7 @@ class Trials:
         return self._scratch.rpartition("/")[2]
 
     def _file(self, path: str) -> int:
-        """Make an empty file; its inode."""
+        """Create an empty file; its inode."""
         fd = self._tree.create(path)
         try:
             return os.fstat(fd).st_ino
@@ -297,11 +297,11 @@ class Trials:
         try:
             remove_scratch(self._tree, self._scratch)
         except OSError:
-            pass  # what cannot be removed now, fsck finds
+            pass  # fsck finds what is left
 
 
 def _level(error: OSError) -> Level:
-    """How bad a failed trial is: a full disk only keeps it from being made."""
+    """How bad an error in a trial is: on a full disk the trial is just impossible."""
     return Level.WARNING if is_full(error) else Level.FATAL
 
 

@@ -1,4 +1,4 @@
-"""Records of the work, which no work depends on: journal, metrics, reports, peers.
+"""Records about the work, on which nothing depends: journal, metrics, reports, peers.
 
 Folders: `journal/`, `metrics/`, `peers/`.
 """

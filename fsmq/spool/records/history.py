@@ -1,7 +1,7 @@
 """History: how many messages each queue had, and how many came and went, minute by minute.
 
-One process of each host appends a line a minute to `history/<node>-<hour>.jsonl`; docs/format.md is
-the format. Nothing depends on it, and nothing of it is synced.
+One process of each host appends a line a minute to `history/<node>-<hour>.jsonl`; docs/format.md
+specifies the format. Nothing depends on it, and it is never synced.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from typing import Any, NamedTuple
 
 from ..durability.locks import Lock, lock
 from ..layout.files import write_all
+from ..layout.steps import giving_way
 from ..layout.tree import STRAY, Tree
 from .metrics import Snapshot
 
 HISTORY = "history"
 EVERY_S = 60.0
-# What is told where nothing is asked for, and the largest step.
+# The default period, and the largest step.
 HISTORY_S = 3 * 3600.0
 MAX_STEP_S = 86_400.0
 HOUR_S = 3600.0
-# How much is told in minutes, the steps of what is longer, and the most in one answer.
+# The longest period in steps of a minute, longer steps, and the most moments in an answer.
 _MINUTES_S = 6 * HOUR_S
 _STEP_S = 600.0
 _MAX_MOMENTS = 100_000
 _VERSION = 1
 _MAX_FILE_BYTES = 64 * 1024 * 1024
-# What is counted of what happens, and the metric of each.
+# The counted events, and the metric of each.
 _HAPPENED = ("sent", "received", "deleted", "redelivered", "buried")
 _COUNTERS = ("put", "claim", "remove", "redeliver", "bury")
 _file = re.compile(r"(?P<node>[A-Za-z0-9_.-]+)-(?P<hour>[0-9]{8}T[0-9]{2})\.jsonl")
@@ -42,7 +43,7 @@ _CLOCK = "%Y%m%dT%H"
 class Figures(NamedTuple):
     """One queue at one moment, and what happened to it since the moment before.
 
-    oldest: seconds that the oldest message has waited; None where none waits.
+    oldest: seconds that the oldest message has waited; None if none waits.
     """
 
     new: int = 0
@@ -58,7 +59,7 @@ class Figures(NamedTuple):
 
     @classmethod
     def from_json(cls, found: Any) -> Figures:
-        """Raises ValueError for what are none."""
+        """Raises ValueError if these are no figures."""
         if not isinstance(found, list) or len(found) < len(cls._fields):
             raise ValueError("are no figures of a queue")
         figures = cls(*found[: len(cls._fields)])
@@ -71,24 +72,24 @@ class Figures(NamedTuple):
 
     @property
     def happened(self) -> dict[str, int]:
-        """What is counted from one moment to the next."""
+        """The events since the moment before."""
         return {name: getattr(self, name) for name in _HAPPENED}
 
     def then(self, later: Figures) -> Figures:
-        """Both as one: what was last, and all that happened."""
+        """Both combined: the later counts, and all events."""
         more = later.happened
         return later._replace(**{name: n + more[name] for name, n in self.happened.items()})
 
 
 class Moment(NamedTuple):
-    """The figures of a queue in a step, which begins at a moment in Unix seconds."""
+    """The figures of a queue in a step, which begins at a time in Unix seconds."""
 
     at: float
     figures: Figures
 
 
 class Line(NamedTuple):
-    """What one host noted. ``is_whole``: queues that it does not have are empty."""
+    """The record of one host. ``is_whole``: queues that are missing in it are empty."""
 
     at_ms: int
     queues: dict[str, Figures]
@@ -96,7 +97,7 @@ class Line(NamedTuple):
 
 
 class Counters:
-    """What counters of processes have grown by since the last look, by queue."""
+    """The growth of processes' counters since the last look, by queue."""
 
     def __init__(self) -> None:
         self._last: dict[str, Mapping[Any, int]] | None = None
@@ -108,7 +109,7 @@ class Counters:
             before = (self._last or {}).get(process, {})
             for key, number in snapshot.counts.items():
                 if key[0] in _COUNTERS and len(key) == 2:
-                    # Less than before: the process has been started again, and counts from 0.
+                    # Less than before: the process was restarted, and counts from 0.
                     last = before.get(key, 0)
                     grown[key[0], key[1]] += number - last if number >= last else number
         known = {process: snapshot.counts for process, snapshot in processes.items()}
@@ -140,10 +141,10 @@ class Recorder:
         waiting: Mapping[str, tuple[tuple[int, int, int, int], float | None]],
         processes: Mapping[str, Snapshot],
     ) -> bool:
-        """Append a line; False where another process writes. Raises OSError.
+        """Append a line; False if another process writes. Raises OSError.
 
-        waiting: of each queue the counts by state, and when the oldest that waits was created.
-        processes: what those of this host have counted, by their names.
+        waiting: for each queue the counts by state, and when its oldest message was created.
+        processes: the counters of this host's processes, by their names.
         """
         grown = self._counters.growth(processes)
         if not self._is_ours():
@@ -158,7 +159,7 @@ class Recorder:
             age = None if oldest is None else round(max(0.0, now - oldest), 1)
             happened = grown.get(queue, [0] * len(_COUNTERS))
             figures = Figures(new, ready, in_flight, delayed, age, *happened)
-            if figures != self._last.get(queue, Figures()):
+            if any(happened) or figures != self._last.get(queue, Figures()):
                 changed[queue] = figures
             self._last[queue] = figures
         for queue in self._last.keys() - waiting.keys():
@@ -194,7 +195,7 @@ class Recorder:
             fd = self._tree.create(path, flags)
         try:
             size = os.fstat(fd).st_size
-            # A line without its end, of a process that was killed, must not spoil this one.
+            # An unfinished line of a killed process must not spoil this one.
             is_cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             write_all(fd, (b"\n" if is_cut else b"") + written(line))
         finally:
@@ -202,7 +203,7 @@ class Recorder:
 
 
 def written(line: Line, step_s: float | None = None) -> bytes:
-    """A line as a file has it; ``step_s``: of a step of this many seconds."""
+    """A line as in a file; ``step_s``: for a step of this many seconds."""
     content: dict[str, Any] = {"v": _VERSION, "at": line.at_ms}
     if step_s is not None:
         content["step"] = round(step_s)
@@ -243,16 +244,16 @@ def files(tree: Tree) -> list[Kept]:
 
 def lines(tree: Tree, file: Kept, wanted: Callable[[str], bool] = lambda queue: True) -> list[Line]:
     """The lines of a file, with the queues that are wanted. Raises OSError."""
-    return [line for line, _ in lines_of(tree, file, wanted)]
+    return [line for line, _ in giving_way(lines_of(tree, file, wanted))]
 
 
 def lines_of(tree: Tree, file: Kept, wanted: Callable[[str], bool]) -> Iterator[tuple[Line, bool]]:
-    """Each line, and whether it is one of a step that was thinned."""
+    """Each line, and whether it is that of a thinned step."""
     try:
         fd = tree.open(file.path)
     except OSError as error:
         if error.errno in (*STRAY, errno.EACCES):
-            return  # its time was over, or it is another user's
+            return  # it has expired, or is another user's
         raise
     with open(fd, "rb") as opened:
         content = opened.read(_MAX_FILE_BYTES)
@@ -267,16 +268,16 @@ def lines_of(tree: Tree, file: Kept, wanted: Callable[[str], bool]) -> Iterator[
             at_ms = int(found["at"])
             yield Line(at_ms, queues, found.get("whole") is True), "step" in found
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            continue  # a line without its end, or of a later version
+            continue  # an unfinished line, or one of a later version
 
 
 def read_history(
     tree: Tree, queues: Collection[str], since: float, until: float, step_s: float
 ) -> dict[str, list[Moment]]:
-    """The figures of some queues from one moment to another, in steps; by queue.
+    """The figures of some queues from one time to another, in steps; by queue.
 
-    A moment is the beginning of a step, in Unix seconds, a multiple of ``step_s``. Steps in which
-    no host has noted anything are left out. Raises OSError.
+    A moment is the beginning of a step, in Unix seconds, a multiple of ``step_s``. Steps without
+    any record are left out. Raises OSError.
     """
     wanted = frozenset(queues)
     result: dict[str, list[Moment]] = {queue: [] for queue in queues}
@@ -320,7 +321,7 @@ def _end_step(
 def _merged(
     tree: Tree, since: float, until: float, wanted: Callable[[str], bool]
 ) -> Iterator[Line]:
-    """The lines of all hosts, hour by hour, in their order."""
+    """The lines of all hosts, hour by hour, in order."""
     of_hour: dict[float, list[Kept]] = {}
     for file in files(tree):
         if since - HOUR_S < file.began < until:
@@ -335,7 +336,7 @@ def _merged(
 
 
 def step_of(since: float, until: float, queues: int, step_s: float | None = None) -> float:
-    """The step in which a history is told, so that it has no more than 100,000 moments in all."""
+    """The step for a history, so that it has at most 100,000 moments in all."""
     step = step_s or (EVERY_S if until - since <= _MINUTES_S else _STEP_S)
     while queues * (until - since) / step > _MAX_MOMENTS:
         step *= 2

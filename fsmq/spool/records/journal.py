@@ -1,9 +1,9 @@
 """The lifecycle journal: one line for each step of each message, in segments under ``journal/``.
 
-It is for analytics; no message depends on it. To note a step costs a microsecond and never waits: a
+It is for analytics; no message depends on it. Noting a step costs a microsecond and never waits: a
 thread writes the lines. If it cannot (a full disk, too many at once), they are lost and counted. A
-segment is written under a dot-name and closed by a rename, so that readers of the folder find whole
-segments only. docs/journal.md is the format.
+segment is written under a dot-name and closed by a rename, so that readers of the folder find only
+whole segments. docs/journal.md specifies the format.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
+from itertools import chain
 from json.encoder import encode_basestring_ascii
 from typing import ClassVar, NamedTuple, TypedDict, Unpack
 
@@ -25,19 +26,20 @@ from ..layout.names import ALIVE
 from ..layout.steps import portions
 from ..layout.transitions import JOURNAL
 from ..layout.tree import Tree
+from .acts import Act, StepOfAct
 from .journal_files import is_segment, show
 from .log_steps import VERSION, StepOfLog
 from .metrics import Metrics
 from .reports import Reports
 
 SUFFIX = ".jsonl"
-# A segment is closed when it is so old or so long, whichever comes first.
+# A segment is closed at this age or size, whichever comes first.
 SEGMENT_S = 10.0
 SEGMENT_BYTES = 8 * 1024 * 1024
 _PAUSE_S = 0.2
-# After a disk that refused.
+# After an error of the disk.
 _RETRY_S = 5.0
-# Lines that may wait for the thread: about a second of all that one process can do.
+# How many lines may wait for the thread: about a second of a process's work at full speed.
 _MAX_WAITING = 100_000
 
 # The names of the details in a line, in their order.
@@ -51,31 +53,31 @@ _FIELDS = {
 }
 
 via: ContextVar[str | None] = ContextVar("via", default=None)
-"""Through what a step came, such as a dialect's name; None: the program's own."""
+"""What caused a step, such as a dialect's name; None: the program itself."""
 
 _LAG = ("journal_lag",)
 
 
 def is_kept(tree: Tree) -> bool:
-    """Whether any program notes its steps on this tree, or has done so lately.
+    """Whether any program writes a journal on this tree, or has recently done so.
 
-    By its segments, the open ones too, which the reaper keeps for as long as it is told to; and by
-    what programs that live report, on a spool in which nothing has happened yet.
+    It looks for segments, also open ones, which the reaper keeps for as long as configured; and at
+    the reports of live programs, for a spool in which nothing has happened yet.
     """
     try:
         if any(is_segment(name) for name in tree.names(tree.folder(JOURNAL))):
             return True
         return any(_LAG in report.snapshot.gauges for report in Reports(tree, "", "").read())
     except OSError:
-        return False  # who may not look there cannot note anything either
+        return False  # a user who may not look there cannot write either
 
 
 class Details(TypedDict, total=False):
-    """What a step knows of a message besides its queue and its id.
+    """The details of a step besides the message's queue and id.
 
-    size: bytes of the file. deliveries: how often it has been claimed. claim_ms: how long the
-    claim lasts that this step made, in milliseconds. source, target: of a message that changes
-    its queue, the other one. was: its id there, if that was another.
+    size: bytes of the file. deliveries: how often it has been claimed. claim_ms: the length of the
+    claim that this step made, in milliseconds. source, target: the other queue, if the message
+    changed its queue. was: its id there, if different.
     """
 
     size: int | None
@@ -87,7 +89,7 @@ class Details(TypedDict, total=False):
 
 
 class _Noted(NamedTuple):
-    """The same step of some messages, which were made durable together."""
+    """The same step of several messages that became durable together."""
 
     at_ms: int
     event: str
@@ -116,8 +118,11 @@ class NoJournal:
     ) -> None:
         """Note a step of ranges of offsets of a log; never raises and never waits."""
 
+    def note_act(self, act: Act) -> None:
+        """Note what somebody did; never raises and never waits."""
+
     def flush(self) -> None:
-        """Write what was noted, so that nothing of it is lost if this process is killed."""
+        """Write what was noted, so that it is not lost if this process is killed."""
 
     def measure_lag(self) -> None:
         pass
@@ -127,9 +132,9 @@ class NoJournal:
 
 
 class Journal(NoJournal):
-    """Writes one process's lines. Safe in threads.
+    """Writes the lines of one process. Safe in threads.
 
-    host: this host's name among others. program: the ``via`` of a step without another.
+    host: the name of this host. program: the ``via`` of steps that have none.
     clock: gives Unix seconds.
     """
 
@@ -153,8 +158,8 @@ class Journal(NoJournal):
         self._clock = clock
         self._segment_s = segment_s
         self._segment_bytes = segment_bytes
-        self._waiting: deque[_Noted | StepOfLog] = deque()
-        self._lines = 0  # that these will be
+        self._waiting: deque[_Noted | StepOfLog | StepOfAct] = deque()
+        self._lines = 0  # how many lines these will be
         self._counting = threading.Lock()
         self._writing = threading.Lock()
         self._segment: _Segment | None = None
@@ -169,7 +174,7 @@ class Journal(NoJournal):
     def note_all(self, event: str, queue: str, messages: Sequence[tuple[str, Details]]) -> None:
         """Note the same step of several messages; never raises and never waits."""
         if queue == ALIVE:
-            return  # nobody's message
+            return  # only a probe
         if self._lines >= _MAX_WAITING:
             self._metrics.count(("journal_dropped",), len(messages))
             return
@@ -196,8 +201,14 @@ class Journal(NoJournal):
             self._lines += len(ranges)
         self._waiting.append(StepOfLog(at_ms, event, log, channel, ranges, details, through))
 
+    def note_act(self, act: Act) -> None:
+        """Note what somebody did, even where steps of messages are dropped."""
+        with self._counting:
+            self._lines += 1
+        self._waiting.append(StepOfAct(act, via.get() or self._program))
+
     def flush(self) -> None:
-        """Write what was noted, so that nothing of it is lost if this process is killed.
+        """Write what was noted, so that it is not lost if this process is killed.
 
         The segment stays open; the reaper closes it after a kill. Never raises.
         """
@@ -205,7 +216,7 @@ class Journal(NoJournal):
             self._write_waiting()
 
     def measure_lag(self) -> None:
-        """Note the age, in seconds, of the oldest step that no closed segment has."""
+        """Record the age, in seconds, of the oldest step that is in no closed segment yet."""
         since = self._behind_since
         if since is None:
             try:
@@ -222,7 +233,7 @@ class Journal(NoJournal):
 
     @classmethod
     def _leave_to_parent(cls) -> None:
-        """In a child: what waits is the parent's, and so are the segment and the locks."""
+        """In a child: the waiting lines, the segment and the locks are the parent's."""
         for one in cls._open:
             one._waiting.clear()
             one._lines, one._segment, one._behind_since = 0, None, None
@@ -255,19 +266,16 @@ class Journal(NoJournal):
         if segment is not None and segment.is_over(self._segment_s, self._segment_bytes):
             self._finish()
 
-    def _append(self, steps: list[_Noted | StepOfLog]) -> None:
+    def _append(self, steps: list[_Noted | StepOfLog | StepOfAct]) -> None:
         if self._behind_since is None:
             self._behind_since = steps[0].at_ms
         if self._segment is None:
             self._number += 1
             name = f"{int(self._clock() * 1000):013}-{self._host}-{os.getpid()}-{self._number}"
             self._segment = _Segment(self._tree, name + SUFFIX)
-        lines = (
-            line
+        lines = chain.from_iterable(
+            self._lines_of(step) if isinstance(step, _Noted) else step.lines(self._host)
             for step in steps
-            for line in (
-                step.lines(self._host) if isinstance(step, StepOfLog) else self._lines_of(step)
-            )
         )
         self._segment.append("".join(portion).encode("ascii") for portion in portions(lines))
 
@@ -301,7 +309,7 @@ os.register_at_fork(after_in_child=Journal._leave_to_parent)
 
 
 class _Segment:
-    """A segment that is being written; locked, so that a living writer's is left alone."""
+    """A segment that is being written; locked, so that others leave it alone."""
 
     def __init__(self, tree: Tree, name: str) -> None:
         self._tree = tree

@@ -10,7 +10,7 @@ import time
 from ..layout.transitions import JOURNAL
 from ..layout.tree import Tree
 
-# A writer locks its segment right after it has made it.
+# A writer locks its segment right after creating it.
 _LOCKED_AFTER_S = 60.0
 _segment = re.compile(r"\.?(?P<created_ms>[0-9]{13})-.+\.jsonl")
 
@@ -31,7 +31,7 @@ def show(tree: Tree, fd: int, path: str, name: str) -> None:
     if os.fstat(fd).st_size == 0:
         tree.unlink(path)
         return
-    # A reader may meet it after a power cut: under its name it is whole.
+    # Under its final name it must be whole, even after a power cut.
     os.fsync(fd)
     tree.rename(path, tree.folder(JOURNAL, name))
 
@@ -39,7 +39,7 @@ def show(tree: Tree, fd: int, path: str, name: str) -> None:
 def close_abandoned(tree: Tree) -> int:
     """Close the segments of writers that died; how many.
 
-    Raises OSError if there are any that cannot be closed, after all others.
+    If some cannot be closed, raises OSError after all others.
     """
     closed = 0
     first: OSError | None = None
@@ -49,7 +49,7 @@ def close_abandoned(tree: Tree) -> int:
         try:
             closed += _close(tree, name)
         except OSError as error:
-            first = first or error  # another user's, or no file: it must not keep the others
+            first = first or error  # another user's, or not a file: it must not stop the others
     if first is not None:
         raise first
     return closed
@@ -70,13 +70,13 @@ def _close(tree: Tree, name: str) -> bool:
         show(tree, fd, path, name[1:])
         return True
     except BlockingIOError:
-        return False  # its writer lives
+        return False  # its writer is alive
     finally:
         os.close(fd)
 
 
 def _cut_last_line(fd: int) -> None:
-    """Cut off what a writer that was killed left of its last line."""
+    """Cut off the unfinished last line of a killed writer."""
     size = os.fstat(fd).st_size
     end = size
     while end > 0:
@@ -91,10 +91,10 @@ def _cut_last_line(fd: int) -> None:
 
 
 def expire(tree: Tree, retention_s: float, max_bytes: int, now: float) -> int:
-    """Unlink closed segments that are too old, and the oldest while all are too large; how many.
+    """Unlink closed segments that are too old, and the oldest while all take too much; how many.
 
     retention_s: seconds that a segment stays. max_bytes: of all segments together. now: Unix
-    seconds. Raises OSError if there are any that cannot be unlinked, after all others.
+    seconds. If some cannot be unlinked, raises OSError after all others.
     """
     segments = []
     for entry in tree.walk(tree.folder(JOURNAL)):

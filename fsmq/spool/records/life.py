@@ -1,8 +1,8 @@
-"""Life: what the journal has of one message, found in its segments without any index.
+"""Life: the steps of one message in the journal, found in its segments without an index.
 
-A UUIDv7 tells when it was made, and the name of a segment when that was begun; so the segments are
-read forward from there, whole, for the few bytes that a line about the message must have. They are
-read and not mapped: a page that cannot be read would end the process.
+A UUIDv7 tells when it was made, and the name of a segment when that was begun; so all segments from
+there on are searched for the few bytes that each line about the message has. They are read, not
+mapped: an unreadable page of a mapping would kill the process.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ..layout.transitions import (
 from ..layout.tree import STRAY, Tree
 from .journal_files import created_ms
 
-# Clocks of hosts differ, and a step may be in a segment that was begun some seconds before.
+# The clocks of hosts differ, and a step can be in a segment that was begun some seconds before.
 _MARGIN_MS = 60_000
-# A step may be noted some time before its segment is begun.
+# A step can be noted some time before its segment is begun.
 _EARLY_MS = 2_000
 _CHUNK_BYTES = 1024 * 1024
 _MAX_LINE_BYTES = 64 * 1024
-# What is no segment of ours is not read to its end.
+# A file that is not one of our segments is not read to its end.
 _MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 _OPTIONAL = ("size", "deliveries", "claim_ms", "from", "to", "was", "host", "via")
 
@@ -45,10 +45,10 @@ Name = tuple[str, str]  # a queue, and the id that the message has there
 
 
 class LifeStep(NamedTuple):
-    """One step of a message, as the journal has it; docs/journal.md says what each member is.
+    """One step of a message, as in the journal; docs/journal.md describes each member.
 
-    at: Unix seconds. claim: seconds for which a claim was made. source, target: the queue that it
-    came from, or was buried into. What the step did not know is None.
+    at: Unix seconds. claim: length of the claim in seconds. source, target: the queue that it came
+    from, or was buried into. Unknown details are None.
     """
 
     at: float
@@ -66,7 +66,7 @@ class LifeStep(NamedTuple):
 
     @classmethod
     def from_json(cls, found: Any) -> LifeStep:
-        """The step that a line of the journal is. Raises ValueError for what is none."""
+        """The step in a line of the journal. Raises ValueError if there is none."""
         match found:
             case {"at": int(at), "event": str(event), "queue": str(queue), "id": str(message_id)}:
                 size, deliveries, claim_ms, *names = (found.get(name) for name in _OPTIONAL)
@@ -94,7 +94,7 @@ class LifeStep(NamedTuple):
 
     @property
     def names(self) -> list[Name]:
-        """Where the message was, and is by this step: two, where it changed its queue."""
+        """Where the message was before and after this step: two names if it changed its queue."""
         here = (self.queue, self.id)
         if self.event == MOVED.event and self.source is not None:
             return [(self.source, self.was or self.id), here]
@@ -104,22 +104,22 @@ class LifeStep(NamedTuple):
 
 
 class Life(NamedTuple):
-    """The steps of a message in their order, and where to go on; None: there are no more."""
+    """The steps of a message in order, and where to continue; None: there are no more."""
 
     steps: list[LifeStep]
     next: str | None
 
 
-# Those by which a message of an id ends, and another one of the same id may begin.
+# Steps after which another message can get the same id.
 _ENDS = frozenset(step.event for step in (REMOVED, EXPIRED, PURGED, REAPED))
-# A batch is noted as a whole, and a mover may have delivered its first messages by then.
+# A batch is noted as a whole: by then a mover may have delivered its first messages.
 _LATE_S = 60.0
 
 
 def in_order(steps: Iterable[LifeStep]) -> list[LifeStep]:
-    """Steps by their times; but a message was accepted before all else that happened to it.
+    """Steps by their times, but with the acceptance of a message before all its other steps.
 
-    What accepts it notes that behind the batch, and another program what it did meanwhile before.
+    A put notes its messages after the whole batch: another program can note later steps first.
     """
     ordered: list[LifeStep] = []
     for step in sorted(steps, key=lambda step: step.at):
@@ -132,7 +132,7 @@ def in_order(steps: Iterable[LifeStep]) -> list[LifeStep]:
 
 
 def _comes_after(step: LifeStep, accepted: LifeStep) -> bool:
-    """Whether a step that has an earlier time is of the message that was accepted."""
+    """Whether a step with an earlier time belongs to the accepted message."""
     is_same = (step.queue, step.id) == (accepted.queue, accepted.id)
     is_later = step.event not in _ENDS and step.event != ACCEPTED.event
     return is_same and is_later and accepted.at - step.at < _LATE_S
@@ -144,7 +144,7 @@ class _Segment(NamedTuple):
 
 
 class _Met(NamedTuple):
-    """A step by its place in the journal, which tells the order of those of one moment."""
+    """A step with its place in the journal, which orders steps of the same time."""
 
     at: float
     segment: int
@@ -155,10 +155,10 @@ class _Met(NamedTuple):
 class LifeReader:
     """Reads the journal for the life of one message.
 
-    queue: where it was put, or has been since; "" where that is not known: the first message of
-    this id is meant. after: where an earlier reader has stopped.
+    queue: where it was put, or has been since; "" if unknown: then the first message of this id is
+    meant. after: where an earlier reader stopped.
 
-    Raises InvalidValue for an ``after`` that no reader gave.
+    Raises InvalidValue for an invalid ``after``.
     """
 
     def __init__(self, tree: Tree, queue: str, message_id: str, after: str = "") -> None:
@@ -169,9 +169,9 @@ class LifeReader:
         if after:
             self._since, name = _parse(after)
         self._names = {name} if name[0] else set()
-        self._last = (float("-inf"), name)  # where it is by the latest step
-        self._apart: dict[Name, list[_Met]] = {}  # of others, until a step leads to them
-        self._ids: dict[str, list[bytes]] = {}  # with what a line about each has
+        self._last = (float("-inf"), name)  # the latest step's time, and where the message is
+        self._apart: dict[Name, list[_Met]] = {}  # steps of others, until some step leads to them
+        self._ids: dict[str, list[bytes]] = {}  # with the bytes that lines about each have
         self._fresh = [(name[1], float("-inf"))]  # ids to look for, and since when
         self._read: set[tuple[int, int]] = set()  # lines, by segment and place
         self._heap: list[_Met] = []
@@ -184,10 +184,10 @@ class LifeReader:
         return self._last[1]
 
     def batches(self, budget_s: float) -> Iterator[list[LifeStep]]:
-        """Steps in their order, as they are found; an empty list now and then, as a pause.
+        """Steps in order, as they are found; now and then an empty list, as a pause.
 
-        budget_s: seconds that the reading may take; then ``next`` says where to go on. Only a move
-        that gave the message another id may bring steps of before. Raises OSError.
+        budget_s: seconds that reading may take; then ``next`` tells where to continue. Only after a
+        move that changed the id can earlier steps follow. Raises OSError.
         """
         end = time.monotonic() + budget_s
         segments = self._segments()
@@ -196,7 +196,7 @@ class LifeReader:
             self._search(segments, number)
             at = segments[number].begun_ms
             if self._reaped_ms is not None and at > self._reaped_ms + _MARGIN_MS:
-                break  # nothing happens to it any more
+                break  # there are no later steps
             if number + 1 == len(segments):
                 break
             following = segments[number + 1].begun_ms
@@ -205,7 +205,7 @@ class LifeReader:
                 self.next = f"{following}.{self._last[1][0]}:{self._last[1][1]}"
                 break
         if not self._is_known and self._since is None and first and self.next is None:
-            # Its id has a time at which it was not there: someone else made it.
+            # The time in its id is not that of its put: someone else made the id.
             yield from self._from_the_beginning(segments[:first])
         yield self._until(float("inf"))
 
@@ -220,14 +220,14 @@ class LifeReader:
         return sorted(_Segment(ms, name) for ms, name in begun if ms is not None)
 
     def _first(self, segments: list[_Segment]) -> int:
-        """The first segment that may have a step."""
+        """The first segment that can have a step."""
         if self._since is not None:
             return bisect_left(segments, (self._since,))
         created = facts(self._fresh[0][0]).created_ms
         return 0 if created is None else bisect_left(segments, (created - _MARGIN_MS,))
 
     def _search(self, segments: list[_Segment], number: int) -> None:
-        """Look for the ids that are known in a segment, and for new ones also in those before."""
+        """Look for known ids in a segment, and for new ones also in earlier segments."""
         self._take(segments, number, [part for parts in self._ids.values() for part in parts])
         while self._fresh:
             message_id, since_ms = self._fresh.pop()
@@ -244,7 +244,7 @@ class LifeReader:
     def _take(self, segments: list[_Segment], number: int, parts: list[bytes]) -> None:
         if not parts:
             return
-        for place, line in _lines_with(self._tree, segments[number].name, parts):
+        for place, line in lines_with(self._tree, segments[number].name, parts):
             if (number, place) in self._read:
                 continue
             self._read.add((number, place))
@@ -255,7 +255,7 @@ class LifeReader:
             self._meet(_Met(step.at, number, place, step))
 
     def _meet(self, first: _Met) -> None:
-        """Take in a step of the message; keep one of another, which has the same id, apart."""
+        """Take in a step of the message; keep steps of another message with the same id apart."""
         if self._names and self._names.isdisjoint(first.step.names):
             for name in first.step.names:
                 self._apart.setdefault(name, []).append(first)
@@ -285,7 +285,7 @@ class LifeReader:
                 self._fresh.append((message_id, since_ms or 0.0))
 
     def _until(self, at: float) -> list[LifeStep]:
-        """The steps before a moment, in their order."""
+        """The steps before a time, in order."""
         steps = []
         while self._heap and self._heap[0][0] < at:
             steps.append(heapq.heappop(self._heap).step)
@@ -296,12 +296,12 @@ def _parse(after: str) -> tuple[int, Name]:
     since, _, name = after.partition(".")
     split = split_entry(name)
     if split is None or not since.isascii() or not since.isdecimal() or len(since) > 15:
-        raise InvalidValue("after", "is not where an answer said that it stopped")
+        raise InvalidValue("after", "is not a value that an earlier answer gave")
     return int(since), split
 
 
-def _lines_with(tree: Tree, segment: str, parts: list[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines of a segment that have one of some parts, each with its place. Raises OSError."""
+def lines_with(tree: Tree, segment: str, parts: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a segment that contain any of the parts, with their places. Raises OSError."""
     fd = _open(tree, segment)
     if fd is None:
         return
@@ -314,13 +314,13 @@ def _lines_with(tree: Tree, segment: str, parts: list[bytes]) -> Iterator[tuple[
                 yield start + place, block[place : block.index(b"\n", place)]
             start, rest = start + end, block[end:]
             if len(rest) > _MAX_LINE_BYTES:
-                start, rest = start + len(rest), b""  # no program of ours wrote this
+                start, rest = start + len(rest), b""  # not written by fsmq
     finally:
         os.close(fd)
 
 
 def _places(block: bytes, end: int, parts: list[bytes]) -> set[int]:
-    """Where the whole lines of a block begin that have one of some parts."""
+    """Where those lines of a block begin that contain one of some parts."""
     places = set()
     for part in parts:
         at = block.find(part, 0, end)
@@ -337,7 +337,7 @@ def _open(tree: Tree, segment: str) -> int | None:
         except OSError as error:
             if error.errno not in STRAY:
                 raise
-    return None  # its time was over; or it was closed, and then it is there without the dot
+    return None  # it has expired; if it was closed, it is there without the dot
 
 
 def read_life(

@@ -48,8 +48,8 @@ def details(step: LifeStep) -> str:
 
 
 def gap(steps: list[LifeStep]) -> str | None:
-    """Why a life may not be whole; None for one whose beginning is there."""
-    # Not the first one: of two steps within milliseconds the later may have the earlier time.
+    """Why a life may be incomplete; None if its beginning is there."""
+    # Not just the first one: of two steps within milliseconds the later can have the earlier time.
     if any(step.event in _BEGINNINGS for step in steps):
         return None
     what = "its first steps are" if steps else "it is"

@@ -10,7 +10,7 @@ VERSION = 1
 
 
 class StepOfLog(NamedTuple):
-    """A step of messages of a log. messages: ranges of offsets. details: members of the line."""
+    """A step of messages of a log. messages: ranges of offsets. details: further members."""
 
     at_ms: int
     event: str
@@ -21,7 +21,7 @@ class StepOfLog(NamedTuple):
     via: str
 
     def lines(self, host: str) -> Iterator[str]:
-        """As the journal has them."""
+        """The lines as in the journal."""
         about = {"v": VERSION, "at": self.at_ms, "event": self.event, "log": self.log}
         if self.channel is not None:
             about["channel"] = self.channel

@@ -1,6 +1,6 @@
-"""Metrics: what one process counted and measured, for logs, statsd and Prometheus.
+"""Metrics: counts and measurements of one process, for logs, statsd and Prometheus.
 
-A metric is named by a tuple: what it is, then the values of its labels, such as
+A metric is identified by a tuple: its name, then the values of its labels, such as
 ``("put", "jobs")``. `METRICS` lists all of them with their labels.
 """
 
@@ -22,10 +22,10 @@ _SHARES = (0, 0.25, 0.5, 0.75, 0.9, 1)
 
 
 class Metric(NamedTuple):
-    """What one metric is. ``bounds`` are the upper ends of a histogram's buckets."""
+    """The description of a metric. ``bounds``: the upper ends of a histogram's buckets."""
 
     kind: Kind
-    name: str  # as Prometheus shows it, behind "fsmq_"
+    name: str  # as Prometheus shows it, after "fsmq_"
     help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
@@ -36,7 +36,7 @@ def _counter(name: str, help: str, *labels: str) -> Metric:
 
 
 _QUEUE = "queue"
-# Labels that are names of what comes and goes.
+# Labels that name things which come and go.
 _NAMED = ((_QUEUE,), ("log",), ("schedule",))
 METRICS: Mapping[str, Metric] = {
     "put": _counter("messages_sent", "Messages stored", _QUEUE),
@@ -146,7 +146,7 @@ class Metrics:
         with self._lock:
             cells = self._histograms.get(key)
             if cells is None:
-                # The last bucket takes what is above all bounds.
+                # The last bucket is for values above all bounds.
                 cells = self._histograms[key] = [0] * (len(bounds) + 2)
             cells[bisect_left(bounds, value)] += times
             cells[-1] += value * times
@@ -178,9 +178,9 @@ class Metrics:
             )
 
     def prune(self, exists: Callable[[str, str], bool]) -> None:
-        """Forget what is gone: names that come and go must not fill the memory.
+        """Forget metrics of what is gone: names that come and go must not fill the memory.
 
-        exists: told whether it is a queue, a log or a schedule, and its name.
+        exists: called with "queue", "log" or "schedule", and a name.
         """
         label = {w: m.labels[0] for w, m in METRICS.items() if m.labels in _NAMED}
         tables = (self._counts, self._gauges, self._histograms)
@@ -193,7 +193,7 @@ class Metrics:
 
 
 class Snapshot(NamedTuple):
-    """The values of one process at one moment, or the sums of several."""
+    """The values of one process at one time, or the sums of several."""
 
     counts: dict[Key, int]
     gauges: dict[Key, float]
@@ -228,7 +228,7 @@ class Snapshot(NamedTuple):
 
 
 def limits_reached(snapshots: Iterable[Snapshot]) -> list[str]:
-    """The limits that keep some process from watching folders."""
+    """The limits that keep any process from watching folders."""
     found = Snapshot.sum(snapshots).gauges.items()
     return sorted(key[1] for key, folders in found if key[0] == "unwatched" and folders)
 

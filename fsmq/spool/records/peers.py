@@ -1,7 +1,7 @@
 """Peers: a heartbeat file for each host with programs on a spool, and its share of the ids.
 
-``peers/<node>`` is touched every few seconds. Ages are differences between two such times, both
-given by the filesystem, so the clocks of hosts do not matter.
+``peers/<node>`` is touched every few seconds. Ages are differences between two such times, both set
+by the filesystem, so the clocks of hosts do not matter.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _FORGOTTEN_S = 3600.0
 
 
 class Beat(NamedTuple):
-    """The last beat of a node: when, in seconds before the youngest one, and what it told.
+    """The last beat of a node: its age relative to the youngest one, in seconds, and its content.
 
-    clock: its time minus that of the filesystem, in seconds; None where it did not tell it.
+    clock: its time minus that of the filesystem, in seconds; None if it is missing.
     """
 
     node: str
@@ -52,7 +52,7 @@ class Host(NamedTuple):
 
 
 def host_name() -> str:
-    """Return this host's name with what a file name cannot carry replaced by ``-``."""
+    """This host's name, with characters that are invalid in a file name replaced by ``-``."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:180].lstrip(".") or "localhost"
 
 
@@ -65,19 +65,19 @@ def beat(tree: Tree, node: str, address: str = "") -> None:
         os.pwrite(fd, lines, 0)
         if os.fstat(fd).st_size != len(lines):
             os.ftruncate(fd, len(lines))
-        os.utime(fd)  # the time of the server, on a network filesystem
+        os.utime(fd)  # by the server's clock, on a network filesystem
     finally:
         os.close(fd)
 
 
 def beats(tree: Tree) -> list[Beat]:
-    """The last beats of all nodes, those too that have died, sorted by name. Raises OSError."""
+    """The last beats of all nodes, dead ones included, sorted by name. Raises OSError."""
     found = []
     for name in tree.names(tree.folder(PEERS)):
         there = tree.stat(tree.folder(PEERS, name)) if name[0] != "." else None
         if there is not None:
             found.append((name, there.st_mtime, _lines_of(tree, name)))
-    # By the youngest: a clock of this host that is behind must not let the others look dead.
+    # Relative to the youngest: if this host's clock is off, others must not look dead.
     now = max([time.time(), *(at for _, at, _ in found)])
     return sorted(_beat(name, now - at, at, lines) for name, at, lines in found)
 
@@ -95,7 +95,7 @@ def leave(tree: Tree, node: str) -> None:
 
 
 def alive(tree: Tree, node: str) -> list[str]:
-    """The names of the nodes alive, sorted; ``node`` has just beaten. Raises OSError."""
+    """The names of the live nodes, sorted; ``node`` has just beaten. Raises OSError."""
     own = tree.stat(tree.folder(PEERS, node))
     if own is None:
         return [node]
@@ -108,14 +108,14 @@ def alive(tree: Tree, node: str) -> list[str]:
 
 
 def hosts(tree: Tree, node: str) -> list[Host]:
-    """The nodes alive, sorted by name. Raises OSError."""
+    """The live nodes, sorted by name. Raises OSError."""
     return [Host(name, _address(tree, name)) for name in alive(tree, node)]
 
 
 def share(nodes: list[str], node: str, peers: int | None, process: int, processes: int) -> Share:
     """The share of one of ``processes`` on ``node``, when ``peers`` other nodes claim, too.
 
-    peers: None means all that are alive.
+    peers: None: all that are alive.
     """
     count = len(nodes) if peers is None else peers + 1
     if count == 1 and processes == 1:
@@ -129,7 +129,7 @@ def _address(tree: Tree, node: str) -> str:
 
 
 def _lines_of(tree: Tree, node: str) -> list[str]:
-    """What a node has told, line by line; an empty one at least."""
+    """The lines of a node's file; at least an empty one."""
     try:
         fd = tree.open(tree.folder(PEERS, node))
     except OSError:
@@ -143,9 +143,9 @@ def _lines_of(tree: Tree, node: str) -> list[str]:
 
 
 def beat_zone(tree: Tree, zone: str) -> None:
-    """Note that a zone of shards has a consumer, for some seconds. Raises Unavailable.
+    """Note that a zone of shards has a consumer; holds for some seconds. Raises Unavailable.
 
-    Its file has a dot-name, so that it counts as no host that claims.
+    Its file has a dot-name, so that it does not count as a host.
     """
     with as_unavailable(f"cannot note that the zone {zone!r} is alive"):
         fd = tree.create(tree.folder(PEERS, _ZONE + zone), os.O_RDWR | os.O_CREAT)
@@ -156,7 +156,7 @@ def beat_zone(tree: Tree, zone: str) -> None:
 
 
 def forget_zones(tree: Tree) -> None:
-    """Forget zones that have had no consumer for an hour: anybody may name one. Raises OSError."""
+    """Forget zones without a consumer for an hour: anybody can name one. Raises OSError."""
     for name in tree.names(tree.folder(PEERS)):
         path = tree.folder(PEERS, name)
         found = tree.stat(path) if name.startswith(_ZONE) else None
@@ -167,8 +167,8 @@ def forget_zones(tree: Tree) -> None:
 def zones(tree: Tree) -> list[str]:
     """The zones that have a consumer, and the nodes that are alive, sorted. Raises Unavailable.
 
-    Their ages are reckoned from the youngest heartbeat, or from now if that is later: a clock of
-    this host that is behind must not let them look dead, or alive.
+    Their ages are relative to the youngest heartbeat, or to now if that is later, so that they are
+    right even if this host's clock is behind.
     """
     beaten: dict[str, float] = {}
     with as_unavailable("cannot see which zones are alive"):

@@ -1,4 +1,4 @@
-"""Programs: what the processes on all hosts report of themselves, for people."""
+"""Programs: what the processes on all hosts report about themselves, for people."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Program(NamedTuple):
-    """One process, by its counters since it was started. None is what is not known.
+    """One process, with its counters since its start. None: unknown.
 
-    since: when it was started, in Unix seconds, and memory, in bytes: of processes of this host.
-    lag: how late each of its works is, in seconds. syncs: how many; sync_p50, sync_p99: half of
-    them, and all but one in a hundred, took no more seconds than this. group: changes in one sync,
-    on average.
+    since: its start, in Unix seconds, and memory, in bytes: only for processes of this host. lag:
+    how late each kind of its work is, in seconds. syncs: how many; sync_p50, sync_p99: percentiles
+    of their seconds. group: average changes in one sync.
     """
 
     node: str
@@ -36,7 +35,7 @@ class Program(NamedTuple):
 
 
 def program(report: Report, here: str) -> Program:
-    """What a report says; ``here``: the node of this host."""
+    """The program of a report; ``here``: the node of this host."""
     pid = report.pid if report.node == here else None
     snapshot = report.snapshot
     syncs = _cells(snapshot, "sync")
@@ -65,7 +64,7 @@ def _cells(snapshot: Snapshot, what: str) -> list[float]:
 
 
 def _quantile(what: str, cells: list[float], share: float) -> float | None:
-    """The upper end of the bucket up to which there is this share of all values."""
+    """The upper end of the bucket that contains this quantile."""
     wanted = share * sum(cells[:-1])
     if not wanted:
         return None

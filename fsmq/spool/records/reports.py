@@ -1,4 +1,4 @@
-"""Reports: ``metrics/<node>:<process>:<pid>``, what each process of a host counted lately.
+"""Reports: ``metrics/<node>:<process>:<pid>``, the recent counts of each process of a host.
 
 With them any process can show the counts of all, and see that a mover is alive. A report is
 replaced as a whole and never synced: after a crash nobody needs it.
@@ -14,14 +14,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..layout import documents
-from ..layout.files import write_all
 from ..layout.transitions import LOGS, METRICS, QUEUES, SCHEDULES
 from ..layout.tree import Tree
-from ..layout.uuids import uuid7
 from .metrics import Metrics, Snapshot
 
 EVERY_S = 1.0
-# One that was not renewed for so long is that of a process that died.
+# A report that was not renewed for this time is that of a dead process.
 DEAD_AFTER_S = 20.0
 _TOUCH_S = 5.0
 _OLD_S = 60.0
@@ -48,14 +46,15 @@ class Reports:
         self._touched = self._cleaned = self._written = float("-inf")
 
     def write(self, metrics: Metrics, *, now: float | None = None) -> None:
-        """Write the counts if they changed; else touch the file now and then. Raises OSError.
+        """Write the counts if they have changed; otherwise touch the file now and then. OSError.
 
         now: monotonic seconds.
         """
         now = time.monotonic() if now is None else now
         path = self._tree.folder(METRICS, self._name)
         if metrics.changed or self._touched == float("-inf"):
-            self._replace(path, json.dumps(metrics.snapshot().as_json()))
+            text = json.dumps(metrics.snapshot().as_json())
+            self._tree.replace(path, text.encode(), durable=False)
             self._touched = now
         elif now - self._touched >= _TOUCH_S:
             self._touched = now
@@ -76,7 +75,7 @@ class Reports:
         return metrics.changed or time.monotonic() - self._touched >= _TOUCH_S
 
     def write_if_due(self, metrics: Metrics) -> None:
-        """Write if that is due, at most once a second; ignores what the disk refuses."""
+        """Write if that is due, at most once a second; ignores errors of the disk."""
         now = time.monotonic()
         if self.is_due(metrics) and now - self._written >= 0.9 * EVERY_S:
             self._written = now
@@ -84,31 +83,18 @@ class Reports:
                 self.write(metrics)
 
     def leave(self) -> None:
-        """Remove the report of this process; ignores what the disk refuses."""
+        """Remove the report of this process; ignores errors of the disk."""
         with suppress(OSError):
             self._tree.unlink(self._tree.folder(METRICS, self._name))
 
     def read(self) -> list[Report]:
-        """The reports of the other processes that live, on all hosts. Raises OSError."""
+        """The reports of the other live processes, on all hosts. Raises OSError."""
         times = _times(self._tree)
-        # Both times are the filesystem's, so the clocks of hosts do not matter.
+        # Both times are set by the filesystem, so the clocks of hosts do not matter.
         return _living(self._tree, times, times.pop(self._name, 0.0))
 
-    def _replace(self, path: str, text: str) -> None:
-        draft = self._tree.folder(METRICS, f".{uuid7()}.tmp")
-        fd = self._tree.create(draft)
-        try:
-            try:
-                write_all(fd, text.encode())
-            finally:
-                os.close(fd)
-            self._tree.rename(draft, path, replace=True)
-        except OSError:
-            self._tree.unlink(draft)
-            raise
-
     def _remove_old(self) -> None:
-        """Remove reports of dead processes: silent for long, or an earlier process of our name."""
+        """Remove reports of dead processes: silent for long, or our predecessors."""
         own = self._tree.stat(self._tree.folder(METRICS, self._name))
         for name in self._tree.names(self._tree.folder(METRICS)):
             path = self._tree.folder(METRICS, name)
@@ -123,7 +109,7 @@ class Reports:
 
 
 def reports_of(tree: Tree) -> list[Report]:
-    """The reports of the processes that live, for one that writes none. Raises OSError."""
+    """The reports of all live processes, for a process that writes none. Raises OSError."""
     times = _times(tree)
     # By the youngest: a clock of this host that is behind must not let the others look dead.
     return _living(tree, times, max([time.time(), *times.values()]))

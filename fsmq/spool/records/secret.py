@@ -1,4 +1,4 @@
-"""The secret of a spool: random bytes that all its hosts share; who needs them first makes them."""
+"""The secret of a spool: random bytes that all its hosts share, made when first needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..layout.tree import Tree
 from ..layout.uuids import uuid7
 
 _BYTES = 32
-# Whose there are.
+# The secrets that exist.
 Name: TypeAlias = Literal["ui"]
 
 
@@ -24,10 +24,9 @@ def is_secret(name: str) -> bool:
 
 
 def shared_secret(tree: Tree, name: Name) -> bytes:
-    """The 32 bytes in ``config/.<name>``, which are made if there are none.
+    """The 32 bytes in ``config/.<name>``, created if they are missing.
 
-    Whoever reads them can sign what this spool's programs believe: the file is private, as the
-    whole tree is.
+    Whoever can read them can sign what this spool's programs trust: the file is private.
 
     Raises:
         Unavailable

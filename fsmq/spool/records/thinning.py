@@ -1,25 +1,22 @@
-"""Thinning: what becomes of the history. Old hours get larger steps, and older ones go."""
+"""Thinning of the history: old hours get larger steps, and older ones are removed."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ..layout.files import write_all
 from ..layout.tree import Tree
-from ..layout.uuids import uuid7
-from .history import HISTORY, HOUR_S, Kept, Line, files, lines_of, written
+from .history import HISTORY, HOUR_S, Line, files, lines_of, written
 
-# Hours that are so old have steps of ten minutes instead of minutes.
+# From this age on, hours have steps of ten minutes instead of one.
 FINE_S = 6 * 3600.0
 COARSE_S = 600.0
 _DRAFT = re.compile(r"\.[0-9a-f-]{36}\.tmp")
 
 
 def thin(tree: Tree, now: float) -> int:
-    """Make steps of ten minutes of the hours that are old; of how many files. Raises OSError."""
+    """Thin old hours to steps of ten minutes; returns how many files. Raises OSError."""
     thinned = 0
     for file in files(tree):
         if now - file.began - HOUR_S < FINE_S:
@@ -27,7 +24,7 @@ def thin(tree: Tree, now: float) -> int:
         found = list(lines_of(tree, file, lambda queue: True))
         if all(is_step for _, is_step in found):
             continue
-        _replace(tree, file, b"".join(_thinned(line for line, _ in found)))
+        tree.replace(file.path, b"".join(_thinned(line for line, _ in found)), durable=False)
         thinned += 1
     return thinned
 
@@ -49,22 +46,8 @@ def _thinned(found: Iterable[Line]) -> Iterator[bytes]:
         yield written(step, COARSE_S)
 
 
-def _replace(tree: Tree, file: Kept, content: bytes) -> None:
-    draft = f"{HISTORY}/.{uuid7()}.tmp"
-    fd = tree.create(draft)
-    try:
-        try:
-            write_all(fd, content)
-        finally:
-            os.close(fd)
-        tree.rename(draft, file.path, replace=True)
-    except OSError:
-        tree.unlink(draft)
-        raise
-
-
 def expire(tree: Tree, retention_s: float, max_bytes: int, now: float) -> int:
-    """Unlink files whose time is over, and the oldest of a host that has too many bytes; how many.
+    """Unlink expired files, and the oldest ones of a host that has too many bytes; how many.
 
     Raises OSError.
     """

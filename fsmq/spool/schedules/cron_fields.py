@@ -1,4 +1,4 @@
-"""The fields of a crontab line: the moments that they name on a clock which nobody sets."""
+"""The fields of a crontab line, and the moments they name on a clock that is never set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _range = re.compile(r"([0-9]{1,2}|[A-Z]{3})-([0-9]{1,2}|[A-Z]{3})(?:/([0-9]{1,4}
 
 
 class _Kind:
-    """What one of the six fields may name: numbers, and words for some of them."""
+    """What one of the six fields can name: numbers, and words for some of them."""
 
     def __init__(
         self, first: int, last: int, names: tuple[str, ...] = (), *, may_be_any: bool = False
@@ -24,7 +24,7 @@ class _Kind:
         self._may_be_any = may_be_any
 
     def plain(self, field: str) -> str:
-        """The same field without a range that goes over the end, and without ``?``."""
+        """The same field without ranges that wrap around, and without ``?``."""
         if field == "?" and self._may_be_any:
             return "*"
         return ",".join(map(self._plain_term, field.split(",")))
@@ -36,7 +36,7 @@ class _Kind:
         begin, end = self._number(found[1]), self._number(found[2])
         step = int(found[3] or 1)
         if begin is None or end is None or begin <= end or not step:
-            return term  # which is right as it is, or wrong
+            return term  # valid as it is, or invalid
         span = range(0, (end - begin) % self._count + 1, step)
         return ",".join(str(self._first + (begin + n - self._first) % self._count) for n in span)
 
@@ -59,15 +59,14 @@ _KINDS = (
 
 
 class Fields:
-    """Six fields, or five, before which the second 0 is meant.
+    """Six fields, or five, which imply the second 0.
 
-    passes: whether the line goes by the time that really passes: its minute or its hour begins
-        with ``*``.
+    passes: whether the line goes by elapsed time, as its minute or hour begins with ``*``.
     """
 
     def __init__(self, line: str) -> None:
-        """Raises ValueError with what is wrong."""
-        # Only here: most programs have no schedules, and it takes its time to load.
+        """Raises ValueError, which tells what is wrong."""
+        # Imported here: most programs have no schedules, and it loads slowly.
         from cronsim import CronSim, CronSimError
 
         fields = line.upper().split()
@@ -87,7 +86,7 @@ class Fields:
         self.passes = fields[1].startswith("*") or fields[2].startswith("*")
 
     def following(self, moment: datetime) -> datetime | None:
-        """The first moment behind one; None if there is none for 50 years."""
+        """The first moment after one; None if there is none for 50 years."""
         moment += timedelta(seconds=1)
         day = moment.date()
         found = self._time_from(moment) if self._names(day) else None

@@ -1,4 +1,4 @@
-"""Crontab lines: the moments that one names, in a time zone."""
+"""Crontab lines: the moments that a line names, in a time zone."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ _EXPECTED = (
 _every = re.compile(r"@every ((?:[0-9]{1,9}[smhd])+)", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_S = 366 * 86_400
-# Of no moment beyond the calendar.
+# Errors for moments beyond the calendar.
 _NEVER = (OverflowError, ValueError)
 
 
 class Crontab:
     """A line in a time zone. All moments are Unix seconds, and whole.
 
-    Where clocks are set, it does what Debian's cron does: a moment that is skipped in spring comes
-    when the gap ends, and one that is there twice in autumn comes once; lines whose minute or hour
-    begins with ``*`` go by the time that really passes. ``@every`` counts from 1970 on, so that
-    all who ask find the same moments.
+    When clocks are set, it does what Debian's cron does: a moment that is skipped in spring comes
+    when the gap ends, and one that occurs twice in autumn comes once; lines whose minute or hour
+    begins with ``*`` go by elapsed time. ``@every`` counts from 1970, the same for all processes.
     """
 
     def __init__(self, line: str, zone: str = "UTC") -> None:
-        """Raises InvalidValue, of ``cron`` or ``timezone``."""
+        """Raises InvalidValue for ``cron`` or ``timezone``."""
         self._clock = ZoneClock(zone)
         plain = " ".join(line.split())
         if not plain or len(line) > MAX_LINE:
             raise InvalidValue("cron", _EXPECTED)
         try:
             self._every = _seconds(plain)
+            if plain.lower() == "@reboot":
+                raise ValueError("@reboot is not supported")
             self._fields = Fields(
                 "* * * * *" if self._every else _ALIASES.get(plain.lower(), plain)
             )
@@ -54,7 +55,7 @@ class Crontab:
             raise InvalidValue("cron", f"{line[:MAX_LINE]!r}: {error}; {_EXPECTED}") from None
 
     def after(self, moment: float) -> Iterator[int]:
-        """The moments behind one, in order; it ends where there is none for 50 years."""
+        """The moments after one, in order; it ends when there is none for 50 years."""
         last = int(moment // 1)
         if self._every:
             found = self._by_steps(last)
@@ -68,7 +69,7 @@ class Crontab:
     def _by_steps(self, last: int) -> Iterator[int]:
         while True:
             last += self._every - last % self._every
-            self._clock.shows(last)  # raises where the calendar ends
+            self._clock.shows(last)  # raises at the end of the calendar
             yield last
 
     def _as_shown(self, last: int) -> Iterator[int]:
@@ -76,7 +77,7 @@ class Crontab:
         shown = self._fields.following(self._clock.shows(last))
         while shown is not None:
             at = self._clock.moment(shown)
-            # All that a gap skips comes at its end, and what was shown before is not shown first.
+            # All moments that a gap skips come once, at its end; a repeated time comes only once.
             if at > last:
                 last = at
                 yield at
@@ -93,20 +94,20 @@ class Crontab:
             is_set = self._clock.set_between(last + 1, at, offset)
             if is_set is None:
                 yield at
-            # From where it is set on, it shows something else.
+            # When the clock is set, it shows something else from then on.
             last = at if is_set is None else is_set - 1
 
     def next(self, moment: float) -> int | None:
-        """The first one behind a moment; None if there is none for 50 years."""
+        """The first one after a moment; None if there is none for 50 years."""
         return next(self.after(moment), None)
 
     def last(self, after: float, until: float) -> int | None:
-        """The last one that is behind ``after`` and not behind ``until``; None if there is none."""
+        """The last one that is after ``after`` and not after ``until``; None if there is none."""
         low, high = int(after // 1), int(until // 1)
         found = self.next(low)
         if found is None or found > high:
             return None
-        # By halves: there may be millions in between.
+        # By bisection: there may be millions in between.
         while True:
             low = found
             while high > low:
@@ -121,7 +122,7 @@ class Crontab:
 
 
 def _seconds(line: str) -> int:
-    """Of ``@every`` and a time; 0 for another line. Raises ValueError."""
+    """The seconds of ``@every`` and a time; 0 for any other line. Raises ValueError."""
     found = _every.fullmatch(line.lower())
     if found is None:
         return 0

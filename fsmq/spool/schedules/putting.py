@@ -1,16 +1,16 @@
-"""Puts what is due: one message for each moment, whatever number of movers try, and die.
+"""Puts what is due: one message for each moment, however many movers try, or die.
 
-The id of a message follows from its moment, but that alone would not do: the message may have been
-claimed and removed before the next mover comes. So the marker says which moments are done, and the
+The id of a message follows from its moment, but that alone would not do: the message can be claimed
+and removed before the next mover comes. So the marker notes which moments are done, and the
 marker's rename decides:
 
-1. Lock the schedule. Finish what the marker owes (step 4), for whoever wrote it may have died.
-2. Write each message that is due as ``schedules/.<name>:<moment>``, where no program shows it to
-   anyone, and sync it. A crash before step 3 leaves what the next one removes.
+1. Lock the schedule. Finish what the marker owes (step 4), as its writer may have died.
+2. Write each message that is due as ``schedules/.<name>:<moment>``, where no program shows it, and
+   sync it. After a crash before step 3 the next mover removes it.
 3. Replace the marker. **From here on the moments are done**, and their messages are owed.
-4. Rename each message into ``new/``, under its dot-name, and sync both folders: now it stands in
-   ``new/`` alone, durably. Then publish it as a put does. A crash in between leaves it in one of
-   three places, from each of which it goes on, once.
+4. Rename each message into ``new/``, under its dot-name, and sync both folders: now it is only in
+   ``new/``, durably. Then publish it as a put does. A crash in between leaves it in one of three
+   places, from each of which it continues, once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ..context import Context
 from ..durability.drafts import Draft
-from ..durability.unfinished import exists
+from ..durability.unfinished import found_as
 from ..errors import NoSuchQueue
 from ..layout.names import siblings, split_staged
 from ..layout.transitions import ACCEPTED, NEW, State
@@ -31,27 +31,27 @@ from ..verbs.draft import draft
 from .schedule_files import Marker, ScheduleFiles
 from .schedule_settings import ScheduleSettings
 
-# What is due for no longer than this was not missed: a mover was started again, or is busy.
+# A moment that is late by no more than this was not missed: a mover was restarted, or is busy.
 GRACE_S = 60
 _MOST = 100
 
 
 class Due(NamedTuple):
-    """The moments for which there is a message now, and up to which moment that makes it done."""
+    """The moments that get a message now, and up to which moment the schedule is done then."""
 
     moments: list[int]
     until: int
 
 
 class Done(NamedTuple):
-    """What a look at a schedule came to. next: Unix seconds of the next moment; None if none."""
+    """The result of a look at a schedule. next: Unix seconds of the next moment; None if none."""
 
     put: int
     next: float | None
 
 
 def due(schedule: ScheduleSettings, done: int, now: float) -> Due:
-    """What is due of a schedule that is done up to a moment."""
+    """What is due for a schedule that is done up to a moment."""
     crontab, until = schedule.crontab, int(now // 1)
     if schedule.catch_up == "all" and not schedule.paused:
         later = takewhile(lambda moment: moment <= until, crontab.after(done))
@@ -76,7 +76,7 @@ class Putter:
         self._files = files
 
     def put_due(self, name: str) -> Done | None:
-        """Put what is due of one schedule; None while another process is at it.
+        """Put what is due for one schedule; None while another process works on it.
 
         Raises:
             NoSuchSchedule, NoSuchQueue, InvalidValue, MessageTooLarge, QueueFull, OSError
@@ -94,7 +94,7 @@ class Putter:
         return Done(len(found.moments), None if upcoming is None else float(upcoming))
 
     def put_all_due(self, name: str, schedule: ScheduleSettings) -> None:
-        """Put all that is due of one schedule; the caller has the lock, and it owes nothing.
+        """Put all that is due for one schedule; the caller has the lock, and nothing is owed.
 
         Raises as `put_due`.
         """
@@ -119,10 +119,10 @@ class Putter:
             or self._tree.stat(self._tree.folder(NEW, staged)) is not None
         }
         if owed:
-            self._tree.sync_folder(self._files.folder)  # who moved the marker may not have
+            self._tree.sync_folder(self._files.folder)  # the writer of the marker may not have
             self._publish(name, owed)
         for path in left:
-            self._tree.unlink(path)  # what is owed is not there any more
+            self._tree.unlink(path)  # those that were owed have been renamed
 
     def _put(self, name: str, schedule: ScheduleSettings, found: Due) -> None:
         context, queue = self._context, schedule.queue
@@ -149,8 +149,8 @@ class Putter:
         context.metrics.count(("schedule", name), len(made))
 
     def _is_there(self, queue: str, one: Draft) -> bool:
-        """Whether the message stands in the spool: an older marker was restored."""
-        return any(exists(self._tree, queue, name) for name in siblings(one.message_id))
+        """Whether the message is in the spool, as after the restore of an older marker."""
+        return found_as(self._tree, queue, siblings(one.message_id)) is not None
 
     def _write(self, path: str, one: Draft, moment: int) -> None:
         fd = self._tree.create(path)
@@ -172,7 +172,7 @@ class Putter:
             for moment, e in entries.items()
             if e is not None
         ]
-        # Not even under a dot-name: who sends into a fifo queue would show it.
+        # Not even under a dot-name if the queue is fifo now: a sender would show it.
         self._into_new(
             (draft, tree.folder(NEW, staged))
             for draft, staged, queue, _ in parts
@@ -182,14 +182,14 @@ class Putter:
             tree.sync_folder(folder)
         for _, staged, queue, message_id in parts:
             path = tree.folder(NEW, staged)
-            # As of a put: who deletes the queue from now on finds it in new/, and removes it.
+            # As for a put: a deletion of the queue from now on finds it in new/, and removes it.
             if self._takes(queue):
                 self._into_new([(path, tree.path(State.NEW, queue, message_id))])
             else:
                 tree.unlink(path)
 
     def _takes(self, queue: str) -> bool:
-        """Whether a queue is there, and none that was made anew as a fifo queue. OSError."""
+        """Whether a queue exists, and was not recreated as a fifo queue. Raises OSError."""
         try:
             return not self._context.settings_of(queue).fifo
         except NoSuchQueue:
@@ -198,6 +198,6 @@ class Putter:
     def _into_new(self, renames: Iterable[tuple[str, str]]) -> None:
         for source, target in renames:
             try:
-                self._tree.rename(source, target)  # or it is further on its way already
+                self._tree.rename(source, target)  # or it has moved on already
             except FileExistsError:
                 self._tree.unlink(source)

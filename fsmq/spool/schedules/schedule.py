@@ -1,10 +1,9 @@
-"""One schedule of a spool, as programs use it; and what a spool has of them."""
+"""One schedule of a spool, as programs use it; and the methods of a spool about them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -21,19 +20,34 @@ from ..layout.settings import check_number
 from ..verbs.put import put
 from .putting import Putter
 from .schedule_files import DONE, Marker, ScheduleFiles
-from .schedule_settings import CatchUp, ScheduleSettings, ScheduleState, check_schedule
+from .schedule_settings import (
+    CatchUp,
+    ScheduleSettings,
+    ScheduleState,
+    check_schedule,
+    schedule_of,
+)
 from .scheduler import Scheduler
 
 MAX_NEXT = 100
 
 
 class Schedule:
-    """One schedule of a spool; every verb is durable when it returns."""
+    """One schedule of a spool; every verb is durable when it returns.
+
+    check: called with what stands (None: nothing) before that is changed or put, and nobody changes
+        it in between; it may raise.
+    """
 
     def __init__(
-        self, context: Context, complete: Callable[[Prepared[list[str]]], list[str]], name: str
+        self,
+        context: Context,
+        complete: Callable[[Prepared[list[str]]], list[str]],
+        name: str,
+        check: Callable[[ScheduleState | None], object] | None = None,
     ) -> None:
         self.name = name
+        self._check = check
         self._context = context
         self._complete = complete
         self._files = ScheduleFiles(context)
@@ -56,9 +70,9 @@ class Schedule:
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create the schedule, or replace it; False if it was there.
+        """Create the schedule, or replace it; False if it existed.
 
-        It begins now; if it was there with the same line and zone, it goes on where it was. See
+        It begins now; if it existed with the same line and zone, it continues where it was. See
         :class:`~fsmq.spool.ScheduleSettings` for the arguments.
 
         Raises InvalidValue.
@@ -67,30 +81,39 @@ class Schedule:
             cron, queue, body, timezone, catch_up, paused, delay, priority, ttl,
             content_type, attributes,
         )  # fmt: skip
+        return self.replace(content)[0]
+
+    def replace(self, content: ScheduleSettings) -> tuple[bool, ScheduleState]:
+        """The same from whole settings; returns whether it is new, and the state afterwards."""
         with self._changing() as was:
             self._replace(was, content)
-        return was is None
+            return was is None, self._files.state(self.name)
 
     def state(self) -> ScheduleState:
-        """The schedule as it stands. Raises NoSuchSchedule."""
+        """The current state of the schedule. Raises NoSuchSchedule."""
         return self._files.state(self.name)
 
     def configure(self, **changes: Any) -> ScheduleSettings:
-        """Change some of it, such as ``configure(paused=True)``; all of it then.
+        """Change settings, such as ``configure(paused=True)``; returns all of them.
 
         Raises InvalidValue, NoSuchSchedule.
         """
-        return self.change(lambda _: changes)
+        return self.change(lambda _: changes)[0]
 
-    def change(self, change: Callable[[ScheduleSettings], Mapping[str, Any]]) -> ScheduleSettings:
-        """The same, where ``change`` gives the changes, called with what stands, or raises."""
+    def change(
+        self, change: Callable[[ScheduleSettings], Mapping[str, Any]]
+    ) -> tuple[ScheduleSettings, ScheduleState]:
+        """The same; ``change``, called with the current settings, returns the changes or raises.
+
+        Returns the settings, and the state, afterwards.
+        """
         with self._changing() as was:
             if was is None:
                 raise NoSuchSchedule(self.name)
             now = self._files.read(self.name)
-            content = changed(now, change(now))
+            content = now.changed(change(now))
             self._replace(was, content)
-        return content
+            return content, self._files.state(self.name)
 
     def next(self, count: int = 5) -> list[float]:
         """The next moments, in Unix seconds, as if it were not paused. Raises NoSuchSchedule."""
@@ -101,12 +124,14 @@ class Schedule:
         return [float(moment) for moment in islice(schedule.crontab.after(begin), count)]
 
     def put_now(self) -> str:
-        """Put its message now, beside those of its moments; the message's id.
+        """Put an extra message now; returns its id.
 
-        Raises NoSuchSchedule, NoSuchQueue, QueueFull; InvalidValue if the queue takes no such body.
+        Raises NoSuchSchedule, NoSuchQueue, QueueFull; InvalidValue if the queue refuses the body.
         """
         with as_unavailable(f"cannot read the schedule {self.name!r}"):
             schedule = self._files.read(self.name)
+        if self._check is not None:
+            self._check(ScheduleState(self.name, schedule))
         message = schedule.message_now()
         try:
             prepared = put(self._context, schedule.queue, [message])
@@ -120,7 +145,7 @@ class Schedule:
         tree, files = self._context.tree, self._files
         with self._changing():
             was_there = tree.unlink(files.path(self.name))
-            # Also where it was gone: who deleted it may not have synced that yet.
+            # Even if it was gone: its deletion may not be synced yet.
             tree.sync_folder(files.folder)
             tree.unlink(files.path(self.name, DONE))
             if not was_there:
@@ -128,7 +153,7 @@ class Schedule:
 
     @contextmanager
     def _changing(self) -> Iterator[ScheduleSettings | str | None]:
-        """Lock it, and finish what it owes: what it was; a text if that could not be read."""
+        """Lock it, finish what it owes, and yield its settings, or a text if unreadable."""
         was: ScheduleSettings | str | None
         with as_unavailable(f"cannot change the schedule {self.name!r}"):
             held = self._files.lock_patiently(self.name)
@@ -140,6 +165,8 @@ class Schedule:
                     was = None
                 except InvalidValue as error:
                     was = str(error)
+                if self._check is not None:
+                    self._check(None if was is None else self._files.state(self.name))
                 yield was
             finally:
                 held.free()
@@ -147,22 +174,22 @@ class Schedule:
     def _replace(self, was: ScheduleSettings | str | None, content: ScheduleSettings) -> None:
         files = self._files
         if was is None:
-            # The marker of an earlier one, that was removed by hand.
+            # The marker of an earlier schedule that was removed by hand.
             self._context.tree.unlink(files.path(self.name, DONE))
         marker = files.marker(self.name)
         last = None if marker is None else marker.last
         begun = Marker(content.cron, content.timezone, int(self._context.clock()), last)
         goes_on = resumes = False
-        # It does not if the marker is of another line: then who changed that one died at once.
+        # If the marker is of another line, a process died between changing the line and the marker.
         if isinstance(was, ScheduleSettings) and marker is not None and marker.fits(was):
             goes_on = marker.fits(content)
             resumes = goes_on and was.paused and not content.paused
             if goes_on and content.paused and not was.paused:
                 with suppress(NoSuchQueue, QueueFull, InvalidValue, MessageTooLarge):
-                    # It skips what passes from now on, and not what it has yet to make up for.
+                    # A pause skips only moments from now on, not those that are due already.
                     Putter(self._context, files).put_all_due(self.name, was)
         if resumes:
-            # Before the file: a mover that finds that resumed would make up for the pause.
+            # Before the file: a mover that sees the schedule resumed would catch up on the pause.
             files.mark(self.name, begun)
         files.write(self.name, content)
         if not goes_on:
@@ -176,14 +203,14 @@ class SchedulesOfSpool:
     complete: Any
 
     def schedule(self, name: str) -> Schedule:
-        """A schedule to work with. To name it creates nothing.
+        """A schedule to work with. This creates nothing.
 
         Its verbs raise NoSuchSchedule if there is none of this name.
         """
         return Schedule(self.context, self.complete, check_schedule(name))
 
     def schedules(self) -> list[ScheduleState]:
-        """All schedules as they stand, sorted by name."""
+        """The states of all schedules, sorted by name."""
         files = ScheduleFiles(self.context)
         with as_unavailable("cannot list the schedules"):
             names = files.names()
@@ -196,9 +223,9 @@ class SchedulesOfSpool:
         return found
 
     def run_schedules(self) -> None:
-        """Put what schedules say and is due, for programs that run alone; a mover does so, too.
+        """Put messages of schedules that are due, for programs that run without a mover.
 
-        Raises the first error of one that cannot be put; the others are put all the same.
+        Raises the first error of a schedule, after putting for all others.
         """
         errors: list[Exception] = []
         scheduler = Scheduler(
@@ -211,41 +238,3 @@ class SchedulesOfSpool:
                 pass
             for error in errors:
                 raise error
-
-
-def schedule_of(
-    cron: str,
-    queue: str,
-    body: bytes | str,
-    timezone: str,
-    catch_up: CatchUp,
-    paused: bool,
-    delay: float | None,
-    priority: int,
-    ttl: float | None,
-    content_type: str | None,
-    attributes: Mapping[str, str] | None,
-) -> ScheduleSettings:
-    """A schedule of the arguments of ``define``. Raises InvalidValue."""
-    if isinstance(body, str):
-        try:
-            body = body.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidValue("body", f"cannot be written in UTF-8: {error.reason}") from None
-    return ScheduleSettings(
-        cron, queue, body, timezone, catch_up, paused, delay, priority, ttl,
-        content_type, attributes or {},
-    ).checked()  # fmt: skip
-
-
-def changed(schedule: ScheduleSettings, changes: Mapping[str, Any]) -> ScheduleSettings:
-    """A schedule with some of it changed; null restores a default. Raises InvalidValue."""
-    members = schedule.as_json()
-    if {"body", "body_base64"} & changes.keys():
-        members.pop("body", None)
-        members.pop("body_base64", None)
-    given = dict(changes)
-    if isinstance(given.get("body"), bytes):
-        content = given.pop("body")
-        return replace(ScheduleSettings.parse({**members, **given}), body=content).checked()
-    return ScheduleSettings.parse({**members, **given})

@@ -2,8 +2,8 @@
 
 <name>.json             the schedule; any editor may replace it
 <name>.done             the marker: the newest moment that is done
-.<name>.lock            locked by who reads and moves the marker
-.<name>:<moment>        a message that is being made for a moment
+.<name>.lock            locked to read and move the marker
+.<name>:<moment>        a message that is being written for a moment
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _MAX_MARKER_BYTES = 64 * 1024
 _PATIENCE_S = 5.0
 _draft = re.compile(rf"\.(?P<name>.{{1,{MAX_NAME_BYTES}}}):[0-9]{{1,11}}")
 _scratch = re.compile(rf"\.{UUID7}\.tmp")
-# A marker that is so far ahead of the clock was written by a clock that was wrong.
+# A marker further ahead of the clock was written with a wrong clock.
 _AHEAD_S = 60.0
 
 
 class Marker(NamedTuple):
     """Up to which moment a schedule is done.
 
-    cron, timezone: the line to which that belongs: a changed one begins anew.
+    cron, timezone: the line to which it belongs: a changed line begins anew.
     last: the moment of the newest message; None if there was none.
-    owed: the messages of the last step: the moment of each, and its dot-name in ``new/``.
+    owed: the messages of the last step, by moment: their dot-names in ``new/``.
     """
 
     cron: str
@@ -53,7 +53,7 @@ class Marker(NamedTuple):
     owed: Mapping[int, str] = MappingProxyType({})
 
     def fits(self, schedule: ScheduleSettings) -> bool:
-        """Whether it is of the line that the schedule has."""
+        """Whether it belongs to the schedule's current line."""
         return (self.cron, self.timezone) == (schedule.cron, schedule.timezone)
 
     def encode(self) -> bytes:
@@ -69,7 +69,7 @@ class Marker(NamedTuple):
         if not isinstance(cron, str) or not isinstance(zone, str) or not isinstance(owed, dict):
             raise ValueError("cron, timezone or owed is missing")
         if not all(isinstance(s, str) and split_staged(s) for s in owed.values()):
-            raise ValueError("owed has what is no dot-name of a message")
+            raise ValueError("owed has a value that is no dot-name of a message")
         owed = {int(moment): staged for moment, staged in owed.items()}
         last = documents.whole(found, "last") if found.get("last") is not None else None
         return cls(cron, zone, documents.whole(found, "done"), last, owed)
@@ -88,7 +88,7 @@ class ScheduleFiles:
         return self._tree.folder(SCHEDULES, name + suffix)
 
     def draft(self, name: str, moment: int) -> str:
-        """The message of a moment that is being made."""
+        """The path of the message that is being written for a moment."""
         return self._tree.folder(SCHEDULES, f".{name}:{moment}")
 
     def names(self) -> list[str]:
@@ -96,7 +96,7 @@ class ScheduleFiles:
         return self.names_and_orphans()[0]
 
     def names_and_orphans(self) -> tuple[list[str], list[str]]:
-        """The names of all schedules, sorted; and those of markers that have no schedule."""
+        """The names of all schedules, sorted; and those of markers without a schedule."""
         found = self._tree.names(self.folder)
         names = {n.removesuffix(OPEN) for n in found if n.endswith(OPEN)}
         markers = {n.removesuffix(DONE) for n in found if n.endswith(DONE)}
@@ -107,12 +107,12 @@ class ScheduleFiles:
         return lock(self._tree, self._tree.folder(SCHEDULES, f".{name}.lock"), os.O_CREAT)
 
     def lock_patiently(self, name: str) -> Lock:
-        """The same, however long a mover is at it. Raises InUse, too."""
+        """The same, but wait for a mover to finish. Raises InUse, too."""
         why = f"another process works on the schedule {name!r} right now"
         return wait_for(lambda: self.lock(name), _PATIENCE_S, why)
 
     def read(self, name: str) -> ScheduleSettings:
-        """What a schedule's file says. Raises NoSuchSchedule, InvalidValue, too."""
+        """The settings in a schedule's file. Raises NoSuchSchedule, InvalidValue, too."""
         try:
             return ScheduleSettings.parse(
                 documents.read(self._tree, self.path(name), MAX_SCHEDULE_BYTES)
@@ -130,14 +130,14 @@ class ScheduleFiles:
         self._tree.replace(self.path(name), found.encode())
 
     def begins(self, name: str) -> int:
-        """When the file was written: of a line that has no marker, earlier moments are over."""
+        """When the file was written: without a marker, earlier moments are ignored."""
         found = self._tree.look(self.path(name))
         if found is None:
             raise NoSuchSchedule(name)
         return int(found.st_mtime)
 
     def marker(self, name: str) -> Marker | None:
-        """How far it is; None if nobody has written that, or what is there cannot be read."""
+        """A schedule's marker; None if there is none, or it cannot be parsed."""
         self._tree.refresh(self.folder)
         try:
             found = documents.read(self._tree, self.path(name, DONE), _MAX_MARKER_BYTES)
@@ -150,7 +150,7 @@ class ScheduleFiles:
         self._tree.replace(self.path(name, DONE), marker.encode())
 
     def drafts(self, name: str) -> list[str]:
-        """Paths of messages that are being made, or that a crash has left."""
+        """Paths of messages that are being written, or that a crash has left."""
         return [
             f"{self.folder}/{found}"
             for found in self._tree.names(self.folder)
@@ -158,21 +158,21 @@ class ScheduleFiles:
         ]
 
     def done_until(self, name: str, schedule: ScheduleSettings) -> int:
-        """The moment behind which a schedule goes on. Raises NoSuchSchedule, too."""
+        """The moment after which a schedule continues. Raises NoSuchSchedule, too."""
         marker = self.marker(name)
         if marker is not None and marker.fits(schedule):
             return marker.done
         return self.begins(name)
 
     def state(self, name: str) -> ScheduleState:
-        """A schedule as it stands. Raises NoSuchSchedule, Unavailable."""
+        """The state of a schedule. Raises NoSuchSchedule, Unavailable."""
         with as_unavailable(f"cannot read the schedule {name!r}"):
             now = self._context.clock()
             try:
                 schedule = self.read(name)
                 marker = self.marker(name)
                 done = self.done_until(name, schedule)
-            except (InvalidValue, PermissionError) as error:  # of another user
+            except (InvalidValue, PermissionError) as error:  # another user's
                 return ScheduleState(name, None, problem=str(error))
             last = None if marker is None else marker.last
             problem = self._problem(schedule, done, now)
@@ -191,7 +191,7 @@ class ScheduleFiles:
 
 
 def is_schedule(name: str) -> bool:
-    """Whether a schedule may have this name."""
+    """Whether a schedule can have this name."""
     try:
         return check_schedule(name) == name
     except FsmqError:
@@ -199,12 +199,12 @@ def is_schedule(name: str) -> bool:
 
 
 def is_draft(name: str) -> bool:
-    """Whether a name of the folder is a message that is being made."""
+    """Whether a name of the folder is a message that is being written."""
     return _draft.fullmatch(name) is not None
 
 
 def is_scratch(name: str) -> bool:
-    """Whether a name of the folder is a file that is about to replace another."""
+    """Whether a name of the folder is the draft of a file."""
     return _scratch.fullmatch(name) is not None
 
 

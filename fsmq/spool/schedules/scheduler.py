@@ -1,4 +1,4 @@
-"""The scheduler: puts what schedules say, when it is due. Any number may run on one tree."""
+"""The scheduler puts messages of schedules when they are due. Any number can run on one tree."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ..layout.transitions import SCHEDULES
 from .putting import Putter
 from .schedule_files import DONE, ScheduleFiles
 
-# Where there are no schedules, and no events, the folder is looked at once in this time.
+# How often to look at the folder if there are no schedules and no events.
 IDLE_S = 60.0
-# And where there are, the longest sleep: the clock may be set.
+# The longest sleep if there are schedules, as the clock can be set.
 _LOOK_S = 1.0
 _BUSY_S = 0.25
-# A schedule that cannot be put by itself: somebody has to change it, or to make its queue.
+# Until the next try if somebody has to change the schedule, or to create its queue.
 _PROBLEM_S = 5.0
 _PROBLEMS = (NoSuchQueue, InvalidValue, MessageTooLarge)
 Version = tuple[int, int, int]
@@ -36,7 +36,7 @@ Version = tuple[int, int, int]
 class Scheduler:
     """Puts the messages of all schedules of a spool; call :meth:`step` when it is time.
 
-    on_problem: called once with each schedule that somebody has to mend (file, reason).
+    on_problem: called once with each schedule that somebody has to correct (file, reason).
     on_fault: called with what failed and is tried again (file, error).
     """
 
@@ -65,7 +65,7 @@ class Scheduler:
         self._folder = None
 
     def step(self) -> float:
-        """Put what is due; in how many seconds to come again, at most. Raises OSError."""
+        """Put what is due; returns in how many seconds to call again, at most. Raises OSError."""
         now = self._context.clock()
         self._list_if_changed(now)
         for name in [name for name, due in self._due.items() if due <= now]:
@@ -97,7 +97,7 @@ class Scheduler:
         return None if found is None else (found.st_mtime_ns, found.st_ino, found.st_size)
 
     def _put(self, name: str) -> float:
-        """Put what is due of a schedule; when to look at it again."""
+        """Put what is due for a schedule; returns when to look at it again."""
         path = self._files.path(name)
         try:
             done = self._putter.put_due(name)
@@ -124,7 +124,7 @@ class Scheduler:
     def _forget_orphans(self, missing: list[str], now: float) -> None:
         """Remove the markers of schedules that were removed by hand, once that is certain.
 
-        An editor may remove a file for a moment, to write it anew.
+        An editor can remove a file for a moment before writing it again.
         """
         self._orphans = {name: self._orphans.get(name, now) for name in missing}
         for name, since in list(self._orphans.items()):
@@ -134,7 +134,7 @@ class Scheduler:
                 self._forget_orphan(name)
             except (OSError, FsmqError) as error:
                 self._on_fault(self._files.path(name, DONE), error)
-                self._orphans[name] = now  # it is tried again as a new one, and holds up no other
+                self._orphans[name] = now  # it is tried again later, and does not hold up others
 
     def _forget_orphan(self, name: str) -> None:
         held = self._files.lock(name)
@@ -149,9 +149,9 @@ class Scheduler:
 
 
 class SchedulerThread:
-    """Puts what schedules say in a thread of its own, beside a program's other work.
+    """Puts messages of schedules in its own thread, beside a program's other work.
 
-    events: whether changes of the folder wake it. on_problem, on_fault: as of `Scheduler`.
+    events: whether changes of the folder wake it. on_problem, on_fault: as for `Scheduler`.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class SchedulerThread:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; it finishes what it is at first."""
+        """End the thread, after its current step."""
         self._is_stopping = True
         self._waker.send(b"x")
         self._thread.join()
@@ -182,7 +182,7 @@ class SchedulerThread:
 
     def _watched(self, context: Context) -> Events:
         events = Events(context.tree)
-        # Where the user has no watches left, a look now and then will do.
+        # If the user has no watches left, a look now and then is enough.
         events.watch(context.tree.folder(SCHEDULES), lasting=True)
         return events
 
@@ -193,7 +193,7 @@ class SchedulerThread:
             except (OSError, Unavailable) as error:
                 self._on_fault("schedules", error)
                 pause = LONGEST_S
-            except Exception as error:  # a slip with one schedule must not end the work for all
+            except Exception as error:  # an error must not end the work for all schedules
                 self._on_fault("schedules", error)
                 pause = LONGEST_S
             self._wait(pause)

@@ -1,4 +1,4 @@
-"""What the clock of a time zone shows, and when it is set."""
+"""The clock of a time zone: what it shows, and when it is set."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ _DAY_S = 86_400
 
 
 class ZoneClock:
-    """The clock of a time zone. Moments are whole Unix seconds; what it shows has no zone."""
+    """The clock of a time zone. Moments are whole Unix seconds; shown times have no zone."""
 
     def __init__(self, name: str) -> None:
         """Raises InvalidValue."""
         self._zone = _zone(name)
 
     def shows(self, moment: int, offset: int | None = None) -> datetime:
-        """What it shows; ``offset``: as if it were that many seconds before UTC."""
+        """What it shows; ``offset``: as if it were that many seconds ahead of UTC."""
         offset = self.offset(moment) if offset is None else offset
         return _EPOCH + timedelta(seconds=moment + offset)
 
     def offset(self, moment: int) -> int:
-        """By how many seconds it is before UTC."""
+        """How many seconds it is ahead of UTC."""
         found = datetime.fromtimestamp(moment, self._zone).utcoffset()
         return 0 if found is None else found.days * _DAY_S + found.seconds
 
     def set_between(self, after: int, until: int, offset: int) -> int | None:
-        """The first moment behind ``after``, up to ``until``, at which its offset is another one.
+        """The first moment after ``after``, up to ``until``, with another offset.
 
-        No zone sets its clock to and fro within a day.
+        No zone sets its clock twice within a day.
         """
         if self._zone is UTC:
             return None
@@ -48,11 +48,11 @@ class ZoneClock:
         return end
 
     def moment(self, shown: datetime) -> int:
-        """When it first shows this; of what it skips, when it is set."""
+        """When it first shows this; if it is skipped, when the clock is set."""
         at = int(shown.replace(tzinfo=self._zone).timestamp())
         if self.shows(at) == shown:
             return at
-        # By the offset of before the gap this is behind its end, by that of behind it before.
+        # With the offset before the gap this is after its end; with the other, before its start.
         before = int(shown.replace(tzinfo=self._zone, fold=1).timestamp())
         end = self.set_between(before, at, self.offset(before))
         return at if end is None else end

@@ -1,4 +1,4 @@
-"""Jobs of many writers, whose messages are seen all or not at all: `staging/`.
+"""Jobs of many writers, whose messages become visible all or not at all: `staging/`.
 
 Start with `part.py`.
 """

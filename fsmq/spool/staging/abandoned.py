@@ -1,6 +1,6 @@
 """Jobs in ``staging/`` whose writers or committers have died.
 
-A committed job is brought forward. A job that nobody writes any more is removed.
+A committed job is forwarded. A job that nobody writes any more is removed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .commit import rename_away
 from .forward import Forward, load, remove_gone
 from .part import Job, is_draft, is_gone, is_lock, job_of, lock_path, open_folder
 
-# How long a job may have no writer at all: its tasks may wait for a free machine.
+# How long a job may be without any writer: its tasks may be waiting for a free machine.
 ABANDONED_AFTER_S = 3600.0
 # Files in one step, so that the mover's other work gets its turn.
 _BUDGET = 5000
 
 
 class Recovered(NamedTuple):
-    """The outcome of a step: files of committed jobs looked at, and whether there is more to do.
+    """The result of a step: files of committed jobs looked at, and whether there is more to do.
 
     again_s: seconds, at most, until a job that failed is tried again.
     """
@@ -58,7 +58,7 @@ class Abandoned:
             self._at_work = None
 
     def step(self, now: float) -> Recovered:
-        """Do a part of what is to be done; ``now`` is in Unix seconds. Raises OSError."""
+        """Do a part of the work; ``now`` is in Unix seconds. Raises OSError."""
         done = self._go_on(now) or self._look(now)
         if (news := self._quarantined.news(now)) is not None:
             self._on_fault(*news)
@@ -66,21 +66,21 @@ class Abandoned:
 
     def _look(self, now: float) -> Recovered:
         while self._quarantined.pop_due(now) is not None:
-            pass  # it has its turn with the others
+            pass  # it is tried with the others
         is_behind = False
         for name in self._tree.names(self._tree.folder(STAGING)):
             if name in self._quarantined:
                 continue
             try:
                 is_behind |= self._one(name, now)
-            except Exception as error:  # whatever is wrong with one must not keep the others
+            except Exception as error:  # an error of one must not stop the others
                 self._quarantined.add(name, now, error)
         again = self._quarantined.next_s()
         pause = LONGEST_S if again is None else again - now
         return self._go_on(now) or Recovered(is_behind=is_behind, again_s=pause)
 
     def _go_on(self, now: float) -> Recovered | None:
-        """Bring forward a part of what is being brought; None if nothing is."""
+        """Forward a part of the current job; None if there is none."""
         if self._at_work is None:
             return None
         name, _, forward = self._at_work
@@ -95,7 +95,7 @@ class Abandoned:
         return Recovered(done, is_behind=True)
 
     def _one(self, name: str, now: float) -> bool:
-        """Do what one name of ``staging/`` asks for; whether there is more of it to do."""
+        """Do what one name of ``staging/`` needs; whether there is more to do."""
         tree = self._tree
         path = tree.folder(STAGING, name)
         job = job_of(name)
@@ -134,7 +134,8 @@ def take_over(context: Context, job: Job) -> tuple[Forward | None, Lock | None]:
         return None, None
     try:
         manifest = load(tree, job)
-        # Its committer may have died before this sync: a job that a crash undoes must show nothing.
+        # Its committer may have died before this sync: no message of a job may be shown whose
+        # commit a crash could undo.
         tree.sync_folder(tree.folder(STAGING))
     except BaseException:
         held.free()
@@ -152,7 +153,7 @@ def take_over(context: Context, job: Job) -> tuple[Forward | None, Lock | None]:
 
 
 def end_abandoned(tree: Tree, job: Job, now: float) -> str | None:
-    """Rename a job that nobody writes any more away; its new path, or None. Raises OSError."""
+    """Rename away a job that nobody writes any more; its new path, or None. Raises OSError."""
     held = lock(tree, lock_path(tree, job.name), os.O_CREAT)
     if held is None:
         return None
@@ -163,7 +164,7 @@ def end_abandoned(tree: Tree, job: Job, now: float) -> str | None:
 
 
 def is_abandoned(tree: Tree, job: Job, now: float) -> bool:
-    """Whether nobody writes a job, nor did so for an hour. Raises OSError."""
+    """Whether nobody has written a job for an hour. Raises OSError."""
     folder = open_folder(tree, job)
     youngest = 0.0
     for name in (".", *tree.names(folder)):

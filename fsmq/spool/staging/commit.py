@@ -1,7 +1,7 @@
 """Commit: one rename makes a staged job count.
 
 Before it the job does not count and can be removed. After it each of its messages comes to its
-queue: the process that committed brings the files forward, or, if that dies, the mover.
+queue: the committing process forwards the files or, if it dies, the mover.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from .part import (
 )
 from .rejected import gather
 
-# The mover may be bringing an earlier job of this name forward, which may take minutes.
+# The mover may be forwarding an earlier job of this name, which can take minutes.
 _LOCK_PATIENCE_S = 300.0
 
 
 class Outcome(NamedTuple):
     """The outcome of a commit.
 
-    messages: of the job. repeated: how many of these were left out, since the spool had their id.
-    again: the job had been committed before, and nothing was added now.
+    messages: of the job. repeated: how many of these were left out, as the spool had their id.
+    again: the job was committed before, and nothing was added now.
     """
 
     messages: int = 0
@@ -63,14 +63,14 @@ def commit(
     """Put all messages of a job's parts, or none; once for each number of its name.
 
     parts: those that count; all others of the job are removed. keeps: remember the number, so that
-    a second commit of it adds nothing. create_queues: make queues that are missing. rejected_rows:
-    the folder for the file ``<job>-<number>.jsonl`` with the rows that the parts rejected.
+    a second commit of it adds nothing. create_queues: create missing queues. rejected_rows: the
+    folder for the file ``<job>-<number>.jsonl`` with the rows that the parts rejected.
 
     Raises:
-        InvalidValue: the job cannot have its name, or a queue of it is a fifo queue by now.
-        NoSuchQueue, QueueFull: nothing was put. Now, and in the case before, the job is removed.
-        Unavailable: the disk refuses, and nothing was put; or, if the text says so, the job is
-            committed and the mover will bring it forward.
+        InvalidValue: the name of the job is invalid, or one of its queues is a fifo queue by now.
+        NoSuchQueue, QueueFull: nothing was put. In this and the previous case the job is removed.
+        Unavailable: the disk failed, and nothing was put; or, if the text says so, the job is
+            committed and the mover will forward it.
     """
     tree = spool.context.tree
     check_job(job.name)
@@ -78,7 +78,7 @@ def commit(
         _finish_earlier(spool, job.name)
         known = last(tree, job.name)
         if known is not None and known.number >= job.number:
-            tree.sync_folder(tree.folder(STAGING))  # its committer may have died before it synced
+            tree.sync_folder(tree.folder(STAGING))  # its committer may have died before the sync
             remove(tree, job)
             return Outcome(again=True)
         counting = [part for part in parts if part.messages or part.rejected]
@@ -103,20 +103,20 @@ def commit(
             forward.run()
         except (OSError, Unavailable) as error:
             raise Unavailable(
-                f"the job {job.name!r} is committed, and the mover will bring it forward: {error}"
+                f"the job {job.name!r} is committed, and the mover will forward it: {error}"
             ) from error
         return Outcome(manifest.messages, forward.repeated)
 
 
 def abort(spool: OpenSpool, job: Job) -> None:
-    """Remove a job that was not committed, with whatever writes to it. Raises Unavailable."""
+    """Remove a job that was not committed; its writers fail. Raises Unavailable."""
     tree = spool.context.tree
     with as_unavailable(f"cannot remove the job {job.name!r}"), _locked(tree, job.name):
         remove(tree, job)
 
 
 def is_committed(spool: OpenSpool, job: Job) -> bool:
-    """Whether a job, or one of its name with a greater number, counts. Raises Unavailable."""
+    """Whether a job, or one of its name with a greater number, is committed. Raises Unavailable."""
     with as_unavailable(f"cannot look for the job {job.name!r}"):
         tree = spool.context.tree
         if tree.is_folder(committed_folder(tree, job)):
@@ -126,7 +126,7 @@ def is_committed(spool: OpenSpool, job: Job) -> bool:
 
 
 def remove(tree: Tree, job: Job) -> None:
-    """Remove a job that is being written; its lock is held. Raises OSError."""
+    """Remove an uncommitted job; the caller has its lock. Raises OSError."""
     gone = rename_away(tree, job)
     if gone is not None:
         remove_gone(tree, gone)
@@ -135,7 +135,7 @@ def remove(tree: Tree, job: Job) -> None:
 def rename_away(tree: Tree, job: Job) -> str | None:
     """Rename an uncommitted job away, so that its writers fail at once.
 
-    Returns its new path, where it stays until it is removed; None if it was not there. OSError.
+    Returns its new path, where it stays until it is removed; None if it is gone. OSError.
     """
     gone = gone_folder(tree)
     return gone if tree.rename(open_folder(tree, job), gone) else None
@@ -154,7 +154,7 @@ def _locked(tree: Tree, name: str) -> Iterator[None]:
 
 
 def _finish_earlier(spool: OpenSpool, name: str) -> None:
-    """Bring an earlier job of this name forward, whose committer died."""
+    """Forward an earlier job of this name whose committer died."""
     tree = spool.context.tree
     for found in tree.names(tree.folder(STAGING)):
         job = job_of(found)
@@ -188,7 +188,7 @@ def _check_parts(tree: Tree, job: Job, parts: Sequence[Written]) -> None:
 
 
 def _admit(context: Context, parts: Sequence[Written], create_queues: bool) -> None:
-    """See whether the queues are there, take what was staged, and have room for the whole job."""
+    """Check that the queues exist, accept staged messages, and have room for the whole job."""
     totals: Counter[str] = Counter()
     for part in parts:
         totals.update(part.queues)
@@ -196,7 +196,7 @@ def _admit(context: Context, parts: Sequence[Written], create_queues: bool) -> N
         if create_queues:
             create(context, queue)
         settings = context.settings_of(queue)
-        check_takes(queue, settings)  # it may have been made anew since the parts were written
+        check_takes(queue, settings)  # it may have been recreated since the parts were written
         limit = settings.max_depth
         if limit is None:
             continue
@@ -213,8 +213,8 @@ def _gather(tree: Tree, job: Job, parts: Sequence[Written], rejected_rows: Path)
 
 def _make_it_count(tree: Tree, job: Job) -> None:
     source, target = open_folder(tree, job), committed_folder(tree, job)
-    # A network filesystem may have renamed and yet say ENOENT, when the server restarted. The lock
-    # is ours, and the job did not count when we had it: if it does now, it was this rename.
+    # A network filesystem may have renamed it and yet answered ENOENT, if its server restarted. We
+    # have the lock, and the job was not committed: if it is now, it was this rename.
     if not tree.rename(source, target) and not tree.is_folder(target):
         raise Unavailable(f"what was staged for the job {job.name!r} is gone; run the job again")
     try:

@@ -1,8 +1,7 @@
-"""Forward: rename the files of a committed job into ``new/``, under the job's lock.
+"""Forwarding: rename the files of a committed job into ``new/``, under the job's lock.
 
-A crash may undo renames that were not synced. Then the file is in the job again, and is brought
-forward again. A claim or a removal that was answered with success is not undone: it was a later
-rename of the same file, and durable.
+A crash can undo renames that were not synced. Then the file is in the job again, and is forwarded
+again. A claim or a removal that was acknowledged is not undone: it was a later, durable rename.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..context import Context
 from ..durability.locks import Reservations, patiently
 from ..durability.settings_lock import settings_held
 from ..durability.sync import Dirty
-from ..durability.unfinished import exists
+from ..durability.unfinished import found_as
 from ..errors import Unavailable
 from ..layout import documents
 from ..layout.names import UUID7, entry, siblings, split_entry
@@ -34,7 +33,7 @@ MANIFEST = "commit.json"
 _CHUNK = 10_000
 # How many files share the lock of their queue, and of their own ids.
 _TOGETHER = 500
-# How long a committer waits for those who hold what it needs.
+# How long a committer waits for the holders of locks that it needs.
 _PATIENCE_S = 5.0
 _RETRY_S = 0.02
 _MAX_BYTES = 64 * 1024 * 1024
@@ -43,9 +42,9 @@ _part = re.compile(UUID7)
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a commit says: its time, and its parts with the facts of `Written` about each.
+    """The content of a commit: its time, and its parts with the facts of `Written` about each.
 
-    keeps: whether the job's number is kept, so that it is not committed again.
+    keeps: whether to remember the job's number, so that it is not committed again.
     """
 
     at_ms: int
@@ -66,7 +65,7 @@ class Manifest:
 class Last:
     """The last number of a job that was committed, and how many messages it had.
 
-    repeated: how many of them were left out, since the spool had their own id.
+    repeated: how many of them were left out, as the spool had their own id.
     """
 
     number: int
@@ -81,7 +80,7 @@ def save(tree: Tree, folder: str, manifest: Manifest) -> None:
 
 
 def load(tree: Tree, job: Job) -> Manifest | None:
-    """The manifest of a committed job; None if it has none that can be read. Raises OSError."""
+    """The manifest of a committed job; None if there is no valid one. Raises OSError."""
     try:
         stored = documents.read(tree, f"{committed_folder(tree, job)}/{MANIFEST}", _MAX_BYTES)
         at_ms, keeps = documents.whole(stored, "at_ms"), documents.flag(stored, "keeps")
@@ -94,7 +93,7 @@ def _parts(stored: object) -> dict[str, dict[str, Any]]:
     if not isinstance(stored, dict):
         raise ValueError("parts is not an object")
     for name, members in stored.items():
-        # The name is a path's last part: another would lead out of the job.
+        # The name is used in a path: another form could lead out of the job.
         if _part.fullmatch(name) is None or not isinstance(members, dict):
             raise ValueError(f"{name[:200]!r} is not a part")
         documents.whole(members, "messages")
@@ -115,19 +114,18 @@ def last(tree: Tree, name: str) -> Last | None:
 
 
 class Forward:
-    """Brings one committed job forward; its lock is held by the caller.
+    """Forwards one committed job; the caller has its lock.
 
-    chunk: files that are brought in one step.
+    chunk: files forwarded in one step.
 
-    What another process holds (the name of a queue that is made or deleted, an id that is being
-    put), or what fails, keeps no other file here. Raises OSError, and Unavailable where the sync
-    does so.
+    A file that fails, or that another process holds up (a queue that is created or deleted, an id
+    that is being put), does not hold up the others. Raises OSError, and Unavailable from the sync.
     """
 
     def __init__(
         self, context: Context, sync: Sync, job: Job, manifest: Manifest, chunk: int = _CHUNK
     ) -> None:
-        # Left out, because the spool, or their part, had their own id already.
+        # Messages left out because the spool, or their part, already had their own id.
         self.repeated = manifest.repeated
         self._context = context
         self._tree = context.tree
@@ -137,7 +135,7 @@ class Forward:
         self._folder = committed_folder(context.tree, job)
         self._chunk = chunk
         self._chunks = self._all_chunks()
-        # Why a file of this pass is still here.
+        # Why a file was left in this pass.
         self._problem: OSError | Unavailable | None = None
         self._turns = Turns()
         # Synced before the job's folder is removed: both ends of the renames.
@@ -145,9 +143,9 @@ class Forward:
         self._work = Dirty(folders={*parts, context.tree.folder(NEW)})
 
     def step(self) -> int:
-        """Bring some files forward; how many were looked at, 0 when all are done.
+        """Forward some files; how many were looked at, 0 when all are done.
 
-        Waits for nobody: raises Unavailable in the end if a file is held up.
+        Never waits: raises Unavailable at the end if a file is held up.
         """
         if looked_at := self._bring_some():
             return looked_at
@@ -157,7 +155,7 @@ class Forward:
         return 0
 
     def run(self) -> None:
-        """Bring all of them forward. Waits some seconds for what others hold."""
+        """Forward all files. Waits some seconds for locks of others."""
         if not patiently(self._bring_all, _PATIENCE_S, _RETRY_S) and self._problem is not None:
             raise self._problem
         self._end()
@@ -176,7 +174,7 @@ class Forward:
         return 0
 
     def _look_back(self) -> None:
-        """See that all have gone: what a rename says of one that has not does not count."""
+        """Make sure that all files are gone, whatever renames have reported."""
         for part in self._manifest.parts:
             left = filter(split_entry, self._tree.names(f"{self._folder}/{part}"))
             if self._problem is None and (name := next(left, None)) is not None:
@@ -191,7 +189,7 @@ class Forward:
                 yield part, chunk
 
     def hold_up(self, error: OSError | Unavailable) -> None:
-        """Say why a file stays for now."""
+        """Note why a file stays for now."""
         self._problem = error
 
     def rest(self) -> None:
@@ -200,7 +198,7 @@ class Forward:
             time.sleep(pause)
 
     def _end(self) -> None:
-        """All files are forward: note that the job is done, and remove its folder."""
+        """All files are forwarded: note that the job is done, and remove its folder."""
         tree, job = self._tree, self._job
         self._sync(self._work)
         if self._manifest.keeps:
@@ -236,7 +234,7 @@ class _Chunk:
         ids: dict[str, list[str]] = {}
         for queue, message_id in filter(None, map(split_entry, names)):
             ids.setdefault(queue, []).append(message_id)
-        # What is none of ours goes with the folder.
+        # Other files are removed with the folder.
         for queue, of_queue in ids.items():
             for start in range(0, len(of_queue), _TOGETHER):
                 try:
@@ -246,11 +244,11 @@ class _Chunk:
                 self._forward.rest()
 
     def _bring_to(self, queue: str, message_ids: list[str]) -> None:
-        """Bring files to a queue, which is what it is meanwhile: nobody deletes or makes it."""
+        """Forward the files of one queue, which nobody can delete or create meanwhile."""
         with settings_held(self._tree, queue, 0.0, writes=False):
             try:
                 is_there = self._tree.has_queue(queue)
-                # One that was made anew as a fifo queue is another one: that of the job is gone.
+                # A recreated fifo queue is another queue: the job's own is gone.
                 takes = is_there and not self._context.settings.get(queue).fifo
                 bring = self._bring if takes else self._remove
                 for message_id in message_ids:
@@ -264,9 +262,9 @@ class _Chunk:
                     self._reservations.free(queue, [bare])
 
     def _start_delays(self) -> list[str]:
-        """Start the delays at the time of the commit, durably; the names of those that have begun.
+        """Start the delays at the time of the commit, durably; the names whose delays have begun.
 
-        All are stamped: what a sync that failed has left unwritten, the kernel would not write.
+        All are stamped again: the kernel does not rewrite what an earlier failed sync has lost.
         """
         dirty, started = Dirty(), []
         for name in self._names:
@@ -292,7 +290,7 @@ class _Chunk:
         if stamp is None:
             return False
         mtime = found.st_mtime_ns
-        # A deadline near 1970 is a delay that an earlier process did not start before it died.
+        # A deadline near 1970 is a delay that was not started yet.
         if stamp.deadline_ms <= MAX_DELAY_S * 1000:
             at_ms = self._forward._manifest.at_ms
             mtime = stamps.encode(parts[1], at_ms + stamp.deadline_ms, 0)
@@ -300,7 +298,7 @@ class _Chunk:
         return True
 
     def _bring(self, queue: str, message_id: str) -> None:
-        """Bring a file to ``new/``, or let it go if it has no place there."""
+        """Move a file to ``new/``, or unlink it if it is a duplicate."""
         name = entry(queue, message_id)
         path, target = f"{self._folder}/{name}", self._tree.folder(NEW, name)
         if self._described["own"]:
@@ -314,7 +312,7 @@ class _Chunk:
             if not self._tree.rename(path, target):
                 return
         except FileExistsError:
-            # A move, which needs no reservation, has brought an equal message here.
+            # A move, which needs no reservation, has brought a message of this id here.
             self._forward.repeated += self._tree.unlink(path)
             return
         is_noted = type(self._context.journal) is not NoJournal
@@ -327,24 +325,24 @@ class _Chunk:
         self._tree.unlink(f"{self._folder}/{entry(queue, message_id)}")
 
     def _is_there(self, queue: str, message_id: str) -> bool | None:
-        """Keep puts of an own id out, then see whether it exists; None while one is under way."""
+        """Keep puts of an own id out, then check whether it exists; None while one is under way."""
         names = siblings(message_id)
         own = (queue, names[0])
         if own in self._reserved:
-            return True  # twice among these
+            return True  # it comes twice
         if not self._reservations.take(*own):
             self._forward.hold_up(Unavailable(f"another put of the id {names[0]!r} is under way"))
             return None
         self._reserved.add(own)
-        return any(exists(self._tree, queue, name) for name in names)
+        return found_as(self._tree, queue, names) is not None
 
 
 def remove_gone(tree: Tree, folder: str, budget: int | None = None) -> int | None:
-    """Unlink a folder that is on its way out, with the folders in it.
+    """Unlink a folder that was renamed away, with its subfolders.
 
-    budget: stop after this many files. Returns how many went; None if there are more. OSError.
+    budget: stop after this many files. Returns how many; None if there are more. OSError.
     """
-    # Whoever renamed it may not have synced that: a crash must not bring a part of a job back.
+    # The rename may not be synced: a crash must not bring a part of the job back.
     tree.sync_folder(tree.folder(STAGING))
     removed = 0
     for found in list(tree.walk(folder)):

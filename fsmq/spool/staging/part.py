@@ -1,17 +1,17 @@
-"""Staging: messages of a job, which count when the whole job is committed and not before.
+"""Staging: messages of a job, which count only once the whole job is committed.
 
-Any number of writers on any number of hosts write parts of one job; `commit` makes those of them
-that succeeded one whole. docs/format.md, section 18, is the specification.
+Any number of writers on any number of hosts write parts of one job; `commit` publishes the
+successful ones as a whole. docs/format.md, section 18, is the specification.
 
     staging/
-      .<job>:<number>/             being written: nothing of it counts
-        .<part>.lock                 locked while its writer is at work
+      .<job>:<number>/             being written: does not count
+        .<part>.lock                 locked while its writer works
         <part>/
           <queue>:<id>
       <job>:<number>/              committed; its files are on their way to new/
       <job>.json                   the greatest number that was committed
-      .<job>.lock                  held to commit, to bring forward or to remove
-      .gone-<uuid7>/               on its way out
+      .<job>.lock                  held to commit, to forward or to remove
+      .gone-<uuid7>/               being removed
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..layout.settings import DEFAULTS, QueueSettings
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
 from ..layout.uuids import uuid7
-from ..verbs.draft import draft, restored
+from ..verbs.draft import check_room, draft, restored
 
 # How many files share a sync; settings are read again for each such group.
 _GROUP = 10_000
@@ -52,7 +52,7 @@ Sync = Callable[[Dirty], None]
 
 
 class Job(NamedTuple):
-    """A unit of commit. The numbers of one name rise: a job whose number is not above the last
+    """A unit of commit. The numbers of one name increase: a job whose number is not above the last
     committed one is done already."""
 
     name: str
@@ -62,9 +62,8 @@ class Job(NamedTuple):
 class Written(NamedTuple):
     """A part that was written, for `commit`.
 
-    queues: messages by queue. size: bytes of the files. own: some have ids of their own. delayed:
-    some have a delay. repeated: messages that were left out, since the part had their id already.
-    rejected: rows that were rejected.
+    queues: messages by queue. size: bytes of the files. own: some have own ids. delayed: some have
+    a delay. repeated: messages left out, as the part had their id already. rejected: rejected rows.
     """
 
     part: str
@@ -81,7 +80,7 @@ class Written(NamedTuple):
 
 
 def check_job(name: str) -> str:
-    """Return what may name a job. Raises InvalidValue."""
+    """Return a name if a job can have it. Raises InvalidValue."""
     if _job_name.fullmatch(name):
         return name
     raise InvalidValue(
@@ -102,7 +101,7 @@ def committed_folder(tree: Tree, job: Job) -> str:
 
 
 def gone_folder(tree: Tree) -> str:
-    """A new path for a folder that is to be removed."""
+    """A new path for a folder to be removed."""
     return tree.folder(STAGING, f".gone-{uuid7()}")
 
 
@@ -125,7 +124,7 @@ def is_lock(name: str) -> bool:
 
 
 def is_gone(name: str) -> bool:
-    """Whether a name of ``staging/`` is that of something that is on its way out."""
+    """Whether a name of ``staging/`` is that of a folder being removed."""
     return _gone.fullmatch(name) is not None
 
 
@@ -135,7 +134,7 @@ def is_draft(name: str) -> bool:
 
 
 def check_takes(queue: str, settings: QueueSettings) -> None:
-    """Raise InvalidValue if what is staged cannot come to a queue of these settings."""
+    """Raise InvalidValue if staged messages cannot go to a queue with these settings."""
     if settings.fifo:
         raise InvalidValue("queue", f"{queue!r} is a fifo queue: only a put makes places")
 
@@ -143,14 +142,14 @@ def check_takes(queue: str, settings: QueueSettings) -> None:
 class Part:
     """One writer's messages; not for several threads.
 
-    sync: makes a change durable (`Syncer.sync`). create_queues: messages for queues that do not
-    exist are taken; `commit` will make them.
+    sync: makes a change durable (`Syncer.sync`). create_queues: accept messages for missing queues;
+    `commit` will create these.
 
-    A group is synced in a thread, once it is whole, while the next one is written.
+    A complete group is synced in a thread while the next one is written.
 
-    Either `finish` it or `abandon` it. Raises InvalidValue for a name that no job can have, and all
-    of it Unavailable if the disk refuses. Then the part is over, and can only be abandoned: nobody
-    knows what has become of its files.
+    Either `finish` it or `abandon` it. Raises InvalidValue for an invalid name of a job. All
+    methods raise Unavailable if the disk fails or is full. Then the state of its files is unknown,
+    and the part can only be abandoned.
     """
 
     def __init__(
@@ -169,7 +168,7 @@ class Part:
         self._queues: Counter[str] = Counter()
         self._size = self._repeated = self._rejected = 0
         self._own = self._delayed = False
-        self._is_whole = True  # what is in its folder is what was written
+        self._is_whole = True  # its folder has exactly what was written
         self._rejected_fd: int | None = None
         self._thread = ThreadPoolExecutor(1, "fsmq-stage")
         self._syncing: Future[None] | None = None
@@ -183,17 +182,17 @@ class Part:
                 held = lock(self._tree, f"{self._job_folder}/.{self.name}.lock", os.O_CREAT)
                 _make(self._tree, self._folder)
             except FileNotFoundError:
-                continue  # the part before us was abandoned and took the folder with it
+                continue  # another part was abandoned, and removed the folder
             assert held is not None  # nobody else knows our name
             return held
 
     def write(self, queue: str, message: NewMessage, *, restores: bool = False) -> str:
-        """Write a message; its id. It is durable when the part is finished.
+        """Write a message; returns its id. It is durable once the part is finished.
 
         restores: its id is the whole name that a message had; see `restored`.
 
         Raises:
-            InvalidValue, MessageTooLarge, NoSuchQueue: the message cannot be; the part is as it was
+            InvalidValue, MessageTooLarge, NoSuchQueue: the message is refused, the part unchanged
             Unavailable
         """
         try:
@@ -203,6 +202,7 @@ class Part:
                 found = restored(self._context, queue, message, settings)
             else:
                 found = draft(self._context, message, settings)
+                check_room(queue, found)
             with self._changed():
                 self._write(queue, found)
                 if len(self._work.written) >= _GROUP:
@@ -214,9 +214,9 @@ class Part:
 
     @contextmanager
     def _changed(self) -> Iterator[None]:
-        """Whatever ends a change before it is done leaves a part of which nothing counts."""
+        """A change that is interrupted makes the whole part void."""
         if not self._is_whole:
-            raise Unavailable("a part of a job is over when a change of it failed: abandon it")
+            raise Unavailable("a change of this part of a job has failed: abandon it")
         self._is_whole = False
         yield
         self._is_whole = True
@@ -231,7 +231,7 @@ class Part:
         try:
             found.write(fd)
             if found.delay_ms is not None:
-                # Counted from the commit: until then it is the time since 1970.
+                # The delay begins at the commit: until then it is stored as a time since 1970.
                 mtime = self._context.stamps.encode(found.message_id, found.delay_ms, 0)
                 os.utime(fd, ns=(mtime, mtime))
                 self._delayed = True
@@ -266,7 +266,7 @@ class Part:
         self._rejected += 1
 
     def finish(self) -> Written:
-        """Make the part durable. It still counts for nothing."""
+        """Make the part durable. It does not count until the commit."""
         with as_unavailable("cannot finish a part of a job"), self._changed():
             self._close_rejected()
             self._wait_for_sync()
@@ -284,7 +284,7 @@ class Part:
         )
 
     def abandon(self) -> None:
-        """Remove what was written. What cannot be removed now, recovery will."""
+        """Remove what was written. Recovery removes what cannot be removed now."""
         self._thread.shutdown()
         try:
             self._close_rejected()
@@ -307,7 +307,7 @@ class Part:
         return dirty
 
     def _wait_for_sync(self) -> None:
-        """Until the last group is durable. Raises Unavailable if it is not."""
+        """Wait until the last group is durable. Raises Unavailable if its sync failed."""
         syncing, self._syncing = self._syncing, None
         if syncing is not None:
             syncing.result()

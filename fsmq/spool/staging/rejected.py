@@ -1,4 +1,4 @@
-"""Rejected rows: joins the files of the parts durably into one, in a folder of the user."""
+"""Rejected rows: join the files of the parts into one, durably, in a folder of the user."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..layout.tree import Tree
 
 
 def gather(tree: Tree, sources: Sequence[str], folder: Path, name: str) -> None:
-    """Make one file of several; in place of an earlier one of that name. Raises OSError.
+    """Join several files into one, replacing an earlier one of that name. Raises OSError.
 
-    sources: relative to the tree's root. With none the earlier file goes: its job is done again.
+    sources: relative to the tree's root. Without any the earlier file goes: its job is repeated.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / name
     if not sources:
         target.unlink(missing_ok=True)
         return
-    draft = folder / f".{name}.tmp"  # so that one of a run that died is replaced
+    draft = folder / f".{name}.tmp"  # a fixed name, so that the draft of a dead run is replaced
     try:
         with draft.open("wb") as whole:
             for source in sources:

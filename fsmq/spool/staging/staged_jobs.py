@@ -1,4 +1,4 @@
-"""Jobs in ``staging/``, for whoever looks: those being written, and those on their way."""
+"""Jobs in ``staging/`` for display: those being written, and those being forwarded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .part import Job, job_of
 
 
 class StagedJob(NamedTuple):
-    """A job whose messages do not all stand in their queues yet.
+    """A job whose messages are not all in their queues yet.
 
-    committed_at: Unix seconds; None while it is being written. begun: when its first part was.
-    messages: by queue, those that it holds.
+    committed_at: Unix seconds; None while it is being written. begun: when its first part was
+    begun. messages: how many it has, by queue.
     """
 
     job: Job

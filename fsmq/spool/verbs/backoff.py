@@ -1,7 +1,7 @@
 """``retry_backoff``: a message whose claim has ended without an ack waits before it comes again.
 
-Only its stamp changes: its claim has ended, and until when it waits. One stamp says both, and so a
-crash leaves either the claim or the backoff, and the mover ends each as it finds it.
+Only its stamp changes: it says both that the claim has ended and until when the message waits. So a
+crash leaves either the claim or the backoff, and the mover handles whichever it finds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..layout.stamps import Stamp
 from ..layout.transitions import State
 from .latch import Latched
 
-# At most so much later is a deadline that keeps the digits of its claim.
+# A deadline that keeps the digits of its claim is at most this much later.
 _DIGITS_MS = 99
 
 
 def backoff_s(settings: QueueSettings, deliveries: int) -> float:
-    """How long a message waits after so many claims; 0 where it does not."""
+    """How long a message waits after this number of claims; 0 if not at all."""
     first = settings.retry_backoff
     if first is None:
         return 0.0
@@ -30,14 +30,14 @@ def backoff_s(settings: QueueSettings, deliveries: int) -> float:
 
 def end_in_place(context: Context, latched: Latched, queue: str, message_id: str) -> bool:
     """End the claim, or the delay, of a message that cannot leave ``delay/`` since another one of
-    its id is ready; whoever claims that one gets this one first. False if it is not there.
+    its id is ready: a claim of that id gets this one first. False if it is gone.
 
     Raises OSError.
     """
     stamps = context.stamps
     before = stamps.decode(message_id, latched.found.st_mtime_ns)
     count = 0 if before is None else before.deliveries or 0
-    # With the digits of the claim, and not later than now.
+    # Keep the digits of the claim, and be over now.
     over = Stamp(of_same_claim(before, context.now_ms() - _DIGITS_MS), count, count > 0)
     path = context.tree.path(State.DELAY, queue, message_id)
     return latched.stamp(context, path, stamps.encoded(message_id, over))
@@ -46,9 +46,9 @@ def end_in_place(context: Context, latched: Latched, queue: str, message_id: str
 def back_off(
     context: Context, settings: QueueSettings, latched: Latched, queue: str, message_id: str
 ) -> int | None:
-    """Let a latched message of ``delay/`` wait if its claim is to end; until when, in Unix ms.
+    """Make a latched message of ``delay/`` wait instead of its claim; until when, in Unix ms.
 
-    None where it is no claim (any more), or nothing can be said of it: where times are coarse.
+    None if it is in no claim (any more), or nothing is known of it because times are coarse.
 
     Raises OSError.
     """
@@ -57,7 +57,7 @@ def back_off(
     if before is None or not before.deliveries or not before.is_claim:
         return None
     wait_ms = round(backoff_s(settings, before.deliveries) * 1000)
-    # The digits of the claim stay: a next one with the same count, which is 99, can avoid them.
+    # Keep the claim's digits: the next claim can avoid them where counts are equal, at 99.
     until_ms = of_same_claim(before, context.now_ms() + wait_ms)
     waits = Stamp(until_ms, before.deliveries, True)
     path = context.tree.path(State.DELAY, queue, message_id)

@@ -1,4 +1,4 @@
-"""Which queues a claim from several is from: a text of names, patterns and weights.
+"""The queues of a claim from several: a text of names, patterns and weights.
 
 See docs/decisions/0027-one-claim-from-several-queues.md.
 """
@@ -21,12 +21,12 @@ MAX_QUEUES = 1000
 MAX_WEIGHT = 1000
 _WEIGHTED = re.compile(r"(.*):([0-9]*)", re.S)
 
-# The queues of each part of a choice, as they are at one time.
+# The queues of each part of a choice at one moment.
 Found: TypeAlias = Sequence[Sequence[str]]
 
 
 class Part(NamedTuple):
-    """One part of a choice: a queue, or those that a pattern stands for."""
+    """One part of a choice: a queue, or those that a pattern matches."""
 
     name: str
     weight: int
@@ -34,13 +34,13 @@ class Part(NamedTuple):
 
 
 class Choice:
-    """Which queues a claim is from, and which of them gives how much.
+    """Which queues to claim from, and how much from each.
 
     queues: names and patterns, each perhaps with ``:`` and a weight, such as ``"high:3"``; or all
         of them in one text, with commas between them.
 
-    Without any weight the first that has messages is served first. Else all share what is claimed
-    in proportion to their weights, which are 1 where none is given.
+    Without any weight, earlier queues are served first. Otherwise the claimed messages are shared
+    out in proportion to the weights, which default to 1.
 
     Raises:
         InvalidValue
@@ -69,12 +69,12 @@ class Choice:
 
     def _part(self, text: object) -> Part:
         if not isinstance(text, str):
-            raise InvalidValue("queues", f"{text!r} is no text: a name, a pattern, or NAME:WEIGHT")
+            raise InvalidValue("queues", f"{text!r} is not NAME, PATTERN or NAME:WEIGHT")
         name, weight = text, 1
         if (match := _WEIGHTED.fullmatch(text)) is not None:
             name = match[1]
             if match[2]:
-                weight = int(match[2][:9])  # a number has not more digits than it may have
+                weight = int(match[2][:9])  # more digits are out of range anyway
                 self.is_weighted = True
         if not 1 <= weight <= MAX_WEIGHT:
             raise InvalidValue(
@@ -89,7 +89,7 @@ class Choice:
         return Part(name, weight, compiled([name]))
 
     def part_of(self, queue: str) -> int | None:
-        """Which part a queue belongs to: that of its name, else the first pattern that it fits."""
+        """Which part a queue belongs to: that of its name, else the first pattern that matches."""
         for at, part in enumerate(self.parts):
             if part.pattern is None:
                 if part.name == queue:
@@ -106,11 +106,11 @@ class Choice:
     ) -> Found:
         """The queues of each part, as they are now.
 
-        may: whether a pattern may stand for a queue. there: the names of all queues; else they are
-        listed, where there are patterns.
+        may: whether a queue may be chosen by a pattern. there: the names of all queues; None: list
+        them if there are patterns.
 
         Raises:
-            NoSuchQueue: there is none of a name. InvalidValue: there are too many. Unavailable.
+            NoSuchQueue: a named queue is missing. InvalidValue: there are too many. Unavailable.
         """
         tree = context.tree
         found: list[list[str]] = [[] if part.pattern else [part.name] for part in self.parts]
@@ -131,7 +131,7 @@ class Choice:
         return found
 
     def fits(self, queue: str) -> bool:
-        """Whether a queue that comes is one of them by a pattern."""
+        """Whether a new queue matches one of the patterns."""
         return self.has_patterns and is_queue(queue) and self.part_of(queue) is not None
 
 
@@ -139,7 +139,7 @@ def _has_gone(tree: Tree, queue: str) -> bool:
     try:
         return not tree.has_queue(queue)
     except OSError:
-        return False  # a fault of one of several, which is left out when it is listed
+        return False  # the queue with this error is left out when it is listed
 
 
 def flat(found: Found) -> Iterator[str]:

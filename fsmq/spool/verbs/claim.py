@@ -3,8 +3,8 @@
 The stamp is set before the rename that starts its timer, so the mover never sees a message in
 ``delay/`` without its deadline. From the look at the stamp to the rename the message is latched.
 
-Two messages of one own id may meet in a queue: a move has brought one while the other was put, or a
-shell user has. Then one is claimed after the other: what stands in ``delay/`` first, where it is.
+Two messages of one own id can meet in a queue if a move, or a shell user, brings one while the
+other is put. Then they are claimed one after the other: the one in ``delay/`` first, in place.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .latch import IsWanted, Latched, anyone, latch
 # How long a claim waits for another process's latch; the next messages wait behind it.
 _CLAIM_PATIENCE_S = 0.001
 # A claim skips up to this many messages that only another user may read or stamp, so that they do
-# not hide those behind them. A disk that refuses one will likely refuse all: each counts as many.
+# not hide later ones. A disk error counts for many: it will likely affect all messages.
 _MAX_FOREIGN = 10_000
 _FAULT = 100
-# A claim by no groups removes so many expired messages, and leaves the others to the mover.
+# A claim, unless by groups, removes this many expired messages and leaves others to the mover.
 _MAX_EXPIRED = 200
 
 
@@ -61,22 +61,22 @@ def claims_of(
 ) -> Generator[Claim | None, None, None]:
     """Claim ready messages one after the other, as they are asked for; close it when done.
 
-    Yields None after every few ids that it has tried, for callers that may not run for long.
+    Yields None after every few ids tried, for callers that must not block for long.
 
-    Here is asked, for all who claim, whether the queue is paused or at a limit. In a fifo queue, or
-    one whose `fetch_order` is fair, the order of the groups chooses, and not ``ids``.
+    This is the one place that checks, for all claims, whether the queue is paused or at a limit. In
+    a fifo queue, or with the `fetch_order` fair, the order of the groups chooses, not ``ids``.
 
-    The caller has just seen that the queue is there.
+    The caller has just seen that the queue exists.
 
-    ids: what may be ready, in the order in which it is tried. is_wanted: see `claim_one`.
-    whole_groups: of a fifo queue's group as many are claimed together as there is room for; the
-        next ones when none of these is hidden any more.
+    ids: those that may be ready, in the order to try them. is_wanted: see `claim_one`.
+    whole_groups: claim as many messages of a fifo queue's group together as there is room for, and
+    more of the group only once none of these is hidden.
 
     Raises:
         InvalidValue
-        NoRoom: if ``is_wanted`` does; that message is left where it was.
-        Unlisted: the claims have to be counted first, in a thread that may list folders.
-        OSError: nothing was claimed, and the reason was a fault, not a lost race.
+        NoRoom: raised by ``is_wanted``; that message stays where it was.
+        Unlisted: the claims have to be counted first, by a thread that may list folders.
+        OSError: nothing was claimed because of an error, not a lost race.
     """
     if settings.is_open and not context.limiter.shut:
         return _claims_of(context, queue, settings, ids, visibility, is_wanted)
@@ -118,7 +118,7 @@ def _claims_of(
                     context,
                     queue,
                     message_id,
-                    # By groups it may have waited for a lock, from which on the time counts.
+                    # A claim by groups may have waited for a lock: the time counts from then on.
                     deadline_of(context, settings, visibility) if in_groups else deadline_ms,
                     is_wanted,
                     is_checked=True,
@@ -126,7 +126,7 @@ def _claims_of(
                 )
             except BlockingIOError:
                 context.metrics.count(("lost_race", queue))
-                continue  # the process that has latched it was stopped in the middle
+                continue  # the process that has latched it is stopped
             except OSError as error:
                 faults[busy.pop()] = error
                 room -= 1 if isinstance(error, PermissionError) else _FAULT
@@ -140,7 +140,7 @@ def _claims_of(
             won += 1
             yield claim
     finally:
-        if not in_groups:  # there it is set aside by who has given its id
+        if not in_groups:  # with groups, the source of the ids sets them aside
             _put_back(context, queue, busy, faults)
     # Another user's file, which fsck reports, is skipped as if it were not there.
     of_disk = [e for e in faults.values() if room <= 0 or not isinstance(e, PermissionError)]
@@ -163,18 +163,18 @@ def deadline_of(context: Context, settings: QueueSettings, visibility: float | N
 
 
 def too_large() -> OSError:
-    """The error of a message that may not be read into memory."""
+    """The error for a message that is too large to be read into memory."""
     return OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 
 
 def _alive(
     context: Context, settings: QueueSettings, queue: str, ids: Iterator[str]
 ) -> Iterator[str | None]:
-    """Those of the ids that have not expired, and None after every few."""
+    """The ids that have not expired, and None after every few."""
     expired, retention = 0, settings.retention
     for number, message_id in enumerate(ids, 1):
         can_expire = retention is not None or ".x" in message_id
-        # Of a group the next one may be claimed only when those in front are gone.
+        # In a group a message can be claimed only when all earlier ones are gone.
         removes = expired < _MAX_EXPIRED or settings.in_groups
         if not can_expire or not expire(
             context, EXPIRE_READY, queue, message_id, retention, removes=removes
@@ -200,12 +200,12 @@ def claim_one(
 ) -> Claim | None:
     """Try to claim one ready message; None if another process has it, or if it is no message.
 
-    Where another one of its id stands in ``delay/``, and its time there is over, that is claimed.
+    If another one of its id is in ``delay/``, and its time there is over, that one is claimed.
 
     is_wanted: called with the open file, which may be another message of this id. is_checked: the
-    caller has just seen that its queue is there. has_index: the queue has one. was: the last claim
-    of the message, which goes on: None if it was another one. count: what the message counts as
-    delivered then; 0 is once more than before.
+    caller has just seen that its queue exists. has_index: the queue has one. was: the name of a
+    claim to continue; returns None if the last claim of the message was another one. count: the
+    deliveries to note; 0: one more than before.
 
     Raises:
         BlockingIOError: another process acts on it right now.
@@ -233,10 +233,10 @@ def _claim_ready(
     was: str | None,
     count: int,
 ) -> Claim | None:
-    """`claim_one`, but FileExistsError if another one of the id stands in ``delay/``."""
+    """`claim_one`, but raises FileExistsError if ``delay/`` has another message of the id."""
     stamps, tree = context.stamps, context.tree
     path = tree.path(CLAIM.source, queue, message_id)
-    # A mover that is delivering it will unlatch it in a moment, without an event: wait for it.
+    # A mover that is delivering it will unlatch it in a moment, which raises no event: wait.
     latched = latch(context, path, _CLAIM_PATIENCE_S, checks_name=False)
     if latched is None:
         return None
@@ -258,7 +258,8 @@ def _claim_ready(
         stamped = latched.stamp(context, path, mtime)
         if stamped and (is_checked or tree.has_queue(queue)):
             target = tree.path(CLAIM.target, queue, message_id)
-            # A second name is that of a given id: its own name is ours, and nobody uses it again.
+            # A second name is the link of a given id: then its own name is generated, and never
+            # reused.
             is_unique = has_index and locked and found.st_nlink > 1
             won = _move_to_delay(context, latched, path, target, mtime, is_unique)
     finally:
@@ -270,14 +271,14 @@ def _claim_ready(
             if won:
                 latched.unlatch()
             else:
-                latched.close()  # whatever failed: an open latch would lock it for ever
+                latched.close()  # whatever failed: an open latch would lock it forever
     if not won:
         return None
     return Claim(message_id, fd, found.st_size, new.deliveries or 0, new.deadline_ms, mtime)
 
 
 def _next_stamp(before: Stamp | None, deadline_ms: int, count: int) -> Stamp:
-    """That of a new claim; count: as of `claim_one`."""
+    """The stamp of a new claim. count: as in `claim_one`."""
     delivered = 0 if before is None else before.deliveries or 0
     deliveries = count or min(delivered + 1, MAX_COUNT)
     return Stamp(of_next_claim(before, deliveries, deadline_ms), deliveries)
@@ -291,9 +292,9 @@ def _claim_in_place(
     is_wanted: IsWanted,
     count: int,
 ) -> Claim | None:
-    """Claim a message of ``delay/`` whose claim, or delay, is over: a new stamp, and no rename.
+    """Claim a message of ``delay/`` whose claim or delay is over, by a new stamp without a rename.
 
-    It could not leave, since another one of its id is ready.
+    It could not leave because another one of its id is ready.
     """
     stamps = context.stamps
     path = context.tree.path(CLAIM.target, queue, message_id)
@@ -304,7 +305,7 @@ def _claim_in_place(
     try:
         stamp = stamps.decode(message_id, found.st_mtime_ns)
         runs = stamp is not None and stamp.deadline_ms > context.now_ms()
-        # What is in a claim a mover has to end: it may be used up, or have to wait for a backoff.
+        # Only a mover may end a claim: its message may be used up, or have to wait for a backoff.
         is_held = stamp is not None and stamp.is_claim and not stamps.coarse
         if runs or is_held or not stat.S_ISREG(found.st_mode):
             return None
@@ -323,11 +324,11 @@ def _claim_in_place(
 
 
 def _is_here(context: Context, latched: Latched, path: str, stamp: Stamp | None) -> bool:
-    """Whether a latched message may be stamped: it is where it was opened.
+    """Whether a latched message may be stamped, that is, still is where it was opened.
 
-    Between the open and the lock it may have been claimed. Then it has a timer that runs, and only
-    then do we have to look. Any other message that has moved on gets its old stamp back before
-    its latch ends, because the rename finds nothing.
+    Between the open and the lock it may have been claimed: then its timer runs, and only then is a
+    look needed. If any other message has moved on, the rename finds nothing, and the message gets
+    its old stamp back before its latch ends.
     """
     runs = stamp is not None and stamp.deadline_ms > context.now_ms()
     if runs or not latched.locked or context.tree.network:
@@ -338,10 +339,10 @@ def _is_here(context: Context, latched: Latched, path: str, stamp: Stamp | None)
 def _move_to_delay(
     context: Context, latched: Latched, path: str, target: str, mtime_ns: int, is_unique: bool
 ) -> bool:
-    """Rename a message that is stamped; whether it is claimed.
+    """Rename a stamped message to ``delay/``; whether it is claimed.
 
-    is_unique: no other message can ever have its name. Raises FileExistsError: delay/ has the same
-    id, too.
+    is_unique: no other message can ever have its name. Raises FileExistsError if ``delay/`` has
+    another message of the id.
     """
     tree = context.tree
     try:
@@ -349,16 +350,16 @@ def _move_to_delay(
             return False
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            return False  # a shell user's name that leaves no room for the queue's
+            return False  # a shell user's name, too long with the queue in front
         raise
     if is_unique:
         return True
     here = tree.stat(target)
     if here is None or here.st_ino != latched.found.st_ino:
-        # It was removed just now. Either another process has claimed the next message of its id, or
-        # we renamed that one: it has no timer, so the mover redelivers it.
+        # It has just been removed. Either another process has claimed the next message of its id,
+        # or we renamed that one: it has no timer, so the mover redelivers it.
         return False
     if here.st_mtime_ns == mtime_ns:
         return True
-    # Only where there are no locks: a process that lost the race has stamped after us.
+    # This happens only without locks: a process that lost the race stamped after us.
     return latched.stamp(context, target, mtime_ns)

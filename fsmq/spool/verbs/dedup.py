@@ -3,8 +3,8 @@
 A dedup queue x is two queues. Messages are sent to ``__dedupq_write:x``. There the id is made of
 the content, so an equal message finds its id in use, on any host and without opening a file; and
 the reservation of own ids keeps two writers apart. ``__dedupq_read:x`` has the messages that a poll
-or a peek has shown, under new ids. There nothing collapses any more: a change that is sent while a
-consumer works on an old copy must not be lost with that copy.
+or a peek has shown, under new ids. There equal messages no longer collapse: a message that is sent
+while a consumer works on an equal one must not be lost with it.
 
 When a message is shown for the first time, one rename pulls it from the first queue to the second.
 Names in the first sort as their contents do, so a batch comes in the order of its bytes.
@@ -34,7 +34,7 @@ from .put import Batch
 
 _WRITE, _READ = "__dedupq_write:", "__dedupq_read:"
 MAX_NAME_BYTES = MAX_QUEUE_BYTES - len(_WRITE)
-# How many bytes of the content begin its id, in hexadecimal, to sort by.
+# How many bytes of the content, in hexadecimal, the id begins with, for sorting.
 _SORTED_BYTES = 10
 
 
@@ -60,7 +60,7 @@ def send(
     bodies: Sequence[bytes],
     batch: Batch | None = None,
 ) -> Prepared[list[str]]:
-    """Store messages, all or none, but for those that wait already.
+    """Store messages, all or none, except those that equal a waiting one.
 
     Raises:
         Reserved: an equal message is being stored right now; try again.
@@ -111,22 +111,22 @@ def poll_in(
             first.release()
             raise
 
-    def finish() -> list[Message]:
+    def commit() -> list[Message]:
         found = [message for part in parts for message in part.give_out()]
         fresh = [m for m in found if m.id in pulled]
         return [*(m for m in found if m.id not in pulled), *sorted(fresh, key=lambda m: m.body)]
 
-    def abandon() -> None:
+    def abort() -> None:
         for part in parts:
             part.release()
 
-    return Prepared(dirty, finish, abandon)
+    return Prepared(dirty, commit, abort)
 
 
 def peek(
     context: Context, name: str, limit: int, room: Room | None = None
 ) -> Prepared[list[Message]]:
-    """Look at up to ``limit`` messages, claimed ones too. What it shows is shown: pulled.
+    """Look at up to ``limit`` messages, claimed ones too. New ones are pulled first.
 
     room: the memory for their bodies; the list ends early if it is used up.
 
@@ -151,7 +151,7 @@ def peek(
 
 
 def _pull(context: Context, name: str, count: int, dirty: Dirty) -> Steps[set[str]]:
-    """Bring up to ``count`` messages to the read side; the ids that they have there."""
+    """Move up to ``count`` messages to the read side; their ids there."""
     read, write = read_side(name), write_side(name)
     pulled: set[str] = set()
     try:
@@ -182,7 +182,7 @@ def _pull_one(context: Context, write: str, old: str, read: str) -> str | None:
 
 
 def _new_id(context: Context, path: str) -> str:
-    """An id with which the file's time is no stamp by chance: nobody has claimed it yet."""
+    """An id with which the file's time is not a claim's stamp by chance."""
     found = context.tree.stat(path)
     while True:
         new = uuid7()

@@ -9,7 +9,7 @@ from .latch import pin
 
 
 def deliver_one(context: Context, queue: str, message_id: str) -> None:
-    """Deliver one message of ``new/``, as the mover will do.
+    """Deliver one message of ``new/``, as the mover does.
 
     Raises:
         OSError

@@ -25,10 +25,11 @@ from ..layout.messages.message import (
     unpack,
 )
 from ..layout.names import (
+    MAX_FILE_NAME_BYTES,
     MAX_PRIORITY,
-    can_carry,
     check_id,
     facts,
+    is_uuid7,
     new_id,
     seal_of,
     with_group,
@@ -36,17 +37,18 @@ from ..layout.names import (
 from ..layout.settings import MAX_DELAY_S, MAX_TTL_S, QueueSettings, check_number, check_seconds
 from ..layout.steps import giving_way
 
-# An id that is given may be older, without a line that says so: such is one of a client's own.
+# A given id may be this old without needing a line that tells when its message came.
 _LATE_MS = 1000
 
 
 def drafts(
     context: Context,
+    queue: str,
     messages: Sequence[NewMessage],
     settings: QueueSettings,
     letter_of: str | None = None,
 ) -> list[Draft]:
-    """Drafts of several messages; an error's ``index`` is the position of the one it is about.
+    """Drafts of several messages; an error's ``index`` is the position of the faulty one.
 
     letter_of: the subscription whose dead letters they are.
 
@@ -57,10 +59,18 @@ def drafts(
     for message in giving_way(messages):  # each asks the kernel for random bytes
         try:
             found.append(draft(context, message, settings, letter_of=letter_of))
+            check_room(queue, found[-1])
         except (InvalidValue, MessageTooLarge) as error:
             error.index = None if len(messages) == 1 else len(found)
             raise
     return found
+
+
+def check_room(queue: str, one: Draft) -> None:
+    """Raise InvalidValue if an own id, with what its name tells, is too long for the queue."""
+    if one.own and len(one.staged(queue)) > MAX_FILE_NAME_BYTES:
+        text = f"is too long for queue {queue!r}, with what its file's name has to tell"
+        raise InvalidValue("id", f"{text}: more than {MAX_FILE_NAME_BYTES} bytes")
 
 
 def draft(
@@ -73,8 +83,8 @@ def draft(
 ) -> Draft:
     """A draft of one message. Raises InvalidValue, MessageTooLarge.
 
-    is_indexed: its id is one that its producer gives, of any text, and stands in the header block.
-        Its name is one of ours, which sorts by the time when it is due.
+    is_indexed: its id is any text, given by the producer and kept in the header block; its name is
+        generated, and sorts by when it is due.
     letter_of: the subscription whose dead letter it is.
     """
     given = check_given(message.id or "") if is_indexed else None
@@ -95,7 +105,9 @@ def draft(
         own_lines = {**(own_lines or {}), **_late_line(own, context.now_ms())}
     header = pack_header(message.content_type, message.attributes, own_lines)
     body, packed = message.body, False
-    if settings.compression is not None and body and can_carry(own):
+    # A plain own id stays the name of its file: it is not marked for the sake of a smaller body.
+    can_pack = own is None or is_uuid7(own) or bool(priority or header) or ttl is not None
+    if settings.compression is not None and body and can_pack:
         smaller = compress(body, settings.compression)
         if len(smaller) < len(body):
             body, packed = smaller, True
@@ -119,7 +131,7 @@ def draft(
 
 
 def _late_line(own: str, now_ms: int) -> dict[str, str]:
-    """The line of a message whose given id tells an old moment: retention counts from now."""
+    """The line of a message whose given id contains an old time: retention counts from now."""
     made_ms = facts(own).created_ms
     is_late = made_ms is not None and made_ms < now_ms - _LATE_MS
     return {ARRIVED: str(now_ms)} if is_late else {}
@@ -128,7 +140,7 @@ def _late_line(own: str, now_ms: int) -> dict[str, str]:
 def _own_lines(
     message: NewMessage, settings: QueueSettings, letter_of: str | None
 ) -> tuple[dict[str, str], bytes | None]:
-    """The lines of group and deduplication id, and the key that stands for the id. InvalidValue."""
+    """The lines of group and deduplication id, and the key of the latter. Raises InvalidValue."""
     group = message.group
     if group is None and settings.fifo:
         raise InvalidValue("group", "is missing: a fifo queue keeps the order within groups")
@@ -140,7 +152,7 @@ def _own_lines(
         return lines, None
     lines[DEDUP] = dedup_id = _dedup_id(message, settings)
     if letter_of is not None:
-        # Several subscriptions may share a queue of dead letters: each has its own copy there.
+        # Several subscriptions can share a dead-letter queue: each has its own copy there.
         lines[DEDUP_OF] = letter_of
     return lines, key_of(dedup_id, group if settings.dedup_scope == "group" else None, letter_of)
 
@@ -158,7 +170,7 @@ def _dedup_id(message: NewMessage, settings: QueueSettings) -> str:
 
 
 def _check_group(message: NewMessage, group: str, settings: QueueSettings) -> None:
-    """Raise InvalidValue if a message may not have this group."""
+    """Raise InvalidValue if a message cannot have this group."""
     if not isinstance(group, str) or not 1 <= _bytes(group) <= MAX_GROUP_BYTES:
         raise InvalidValue("group", f"must be a text of 1 to {MAX_GROUP_BYTES} bytes")
     if settings.fifo:
@@ -172,18 +184,18 @@ def _check_group(message: NewMessage, group: str, settings: QueueSettings) -> No
 
 
 def _bytes(text: str) -> int:
-    return len(text.encode(errors="surrogatepass"))  # the header refuses what is not text
+    return len(text.encode(errors="surrogatepass"))  # the header refuses invalid text
 
 
 def restored(context: Context, queue: str, message: NewMessage, settings: QueueSettings) -> Draft:
     """A draft of a message whose ``id`` is the whole name of its file.
 
-    Priority, expiry, and whether there is a header block or the body is compressed: the name says
-    so, and the message is not asked. Nor does the spool's own limit of a body hold, as it does not
-    for files that are moved in; the queue's does.
+    Priority, expiry, and whether there is a header block or a compressed body come from the name,
+    not from the message. The spool's own limit of a body does not apply, as it does not for files
+    that are moved in; the queue's does.
 
     Raises:
-        InvalidValue: no message can have that name, or not with such a content.
+        InvalidValue: no message can have that name, or none with this content.
         MessageTooLarge
     """
     name = message.id
@@ -196,13 +208,14 @@ def restored(context: Context, queue: str, message: NewMessage, settings: QueueS
         raise MessageTooLarge(len(message.body), limit)
     known = facts(name)
     own_lines = {} if message.group is None else {GROUP: message.group}
+    pack_header(None, {}, own_lines)  # checks the group
     header = _header(message.content_type, {**message.attributes, **own_lines})
     wanted = message.body, message.content_type, dict(message.attributes)
-    # Not every name with the flag of compression has a compressed body.
+    # A name with the flag of compression does not always have a compressed body.
     bodies = [message.body]
     if known.packed:
         bodies.append(compress(message.body, settings.compression or "zlib"))
-        bodies.sort(key=len)  # compressed again, if that is what it was: it may be a hundredth
+        bodies.sort(key=len)  # compressed first if that is smaller, possibly a hundredth
     for body in bodies:
         if unpack(header + body, known, context.max_plain_bytes) == wanted:
             seal = seal_of(body, seal_of(header))
@@ -213,7 +226,7 @@ def restored(context: Context, queue: str, message: NewMessage, settings: QueueS
 
 
 def _header(content_type: str | None, attributes: Mapping[str, str]) -> bytes:
-    """A header block with whatever is in it: that it can be read is seen by reading it."""
+    """A header block, unchecked: the caller reads it back."""
     described = {} if content_type is None else {CONTENT_TYPE: content_type}
     lines = "".join(f"{name}: {value}\n" for name, value in (described | dict(attributes)).items())
     return lines.encode("utf-8", "replace") + b"\n" if lines else b""

@@ -1,8 +1,7 @@
 """Expiry: a message goes when its time to live, or the retention of its queue, is over.
 
-Most often its name tells, and what it tells is so of every message of that name. One whose id was
-given to it, and tells an older moment, says in its file when it came. Then that file goes, and no
-other one that has the id by now.
+Usually its name tells, for every message of that name. A message whose given id contains an older
+time says in its file when it came. Then only that file is removed, not a later one of the id.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ def expire(
     removes: bool = True,
     **details: Unpack[Details],
 ) -> bool:
-    """Whether a message is over; then it is removed from where ``how`` begins.
+    """Whether a message has expired; if so it is removed from the source of ``how``.
 
-    latched: the message, if the caller has it open. removes: False leaves it there. details: what
-    is noted of it. Raises OSError.
+    latched: the message, if the caller has it open. removes: False leaves it there. details: those
+    to record. Raises OSError.
     """
     is_over = _is_over(context, message_id, retention)
     if is_over is not None:
@@ -56,7 +55,7 @@ def expire(
 
 
 def _is_over(context: Context, message_id: str, retention: float | None) -> bool | None:
-    """Whether a message is over, as its name tells; None if its file may say that it came later."""
+    """Whether a message has expired by its name; None if its file may say that it came later."""
     known, now = facts(message_id), context.clock()
     if known.expires_s is not None and known.expires_s <= now:
         return True
@@ -71,5 +70,5 @@ def _arrived_ms(fd: int) -> int | None:
         return arrived_ms(os.pread(fd, MAX_HEADER_BYTES, 0))
     except OSError as error:
         if error.errno == errno.EBADF:
-            return None  # it is another user's, and open to be recognised only
+            return None  # another user's file, opened without the right to read
         raise

@@ -1,14 +1,14 @@
-"""Latches: between a look at a message's stamp and the rename that follows, nobody else acts on it.
+"""Latches keep others from acting on a message between a look at its stamp and the next rename.
 
-A latch is a lock (flock) on the message's own file, for some microseconds. Without it a mover with
-an old look could take a message from a client that has just claimed it, or a late renewal could
-stamp the claim of another client. A latch ends with its process, so a crash leaves nothing behind.
-Some filesystems have no such locks. There the races remain, and a message may be delivered twice;
-none is ever lost.
+A latch is a lock (flock) on the message's own file, for some microseconds. Without it a mover that
+read an old stamp could take a message from a client that has just claimed it, or a late renewal
+could stamp the claim of another client. A latch ends with its process, so a crash leaves nothing
+behind. Some filesystems have no such locks. There the races remain, and a message can be delivered
+twice; none is ever lost.
 
-A latch keeps out neither a removal nor a put that uses the id again after the removal. So the
-latched file can lose its name to another message. Therefore a process acts on the file, not on the
-name: it sets the stamp through the descriptor, and after a rename it checks which file was renamed.
+A latch prevents neither a removal nor a put that then uses the id again. So the latched file can
+lose its name to another message. Therefore a process acts on the file, not on the name: it sets the
+stamp through the descriptor, and after a rename it checks which file was renamed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..layout.transitions import NEW, State, Transition
 from ..layout.tree import STRAY, Tree
 
 _RETRY_S = 0.0001
-_LOOK_ONLY = getattr(os, "O_PATH", os.O_RDONLY)  # only Linux opens a file that one may not read
+_LOOK_ONLY = getattr(os, "O_PATH", os.O_RDONLY)  # only Linux opens files that one may not read
 PATIENCE_S = 0.02
 
 # Whether an open file, with its fstat, is the message that the caller means.
@@ -48,16 +48,16 @@ def anyone(context: Context, fd: int, found: os.stat_result) -> bool:
 
 
 class Latched(OwnedFile):
-    """A latched message: an open descriptor, and its fstat since the lock.
+    """A latched message: an open descriptor, and its fstat under the lock.
 
-    locked: False where the filesystem has no locks: other processes may act on it all the same.
+    locked: False where the filesystem has no locks: other processes can act on it all the same.
     """
 
     found: os.stat_result
     locked = False
 
     def lock(self) -> bool:
-        """Latch it, and learn what it is then; False if another host has unlinked it.
+        """Latch it, and fstat it then; False if another host has unlinked it.
 
         Raises:
             BlockingIOError: another process has latched it.
@@ -73,7 +73,7 @@ class Latched(OwnedFile):
         return self.look()
 
     def look(self) -> bool:
-        """Learn what it is; False if another host has unlinked it. Raises OSError."""
+        """Fstat it; False if another host has unlinked it. Raises OSError."""
         try:
             self.found = os.fstat(self.fd)
         except OSError as error:
@@ -83,7 +83,7 @@ class Latched(OwnedFile):
         return True
 
     def unlatch(self) -> int:
-        """End the latch; the descriptor, which the caller has to close."""
+        """End the latch; returns the descriptor, which the caller has to close."""
         try:
             self._unlock()
         except OSError:
@@ -104,7 +104,7 @@ class Latched(OwnedFile):
         if self.locked:
             os.utime(self.fd, ns=(mtime_ns, mtime_ns))
             return True
-        # By path: a process that lost the race must not stamp the file that the winner has moved.
+        # By path: a process that lost the race must not stamp the file that the winner moved.
         return context.tree.stamp(path, mtime_ns)
 
     def move(
@@ -118,9 +118,9 @@ class Latched(OwnedFile):
         *,
         is_checked: bool = False,
     ) -> os.stat_result | None:
-        """Make a transition of this very message; None if it is not there (any more).
+        """Move this very message; None if it is not there (any more).
 
-        is_checked: the caller has just seen that its queue is there.
+        is_checked: the caller has just seen that its queue exists.
 
         Returns its lstat after the rename, or the one from before if it has moved on already.
 
@@ -147,7 +147,7 @@ class Latched(OwnedFile):
         if here.st_ino == self.found.st_ino:
             return here
         if how.target is State.DELAY:
-            # It was removed just now. Either another process has claimed the next message of its
+            # It has just been removed. Either another process has claimed the next message of its
             # id, or we renamed that one: it has no timer, so the mover redelivers it.
             return None
         # This one was removed, and its id used again. We renamed the new message: undo that.
@@ -157,10 +157,10 @@ class Latched(OwnedFile):
     def _remove(
         self, context: Context, state: State, queue: str, message_id: str
     ) -> os.stat_result | None:
-        """The same to ``remove/``, where the reaper may unlink a file before we can check it.
+        """Move it to ``remove/``, where the reaper can unlink a file before we can check it.
 
-        So the check comes before, under a name that no other process uses. While we live that is
-        locked; if we die, recovery brings the message back.
+        So it is checked first, under a name that no other process uses, and that stays locked while
+        this process lives; if it dies, recovery brings the message back.
         """
         tree = context.tree
         source = tree.path(state, queue, message_id)
@@ -175,11 +175,11 @@ class Latched(OwnedFile):
                     is_ours = self._remove_by(tree, source, taken, queue, message_id)
                     return self.found if is_ours else None
             except FileExistsError:
-                pass  # what a dead process took away waits there until this one is gone
+                pass  # a message that a dead process took away waits there for this one to go
             except OSError as error:
                 if not is_full(error):
-                    raise  # else new/ has no room for that name
-            # Else we can only look right before the rename.
+                    raise  # otherwise new/ has no room for that name
+            # Otherwise we can only check right before the rename.
             is_ours = self.is_at(tree, source) and discard(tree, source, queue, message_id)
             return self.found if is_ours else None
         finally:
@@ -187,24 +187,24 @@ class Latched(OwnedFile):
                 held.give()
 
     def _remove_by(self, tree: Tree, source: str, taken: str, queue: str, message_id: str) -> bool:
-        """Remove this message, and no other one, by way of another name; whether it was there."""
+        """Remove this message, and no other one, by way of a second name; whether it was there."""
         if not tree.rename(source, taken):
             return False
         here = tree.stat(taken)
         if here is None or here.st_ino == self.found.st_ino:
             if discard(tree, taken, queue, message_id):
                 return True
-            # Where there are no locks it was brought back; or an answer of the network was lost.
+            # Without locks it may have been brought back; or an answer of the network was lost.
             gone = tree.stat(tree.path(State.REMOVE, queue, message_id))
             return gone is not None and gone.st_ino == self.found.st_ino
         # This one was removed, and its id used again. We took the new message: undo that.
-        with suppress(FileExistsError):  # a third one stands: it comes back when that is gone
+        with suppress(FileExistsError):  # a third one is there: recovery brings it back later
             tree.rename(taken, source)
         return False
 
 
 def move_back(context: Context, source: str, target: str, moved: os.stat_result) -> None:
-    """Undo a rename of another message, unless someone has acted on that since."""
+    """Undo the rename of a wrong message, unless someone has acted on it since."""
     try:
         latched = latch(context, target, PATIENCE_S)
     except BlockingIOError:
@@ -226,9 +226,9 @@ def latch(
 ) -> Latched | None:
     """Open a message and latch it; None if there is no message.
 
-    patience: seconds to wait for another process. Its latch lasts microseconds, or longer if it
-        was stopped in the middle.
-    checks_name: see that the file still has this name; without it the caller has to.
+    patience: seconds to wait for another process. A latch lasts microseconds, unless its process is
+        stopped.
+    checks_name: check that the file still has this name; otherwise the caller has to.
 
     Raises:
         BlockingIOError: another process has latched it.
@@ -260,7 +260,7 @@ def _latch(context: Context, path: str, checks_name: bool) -> Latched | None:
         return None
     latched, kept = Latched(fd), False
     try:
-        # Before we had the lock it may have been renamed, and another file have taken its place.
+        # Before we had the lock it may have been renamed, and replaced by another file.
         kept = latched.lock() and (not checks_name or latched.is_at(tree, path))
         return latched if kept else None
     finally:
@@ -269,7 +269,7 @@ def _latch(context: Context, path: str, checks_name: bool) -> Latched | None:
 
 
 def pin(context: Context, path: str) -> Latched | None:
-    """Open a message without a latch, to recognise it later; None if there is none. OSError."""
+    """Open a message without a latch, to recognise it later; None if it is gone. OSError."""
     try:
         fd = _open(context.tree, path, os.O_RDONLY)
     except PermissionError:
@@ -324,11 +324,11 @@ def restamp(
 ) -> Restamped | None:
     """Set a new deadline in ``delay/`` and keep the count; None if it is not there.
 
-    What waits for its backoff is claimed again, unless the claim is to end.
+    A message that waits for its backoff is claimed again, unless ``ends_claim``.
 
-    later_only: leave a deadline that is not earlier. ends_claim: it is no renewal, so the claim
-    loses its name; with ``backs_off`` what follows is a backoff. claim: the claim that must still
-    hold, or ClaimEnded is raised.
+    later_only: leave a deadline that is not earlier. ends_claim: end the claim instead of renewing
+    it, so its name is void; with ``backs_off`` a backoff follows. claim: the claim that must still
+    hold; otherwise ClaimEnded is raised.
     """
     stamps = context.stamps
     path = context.tree.path(State.DELAY, queue, message_id)
@@ -354,12 +354,12 @@ def restamp(
 
 
 def _is_late(stamp: Stamp | None, deadline_ms: int) -> bool:
-    """Whether a claim, or a delay, ends at this time or later."""
+    """Whether a claim or a delay ends at this time or later."""
     return stamp is not None and not stamp.backs_off and stamp.deadline_ms >= deadline_ms
 
 
 def _new_stamp(before: Stamp | None, deadline_ms: int, ends_claim: bool, backs_off: bool) -> Stamp:
-    """What `restamp` sets."""
+    """The stamp that `restamp` sets."""
     count = (before.deliveries or 0) if before is not None else 0
     is_over = before is not None and before.backs_off
     if ends_claim and count and (backs_off or is_over):
@@ -374,7 +374,7 @@ def _new_stamp(before: Stamp | None, deadline_ms: int, ends_claim: bool, backs_o
 def check_held(
     context: Context, queue: str, message_id: str, latched: Latched, claim: str | None
 ) -> None:
-    """Make sure that a latched message of ``delay/`` is still in this claim. Raises ClaimEnded."""
+    """Raise ClaimEnded unless a latched message of ``delay/`` is still in this claim."""
     if claim is not None and not is_claimed(
         context.stamps, message_id, latched.found.st_mtime_ns, claim
     ):

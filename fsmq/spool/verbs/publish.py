@@ -1,11 +1,11 @@
 """Publish: one message for each subscribed queue, and one sync for all of them.
 
-What clients of SNS have subscribed outlives its queue: its dead-letter queue gets the copy then.
+A subscription by a client of SNS outlives its queue: then its dead-letter queue gets the copy.
 
-A log that is subscribed has the message before any queue shows it: what cannot be published there
-reaches nobody. Then come the queues without order, and the fifo queues last. What is in a log, or
-on its way into a fifo queue, cannot be taken back, so from there on all get it: what fails then is
-left as by a put that died, for a mover to show.
+Subscribed logs get the message before any queue shows it: if a log refuses it, nobody gets it. Then
+come the queues without order, and the fifo queues last. A message that is in a log, or on its way
+into a fifo queue, cannot be taken back, so from then on all subscribers get it: a copy that fails
+is left as by a dead put, for a mover to show.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .put import Batch, put
 
 
 class Copy(NamedTuple):
-    """What a queue or a log gets.
+    """The copy for one queue or log.
 
-    still: whether it is subscribed, and takes the message, asked when it can be no other one of the
-        same name any more. Raises OSError.
-    letter_of: the subscription of which it is a dead letter; None if it is none.
+    still: whether it is subscribed and takes the message; called when it can no longer be another
+        one of the same name. Raises OSError.
+    letter_of: the subscription whose dead letter it is, if any.
     """
 
     to: str
@@ -48,7 +48,7 @@ def copy_of(
     to: str,
     message: NewMessage,
 ) -> Copy:
-    """What a subscription gets, or the queue of its dead letters.
+    """The copy for a subscription, or for its dead-letter queue.
 
     passes: whether a filter takes the message.
     """
@@ -59,7 +59,7 @@ def copy_of(
 def copies_of(
     topics: Topics, topic: str, message: NewMessage, subscriptions: Iterable[Subscription]
 ) -> list[Copy]:
-    """The copies of a message for those that take it."""
+    """The copies of a message, one for each subscription that takes it."""
 
     def passes(filter: Filter | None) -> bool:
         return filter is None or filter.matches(message.attributes, message.body)
@@ -74,7 +74,7 @@ def copies_of(
 def publish(context: Context, topic: str, message: NewMessage) -> Prepared[dict[str, str]]:
     """Write a copy of a message for each queue and log that takes it; see `publish_copies`.
 
-    Raises NoSuchTopic, and what that raises.
+    Raises NoSuchTopic, and whatever that raises.
     """
     topics = context.topics
     return publish_copies(context, copies_of(topics, topic, message, topics.subscribed(topic)))
@@ -88,16 +88,14 @@ def publish_copies(
 ) -> Prepared[dict[str, str]]:
     """Write the copies of a message; all or none.
 
-    settings: those of their queues, if they have just been read. batch: that of other puts, to
-    share a sync.
+    settings: of the queues, if just read. batch: that of other puts, to share a sync.
 
-    ``finish`` gives the id of the copy for each queue, the offset for each log; it is not short
-    where there are logs. A queue or a log that is deleted during the publish is left out: its
-    subscription has ended.
+    ``commit`` returns the copy's id for each queue and its offset for each log; with logs it takes
+    long. A queue or log that is deleted during the publish is left out: its subscription has ended.
 
     Raises:
         InvalidValue, Unavailable
-        MessageTooLarge, QueueFull, LogFull: one does not take it; then none has got it.
+        MessageTooLarge, QueueFull, LogFull: one does not take it; then none gets it.
     """
     found = _Copies(context, batch or Batch(context.tree))
     try:
@@ -106,11 +104,11 @@ def publish_copies(
                 found.feed(copy)
             else:
                 found.write(copy, settings[copy.to] if settings is not None else None)
-    except BaseException:  # of a signal's handler, too
+    except BaseException:  # also from a signal handler
         found.dirty.close()
-        found.abandon()
+        found.abort()
         raise
-    return Prepared(found.dirty, found.finish, found.abandon, found.sends, found.reach)
+    return Prepared(found.dirty, found.commit, found.abort, found.sends, found.reach)
 
 
 class _Copies:
@@ -168,7 +166,7 @@ class _Copies:
         """Publish in the logs and show the copies of queues without order, once.
 
         What fails before something stands is raised, and reaches nobody. From then on all others
-        get it as far as they can; ``finish`` raises then.
+        get it as far as they can; ``commit`` raises then.
         """
         if self._is_begun:
             return
@@ -196,20 +194,20 @@ class _Copies:
         with suppress(NoSuchQueue):
             [self._ids[queue]] = one.commit()
 
-    def finish(self) -> dict[str, str]:
+    def commit(self) -> dict[str, str]:
         try:
             self.reach()
             for queue, one in self._ordered:
                 self._show(queue, one)
-        except BaseException:  # of a signal's handler, too
-            self.abandon()
+        except BaseException:  # also from a signal handler
+            self.abort()
             raise
         if self._first is not None:
             raise self._first
         self._context.metrics.count(("publish",))
         return {**self._ids, **self._offsets}
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Take back the copies, visible ones too, unless something stands."""
         for _, copy in self._plain:
             copy.abort()

@@ -16,7 +16,7 @@ from ..durability.locks import Reservations
 from ..durability.prepared import Send
 from ..durability.put_numbers import PutNumber, PutNumbers
 from ..durability.sync import Dirty
-from ..durability.unfinished import exists, finish
+from ..durability.unfinished import exists, finish, found_as
 from ..errors import (
     DuplicateMessage,
     InvalidValue,
@@ -37,14 +37,14 @@ from .draft import drafts
 from .removal import dirty_of
 from .remove_known import remove_known
 
-# What clients may send in one batch; and what a dialect without such a limit may put at once.
+# The limit of a client's batch, and that of one put by a dialect without such a limit.
 MAX_BATCH = 1000
 _MAX_PUT = 100_000
 
 
 class Batch:
-    """What puts share that become durable together: open files, the lock of their own ids, and the
-    number of all that have no own ids."""
+    """Shared by puts that become durable together: open files, the lock of their own ids, and the
+    number of all puts without own ids."""
 
     def __init__(self, tree: Tree) -> None:
         self.dirty = Dirty()
@@ -56,7 +56,7 @@ class Batch:
     def take_number(self, numbers: PutNumbers) -> int | None:
         """The number for one more put, until that ends; None where none can be locked.
 
-        One for all: the kernel goes through all locks of the file for each.
+        One number for all: the kernel goes through all locks of the file for each new one.
         """
         if not self._open:
             self._number, self._is_left = numbers.take(), False
@@ -84,17 +84,17 @@ def put(
     stands: Callable[[], bool] = lambda: False,
     letter_of: str | None = None,
 ) -> Prepared[list[str]]:
-    """Write messages, all or none; their ids come from ``finish``, in the order given.
+    """Write messages, all or none; their ids come from ``commit``, in the order given.
 
-    settings: the queue's, if the caller has just read them. Whether the queue is still there is
-        looked up before the messages are shown.
-    collapse: leave out messages whose own id stands in the spool, instead of raising
-        DuplicateMessage; and raise Reserved for one that is being put right now.
-    batch: that of other puts, to share a sync with them. Abandon all of them, or none.
-    still: asked behind the last look at the queue, before the messages are shown: if it is False,
-        the queue counts as one that was deleted.
-    stands: asked when it fails: if it is True, nothing is removed, and who recovers what dead
-        puts have left shows it.
+    settings: the queue's, if the caller has just read them. That the queue still exists is checked
+        before the messages are shown.
+    collapse: leave out messages whose own id is in the spool, instead of raising DuplicateMessage;
+        and raise Reserved for one that is being put right now.
+    batch: that of other puts, to share a sync with them. Abort all of them, or none.
+    still: called after the last look at the queue, before the messages are shown: if it returns
+        False, the queue counts as deleted.
+    stands: called when the put fails: if it returns True, nothing is removed, and recovery shows
+        all.
     letter_of: the subscription whose dead letters they are.
 
     Raises:
@@ -107,7 +107,7 @@ def put(
             if not settings.fifo and not context.tree.has_queue(queue):
                 raise NoSuchQueue(queue)
         given = list(islice(messages, _MAX_PUT + 1))
-        checked = drafts(context, given, settings, letter_of)
+        checked = drafts(context, queue, given, settings, letter_of)
         if len(checked) > _MAX_PUT:
             raise InvalidValue("messages", f"are more than the {_MAX_PUT} that one batch takes")
         context.depths.admit(queue, settings.max_depth, len(checked))
@@ -119,32 +119,32 @@ def put(
         try:
             staging.write_all(checked)
         except DuplicateMessage as error:
-            staging.abandon()
+            staging.abort()
             if batch is not None:
                 raise
             return Prepared(dirty_of(context.tree, queue), partial(_raise, error))
         except BaseException:
-            staging.abandon()
+            staging.abort()
             raise
     except OSError as error:
         raise unavailable(error, f"cannot store a message for queue {queue!r}") from error
-    return Prepared(staging.dirty, staging.publish, staging.abandon, over=staging.forget)
+    return Prepared(staging.dirty, staging.publish, staging.abort, over=staging.forget)
 
 
 def _raise(error: DuplicateMessage) -> list[str]:
-    """Tell that an id is in use. Who brought its message there may not have synced that."""
+    """Raise it only after a sync: whoever brought that message there may not have synced it."""
     raise error
 
 
 def _sent(context: Context, send: Send) -> list[str]:
-    """Tell of messages that a group has sent; the ids of all of the put. Raises its error."""
+    """Record what a group has sent; returns the ids of the put, or raises its error."""
     send.check()
     note_stored(context, send.queue, send.stored)
     return send.ids
 
 
 def note_stored(context: Context, queue: str, staged: Sequence[Staged]) -> list[str]:
-    """Note that messages are stored, and where they are shown; their ids."""
+    """Record that messages are stored, and where they were shown; returns their ids."""
     stored: list[tuple[str, Details]] = []
     of_state: dict[State | None, list[tuple[str, Details]]] = {}
     for one in staged:
@@ -161,10 +161,10 @@ def note_stored(context: Context, queue: str, staged: Sequence[Staged]) -> list[
 
 
 class Staging:
-    """Messages of one put, written under their dot-names.
+    """The messages of one put, written under their dot-names.
 
-    Whoever recovers what dead puts have left keeps off while a lock is held: for own ids their
-    reservation, for the others the number of the put.
+    Recovery leaves them alone while a lock is held: the reservation of own ids, and for other
+    messages the number of the put.
     """
 
     def __init__(
@@ -189,8 +189,8 @@ class Staging:
         self._reserved: set[str] = set()
         self._has_number = False
         self._number: int | None = None  # that of its dot-names
-        self._shown = False  # whether one of them is, so that somebody may have it
-        self._left = False  # whether one of them is left to who recovers what dead puts have left
+        self._shown = False  # whether one was, so that a consumer may have it
+        self._left = False  # whether one is left to recovery
 
     def write_all(self, drafts: list[Draft]) -> None:
         own = [draft for draft in drafts if draft.own]
@@ -238,22 +238,22 @@ class Staging:
             self._remove_written()
             raise
         except BaseException as error:
-            self.abandon()
+            self.abort()
             reraise(error, f"cannot publish to queue {self._queue!r}")
         self._free()
         self._end_number(is_over=not self._left)
         return note_stored(self._context, self._queue, self._written)
 
     def _check_queue(self) -> None:
-        """Make sure that the queue is there, and none that was made anew and takes no such message.
+        """Make sure that the queue exists, and is not a new one that takes no such messages.
 
-        Whoever deletes it from now on removes our dot-names with it, or what is shown of them: so
-        no later queue of the name gets any, whatever its kind is.
+        A deletion from now on removes our dot-names, or the messages shown, with the queue: no
+        later queue of that name gets any of them.
         """
         if self._context.settings_of(self._queue).fifo or not self._still():
             raise NoSuchQueue(self._queue)
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Remove what was written, unless it stands."""
         if not self._stands():
             self._remove_written()
@@ -263,18 +263,18 @@ class Staging:
         self._end_number(is_over=False)
 
     def forget(self) -> None:
-        """Throw away what is needed to take it back."""
+        """Free what only `abort` needs."""
         free_all(self._written)
 
     def _remove_written(self) -> None:
-        """Remove what was written. What cannot be removed now, a retry or the mover removes."""
+        """Remove what was written. A retry or the mover removes what cannot be removed now."""
         self.dirty.close()
         unfinished = set()
         for staged in self._written:
             draft = staged.draft
             try:
                 if not staged.inode and draft.own and self._tree.look(staged.path) is not None:
-                    unfinished.add(_bare(draft))  # it may be what a crash has left
+                    unfinished.add(_bare(draft))  # it may be a crash's leftover
                 elif not self._tree.unlink(staged.path) and staged.inode:
                     self._undo(draft, staged.inode)
             except (OSError, Unavailable):
@@ -288,9 +288,9 @@ class Staging:
             self._batch.end_number(self._context.put_numbers, is_over=is_over)
 
     def _undo(self, draft: Draft, inode: int) -> None:
-        """Remove a message that is visible, through us or a mover that thought we had crashed.
+        """Remove a message that we, or a mover that thought we had crashed, have made visible.
 
-        The inode tells it from another message of its id, which may be durable.
+        The inode distinguishes it from another message of its id, which may be durable.
         """
         remove_known(
             self._context, self._queue, draft.message_id, lambda _, fd, found: found.st_ino == inode
@@ -298,8 +298,9 @@ class Staging:
 
     def _show(self, staged: Staged, now_ms: int) -> None:
         draft = staged.draft
-        # Somebody may have what is shown, and be done with it: so from then on the put stands. What
-        # is purged or deleted meanwhile was put before that, and recovery shows what fails.
+        # A message that is shown may already be consumed: from then on the put counts as
+        # successful. A purge or deletion of the rest counts as later; recovery shows what fails
+        # here.
         stands = self._shown and not draft.own and self._number is not None
         try:
             if staged.show_or_leave(self._tree, self._context.stamps, self._queue, now_ms):
@@ -308,7 +309,7 @@ class Staging:
         except FileExistsError:
             if not self._collapse:
                 raise DuplicateMessage(self._queue, draft.message_id) from None
-            # A move, which needs no reservation, has brought an equal message here.
+            # A move, which needs no reservation, has brought a message of this id here.
             self._tree.unlink(staged.path)
             return
         except OSError:
@@ -327,7 +328,7 @@ class Staging:
     def _reserve(self, ids: set[str]) -> None:
         """Keep other puts of these ids out until this one is over.
 
-        In order, so that of two batches with common ids one gets all of them, and not each a part.
+        In order, so that one of two batches with common ids gets all, and not each a part.
         """
         for bare in giving_way(in_order(ids)):
             if self._reservations.take(self._queue, bare):
@@ -342,9 +343,9 @@ class Staging:
         if bare in seen:
             raise DuplicateMessage(self._queue, bare)  # twice in one batch
         seen.add(bare)
-        for name in siblings(draft.message_id):
-            if exists(self._tree, self._queue, name):
-                raise DuplicateMessage(self._queue, name)
+        name = found_as(self._tree, self._queue, siblings(draft.message_id))
+        if name is not None:
+            raise DuplicateMessage(self._queue, name)
 
     def _free(self, unfinished: Container[str] = ()) -> None:
         reserved, self._reserved = self._reserved, set()
@@ -353,7 +354,7 @@ class Staging:
         try:
             self._reservations.free(self._queue, reserved, unfinished)
         except OSError:
-            return  # a name is left without a lock: recovery removes it
+            return  # a name stays without a lock: recovery removes it
 
 
 def _bare(draft: Draft) -> str:

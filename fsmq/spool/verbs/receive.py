@@ -7,11 +7,12 @@ from contextlib import closing
 
 from ..context import Context, Prepared
 from ..durability.send_lines import Line, Recovery, read_line
+from ..durability.shared_names import sends_name
 from ..durability.sync import Dirty
 from ..errors import FsmqError, NoRoom, is_full, unavailable
 from ..layout.claim_names import claim_name
 from ..layout.messages.message import Message, found_message
-from ..layout.names import Facts, check_queue, facts, sends_name, sequence_of
+from ..layout.names import Facts, check_queue, facts, sequence_of
 from ..layout.settings import DEFAULTS, check_number
 from ..layout.steps import Steps, finish
 from ..layout.transitions import CLAIMED, CONFIG, DELAY, QUEUES
@@ -44,7 +45,7 @@ def claim_in(
 ) -> Steps[Prepared[list[Message]]]:
     """Claim up to ``count`` ready messages for ``visibility`` seconds (None: the queue's setting).
 
-    whole_groups: see `claims_of`. For the rest see `claims_in`.
+    whole_groups: see `claims_of`; for everything else see `claims_in`.
     """
     claims = yield from claims_in(context, queue, count, visibility, room, whole_groups)
     return Prepared(claims.dirty, claims.give_out, claims.release)
@@ -58,7 +59,7 @@ def claims_in(
     room: Room | None,
     whole_groups: bool = False,
 ) -> Steps[Claims]:
-    """The same for a caller that looks at the messages before they are given out.
+    """The same for a caller that looks at the messages before they are handed out.
 
     room: the memory for the bodies; a message that does not fit is not claimed.
 
@@ -72,8 +73,8 @@ def claims_in(
     try:
         yield from claims.take_in(count, visibility, whole_groups)
     except OSError as error:
-        # What was claimed before the fault is given out. A message that could not be read comes
-        # back when its timer ends.
+        # Messages that were claimed before the error are handed out. One that could not be read
+        # comes back when its timer ends.
         if not claims.messages:
             claims.dirty.close()
             raise unavailable(error, f"cannot claim from queue {queue!r}") from error
@@ -93,7 +94,7 @@ def claims_in(
 
 
 class Claims:
-    """Several messages that are claimed, or are being claimed; no claim is durable yet."""
+    """Messages that are claimed or being claimed; no claim is durable yet."""
 
     def __init__(self, context: Context, queue: str, room: Room | None) -> None:
         tree = context.tree
@@ -102,7 +103,7 @@ class Claims:
         self.budget = Budget(room)
         self._most = context.max_file_bytes
         self._settings = DEFAULTS  # by which they are claimed
-        self._line: Line | None = None  # of the sends into a fifo queue, if it is needed
+        self._line: Line | None = None  # of a fifo queue's sends, once needed
         self._context = context
         self._queue = queue
 
@@ -135,10 +136,10 @@ class Claims:
                     break
 
     def _keep_record(self, message_id: str) -> None:
-        """Let the record of its deduplication id hold, durably, when the message may go.
+        """Make the record of its deduplication id hold, durably, before the message can go.
 
-        Behind a power cut the line of the sends may be an older one: who claims then settles what
-        is behind it, since a record whose message is gone would not hold.
+        After a power cut the line of the sends can be an older one. Then the claim settles the
+        places after it, since a record whose message is gone would not hold.
         """
         context, queue = self._context, self._queue
         if self._line is None:
@@ -146,7 +147,7 @@ class Claims:
             try:
                 self.dirty.files.append(context.tree.open(path))
             except FileNotFoundError:
-                return  # nobody has sent into it: it was moved here
+                return  # nothing was ever sent: the message was moved here
             self._line = read_line(self.dirty.files[-1])
         place = sequence_of(message_id) or 0
         if self._line.settled < min(place, self._line.last):
@@ -154,14 +155,14 @@ class Claims:
                 now = context.clock()
                 Recovery(context.tree, context.stamps, queue, now, claims=True).try_it()
             except OSError as error:
-                if not is_full(error):  # then only what is removed makes room
+                if not is_full(error):  # then only a removal makes room
                     raise
             self._line = self._line._replace(settled=self._line.last)
 
     def check_kind(self) -> None:
-        """Claim nothing if another queue has the name now, whose messages are not claimed so.
+        """Give all messages back if the name now belongs to a queue of another kind.
 
-        What is given back nobody has been given. Raises Unavailable.
+        No consumer has been handed one yet. Raises Unavailable.
         """
         if not self.messages:
             return
@@ -176,7 +177,7 @@ class Claims:
             self.messages.clear()
 
     def give_out(self) -> list[Message]:
-        """Record the claims, once they are durable; the messages."""
+        """Record the claims, once they are durable; returns the messages."""
         context, now = self._context, self._context.clock()
         claimed: list[tuple[str, Details]] = []
         for message in self.messages:
@@ -203,7 +204,7 @@ class Claims:
         try:
             return (yield from read(self._context, claim.fd, claim.size, known, self.budget))
         except NoRoom:
-            self._return(claim.message_id, claim.mtime_ns)  # it is larger than its file
+            self._return(claim.message_id, claim.mtime_ns)  # unpacked it is larger than its file
             raise
 
     def _return(self, message_id: str, mtime_ns: int) -> None:
@@ -216,7 +217,7 @@ class Claims:
 def claimed_message(
     context: Context, queue: str, claim: Claim, known: Facts, content: Content
 ) -> Message:
-    """What a claim gives out."""
+    """The message that a claim hands out."""
     return found_message(
         queue,
         claim.message_id,

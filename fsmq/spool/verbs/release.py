@@ -1,4 +1,4 @@
-"""Release and bury: how a message leaves ``delay/`` before its timer ends, or instead."""
+"""Release and bury: how a message leaves ``delay/`` before its timer ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .backoff import back_off, end_in_place
 from .latch import IsWanted, Latched, anyone, check_held, latch_patiently, not_held, restamp
 from .queues.creation import create
 
-# For the lock of a dead-letter queue that is missing.
+# For the lock of a dead-letter queue that has to be created.
 _PATIENCE_S = 0.1
 
 
@@ -40,10 +40,10 @@ def release(
 ) -> Prepared[None]:
     """Give a claimed message back: at once, or hidden for ``delay`` seconds more.
 
-    Without a delay it is hidden as long as ``retry_backoff`` of its queue says. One whose
-    deliveries are used up goes to the dead-letter queue instead.
+    Without a delay it is hidden for its queue's ``retry_backoff``. A message whose deliveries are
+    used up goes to the dead-letter queue instead.
 
-    claim: the claim that is meant, by its name. In any other the message stays as it is.
+    claim: the name of the claim that is meant; in any other the message stays as it is.
 
     Raises:
         InvalidValue, NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
@@ -58,14 +58,13 @@ def release(
         settings = context.settings_of(queue)
         if delay:
             until_ms = context.now_ms() + round(delay * 1000)
-            backs_off = settings.retry_backoff is not None
             held = restamp(
                 context,
                 queue,
                 message_id,
                 until_ms,
                 ends_claim=True,
-                backs_off=backs_off,
+                backs_off=True,
                 claim=claim,
             )
             if held is None:
@@ -83,8 +82,8 @@ def release_many(
 ) -> Prepared[int]:
     """Release claimed messages, all of the queue by default; how many.
 
-    All of a queue are released at once: no ``retry_backoff`` keeps them back. Messages that are
-    not claimed (any more) are skipped.
+    If all of a queue are released, ``retry_backoff`` does not delay them. Messages that are not
+    claimed (any more) are skipped.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -108,12 +107,12 @@ def release_many(
             left.add_to(dirty, context, queue)
             released.append(left)
 
-    def finish() -> int:
+    def commit() -> int:
         for left in released:
             left.record(context, queue)
         return len(released)
 
-    return Prepared(dirty, finish)
+    return Prepared(dirty, commit)
 
 
 class _Left(NamedTuple):
@@ -125,7 +124,7 @@ class _Left(NamedTuple):
     details: Details
 
     def add_to(self, dirty: Dirty, context: Context, queue: str) -> None:
-        """What has to be synced."""
+        """Add what has to be synced."""
         if self.queue is not None:
             dirty.folders.add(context.tree.folder(QUEUES, self.queue))
         else:
@@ -136,7 +135,7 @@ class _Left(NamedTuple):
 
 
 def _claimed(context: Context, queue: str) -> Iterator[str]:
-    """The ids of a queue's claimed messages, without the delayed ones, which nobody has claimed."""
+    """The ids of a queue's claimed messages, without the delayed ones."""
     tree = context.tree
     for name in tree.names(tree.folder(DELAY)):
         parts = split_entry(name)
@@ -161,9 +160,8 @@ def bury_now(
 ) -> Prepared[None]:
     """Move a claimed message to the dead-letter queue before its deliveries are used up.
 
-    reason: what the dead letter tells of it.
-    claim: the claim that is meant, by its name. In any other the message stays as it is.
-    is_wanted: whether a claimed file of this id is the one that is meant.
+    reason: kept in the dead letter. claim: the name of the claim that is meant; in any other the
+    message stays as it is. is_wanted: whether a claimed file of this id is the one that is meant.
 
     Raises:
         InvalidValue: the queue has no dead-letter queue, the id cannot be one, or the reason is
@@ -197,7 +195,7 @@ def bury_now(
                 latched.close()
         if details is None:
             raise NoSuchMessage(queue, message_id, "that is in flight")
-        dirty.files.append(latched.unlatch())  # for what it knows of its death
+        dirty.files.append(latched.unlatch())  # the dead letter's header was written
     queues = {tree.folder(QUEUES, queue), tree.folder(QUEUES, dead_letters)}
     dirty.folders = {tree.folder(DELAY), *queues}
     return Prepared(dirty, partial(context.record, BURIED, queue, message_id, **details))
@@ -219,8 +217,8 @@ def bury(
 ) -> Details | None:
     """Move a latched message from ``delay/`` to a dead-letter queue, where its count starts again.
 
-    reason: as `check_reason` gives it. patience_s: how long to wait for who creates, or deletes,
-        that queue: a mover does not wait.
+    reason: as `check_reason` gives it. patience_s: how long to wait for a process that creates or
+        deletes that queue: a mover does not wait.
 
     Returns the details to record when it is durable; None if it is not in ``delay/`` any more.
 
@@ -242,7 +240,7 @@ def bury(
     over_ms = of_ended_claim(stamps.decode(message_id, found.st_mtime_ns), context.now_ms())
     if not latched.stamp(context, source, stamps.encode(message_id, over_ms, 0)):
         return None
-    # This, too: a crash in between leaves no dead letter that does not know its queue.
+    # Also before the rename: so no crash leaves a dead letter that does not know its queue.
     before = dead_letter.read_raw(latched.fd)
     dead = DeadLetter(queue, reason, deliveries, context.clock())
     is_noted, buried = False, None
@@ -253,7 +251,7 @@ def bury(
         if buried is None:
             latched.stamp(context, source, found.st_mtime_ns)
             if is_noted:
-                with suppress(OSError):  # what it tells is of a burial that was tried
+                with suppress(OSError):  # else it describes a burial that failed
                     dead_letter.write_raw(latched.fd, before)
     if buried is None:
         return None
@@ -267,7 +265,7 @@ def _release_one(
     message_id: str,
     claim: str | None = None,
 ) -> _Left:
-    """Let a message leave ``delay/`` to its queue, or to the dead-letter queue, or wait there."""
+    """Return a message to its queue, bury it, or let it wait for its backoff."""
     tree = context.tree
     latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
     if latched is None:
@@ -301,7 +299,7 @@ def _release_one(
 def _release_latched(
     context: Context, latched: Latched, queue: str, message_id: str
 ) -> _Left | None:
-    """Bring a message back to its queue, or end its claim where it is; None if it is gone."""
+    """Return a message to its queue, or end its claim where it is; None if it is gone."""
     try:
         is_out = latched.move(context, RELEASE, queue, message_id)
     except FileExistsError:
@@ -311,7 +309,7 @@ def _release_latched(
 
 
 def release_unseen(context: Context, message: Message) -> Prepared[None]:
-    """Release a message that reached no consumer, so that its claim counts as no delivery.
+    """Release a message that reached no consumer; its claim does not count as a delivery.
 
     Raises:
         NoSuchMessage: the claim is over.
@@ -331,9 +329,9 @@ def claim_stamp(context: Context, message: Message) -> int:
 
 
 def release_uncounted(context: Context, queue: str, message_id: str, mtime_ns: int) -> None:
-    """Rename a claimed message back to its queue, with a count of one less.
+    """Rename a claimed message back to its queue, with its count reduced by one.
 
-    mtime_ns: the stamp that the claim has set. With any other stamp it is another claim by now.
+    mtime_ns: the stamp that the claim has set. Any other stamp means another claim.
 
     Raises:
         NoSuchMessage, Unavailable, OSError

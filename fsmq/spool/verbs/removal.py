@@ -42,34 +42,34 @@ def remove(
     """Remove messages in whatever state they are; for each id, whether it was there.
 
     Raises:
-        InvalidValue: one of the ids cannot be one; nothing is removed then.
-    Its end raises Unavailable if one could not be removed; all others are.
+        InvalidValue: one of the ids is invalid; nothing is removed then.
+    ``commit`` raises Unavailable if one could not be removed; all others are.
     """
     check_queue(queue)
     for message_id in message_ids:
         check_id(queue, message_id)
     tree = context.tree
-    # Also for messages that are gone: an earlier try without an answer may have removed them.
+    # Also for messages that are gone: an earlier try that got no answer may have removed them.
     dirty = dirty_of(tree, queue)
     found, fault = _each(message_ids, lambda message_id: remove_one(context, queue, message_id))
     if not all(found):
         # A purge or a deletion of the queue may have removed them, and not have synced that yet.
         dirty.folders.add(tree.folder(QUEUES))
 
-    def finish() -> list[bool]:
+    def commit() -> list[bool]:
         pairs = zip(message_ids, found, strict=True)
         context.record_all(REMOVED, queue, [(i, {}) for i, was_there in pairs if was_there])
         if fault is not None:
             reraise(fault, f"cannot remove from queue {queue!r}")
         return found
 
-    return Prepared(dirty, finish)
+    return Prepared(dirty, commit)
 
 
 def _each(
     message_ids: Sequence[str], remove: Callable[[str], bool]
 ) -> tuple[list[bool], OSError | Unavailable | None]:
-    """Which of some messages were removed, and why one was not: it keeps none of the others."""
+    """Which of some messages were removed, and the first error, which does not stop the others."""
     found: list[bool] = []
     fault: OSError | Unavailable | None = None
     for message_id in giving_way(message_ids):
@@ -90,7 +90,7 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
         # A network filesystem may have renamed it and yet answered ENOENT, if its server restarted.
         if tree.network and tree.stat(tree.path(State.REMOVE, queue, message_id)) is not None:
             return True
-        # Or it was claimed and released in such a way that each try looked where it had been.
+        # Or it was claimed and released such that each try looked where it had just been.
         if not tree.has_queue(queue) or not exists(tree, queue, message_id):
             return False
         bring_back_one(tree, queue, message_id, context.clock())
@@ -98,10 +98,9 @@ def remove_one(context: Context, queue: str, message_id: str) -> bool:
 
 
 def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_id: str) -> bool:
-    """Bring a message to ``remove/`` from the first place where it is, or unlink it there.
+    """Move a message to ``remove/`` from the first place where it is, or unlink it there.
 
-    It is unlinked if ``remove/`` has no room for its name: on a full disk a removal must not need
-    room.
+    It is unlinked if ``remove/`` has no room for its name: a removal must succeed on a full disk.
     """
     try:
         for how in attempts:
@@ -120,9 +119,9 @@ def remove_from(tree: Tree, attempts: Sequence[Transition], queue: str, message_
 
 
 def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Prepared[int]:
-    """Remove messages that are ready; how many. Others are left where they are.
+    """Remove messages that are ready; how many. Others stay where they are.
 
-    Raises InvalidValue. Its end raises Unavailable if one could not be removed; all others are.
+    Raises InvalidValue. ``commit`` raises Unavailable if one could not be removed; all others are.
     """
     check_queue(queue)
     tree = context.tree
@@ -134,20 +133,20 @@ def remove_ready(context: Context, queue: str, message_ids: Sequence[str]) -> Pr
 
     found, fault = _each(message_ids, remove)
 
-    def finish() -> int:
+    def commit() -> int:
         pairs = zip(message_ids, found, strict=True)
         context.record_all(REMOVED, queue, [(i, {}) for i, was_there in pairs if was_there])
         if fault is not None:
             reraise(fault, f"cannot remove from queue {queue!r}")
         return sum(found)
 
-    return Prepared(dirty, finish)
+    return Prepared(dirty, commit)
 
 
 def dirty_of(tree: Tree, queue: str) -> Dirty:
     """What a removal syncs: every folder in which a message may have been.
 
-    An earlier rename of it that nobody synced must not survive a crash that this one does not.
+    Otherwise an earlier, unsynced rename of it could survive a crash that undoes this one.
     """
     folders = {tree.folder(name) for name in (NEW, DELAY, REMOVE)}
     return Dirty(folders=folders | {tree.folder(QUEUES, queue)})

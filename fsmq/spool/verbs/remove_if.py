@@ -1,8 +1,8 @@
-"""Remove messages whose claims still hold: how a consumer acknowledges what is its own.
+"""Remove messages whose claims still hold: how a consumer acknowledges its own messages.
 
-Where `fsmq.spool.verbs.removal` removes a message from wherever it is, whoever has claimed it, here
-its claim has a name. The message is latched from the look at its stamp to the rename, so its timer
-cannot end in between, and nobody else can claim it.
+`fsmq.spool.verbs.removal` removes a message from wherever it is, whoever has claimed it; here the
+caller names the claim. The message is latched from the look at its stamp to the rename, so its
+timer cannot end in between, and nobody else can claim it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from ..layout.transitions import (
 from .latch import Latched, latch_patiently
 from .removal import remove_from, remove_one
 
-# What became of a message; "ended": its claim had, and nothing was done.
+# The outcome for a message; "ended": the claim was over, and nothing was done.
 Acked: TypeAlias = Literal["removed", "missing", "ended"]
 
 
 def remove_if(
     context: Context, queue: str, message_ids: Sequence[str], claims: Sequence[str | None]
 ) -> Prepared[list[Acked]]:
-    """Remove messages that are in these claims; for each what became of it.
+    """Remove messages that are in these claims; returns the outcome for each.
 
-    claims: for each id the name of its claim; None: any, and any state.
+    claims: for each id the name of its claim; None: in any claim and any state.
 
     Raises:
-        InvalidValue: an id or a claim cannot be one; nothing is removed then.
+        InvalidValue: an id or a claim's name is invalid; nothing is removed then.
         Unavailable
     """
     check_queue(queue)
@@ -51,7 +51,7 @@ def remove_if(
         if claim is not None:
             check_claim(claim)
     tree = context.tree
-    # As for any removal: each folder in which a message may have been, also if it is gone.
+    # As for any removal: each folder in which a message may have been, even if it is gone.
     dirty = Dirty(folders={tree.folder(name) for name in (NEW, DELAY, REMOVE)})
     dirty.folders.add(tree.folder(QUEUES, queue))
     try:
@@ -65,13 +65,13 @@ def remove_if(
         # A purge or a deletion of the queue may have removed them, and not have synced that yet.
         dirty.folders.add(tree.folder(QUEUES))
 
-    def finish() -> list[Acked]:
+    def commit() -> list[Acked]:
         pairs = zip(message_ids, outcomes, strict=True)
         removed = [message_id for message_id, outcome in pairs if outcome == "removed"]
         context.record_all(REMOVED, queue, [(message_id, {}) for message_id in removed])
         return outcomes
 
-    return Prepared(dirty, finish)
+    return Prepared(dirty, commit)
 
 
 def _remove_one(context: Context, queue: str, message_id: str, claim: str | None) -> Acked:
@@ -94,10 +94,10 @@ def _remove_one(context: Context, queue: str, message_id: str, claim: str | None
 
 
 def _remove_held(context: Context, latched: Latched, queue: str, message_id: str) -> bool:
-    """Bring a latched message to ``remove/``; False if somebody else has removed it."""
+    """Move a latched message to ``remove/``; False if somebody else has removed it."""
     tree = context.tree
     if facts(message_id).created_ms is None:
-        # An own id may be used again. That other message must not be removed in its stead.
+        # An own id can be used again: that other message must not be removed.
         return latched.move(context, REMOVE_DELAY, queue, message_id) is not None
     if remove_from(tree, (REMOVE_DELAY,), queue, message_id):
         return True

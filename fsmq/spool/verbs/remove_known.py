@@ -1,4 +1,4 @@
-"""Remove the message that is meant, and no other one that has its id by now."""
+"""Remove one particular message, not another one that has its id by now."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..errors import Unavailable
 from ..layout.transitions import REMOVE_DELAY, REMOVE_NEW, REMOVE_READY
 from .latch import IsWanted, pin
 
-# The folder in which most messages are when they are acknowledged comes first. A message may move
+# The folder in which most messages are when they are acknowledged comes first. A message can move
 # between two tries, so the folders that it can reach from those already tried are tried again.
 ATTEMPTS = (REMOVE_DELAY, REMOVE_NEW, REMOVE_READY, REMOVE_DELAY, REMOVE_READY)
-# How often to try again for a message that exists: it may not be reported gone.
+# How often to try again for a message that exists: it must not be reported gone.
 ROUNDS = 20
 
 
@@ -36,7 +36,7 @@ def remove_known(context: Context, queue: str, message_id: str, is_wanted: IsWan
 def _look_and_remove(
     context: Context, queue: str, message_id: str, is_wanted: IsWanted
 ) -> bool | None:
-    """Whether it was removed: False if another one has its id, None if no look has met any."""
+    """Whether it was removed: False if another message has its id, None if none was found."""
     met = None
     for attempt in ATTEMPTS:
         pinned = pin(context, context.tree.path(attempt.source, queue, message_id))

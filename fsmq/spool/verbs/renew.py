@@ -1,4 +1,4 @@
-"""Renew: let a claim go on, or have again a message that is ready again."""
+"""Renew: extend a claim, or claim again a message that is ready again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def renew(
 ) -> Prepared[Renewal]:
     """Let a claim (or a delay) end ``visibility`` seconds from now.
 
-    A message that is ready again is claimed again, but in a fifo queue.
+    A message that is ready again is claimed again, except in a fifo queue.
 
-    claim: the claim that is meant, by its name. Nothing else is renewed then.
-    though_over: that claim goes on, and counts once, if its message is ready again and nobody has
-        claimed it since.
+    claim: the name of the claim that is meant; nothing else is renewed.
+    though_over: continue that claim, without counting a delivery, if its message is ready again and
+        nobody has claimed it since.
 
     Raises:
         InvalidValue, NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
@@ -51,19 +51,19 @@ def renew(
         dirty.files.append(held.fd)
     until_ms, deliveries = held.deadline_ms, held.deliveries
 
-    def finish() -> Renewal:
+    def commit() -> Renewal:
         context.record(RENEWED, queue, message_id, claim_ms=until_ms - context.now_ms())
         is_claim = deliveries or context.stamps.coarse
         name = claim_name(context.stamps, deliveries, until_ms) if is_claim else None
         return Renewal(until_ms / 1000, name)
 
-    return Prepared(dirty, finish)
+    return Prepared(dirty, commit)
 
 
 def reclaim(
     context: Context, queue: str, message_id: str, deadline_ms: int, was: str | None = None
 ) -> Claim | None:
-    """Claim one message again that is ready again. was: as of `claim_one`."""
+    """Claim a message that is ready again. was: as in `claim_one`."""
     try:
         return claim_one(context, queue, message_id, deadline_ms, was=was)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Renew several claims, each for at least so long; claim what is not claimed any more."""
+"""Renew several claims for at least a given time; claim messages that are no longer claimed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def renew_at_least(
 ) -> Prepared[list[bool]]:
     """Let claims end ``visibility`` seconds from now or later; for each, whether it is claimed now.
 
-    A later deadline stays. A message that is ready, or new, is claimed. One that is gone is
-    skipped.
+    A later deadline stays. A message that is ready or new is claimed; one that is gone is skipped.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -47,14 +46,14 @@ def renew_at_least(
     if dirty.files or dirty.closed:
         dirty.folders |= {tree.folder(NEW), tree.folder(DELAY), tree.folder(QUEUES, queue)}
 
-    def finish() -> list[bool]:
+    def commit() -> list[bool]:
         claim_ms = deadline_ms - context.now_ms()
         for message_id, is_renewed in zip(message_ids, renewed, strict=True):
             if is_renewed:
                 context.record(RENEWED, queue, message_id, claim_ms=claim_ms)
         return renewed
 
-    return Prepared(dirty, finish)
+    return Prepared(dirty, commit)
 
 
 def _renew_one(
@@ -66,10 +65,10 @@ def _renew_one(
     settings: QueueSettings,
 ) -> bool:
     held: Restamped | Claim | None
-    # One that ends late enough is synced too: the process that claimed it may not have done so.
+    # A claim that ends late enough is synced too: the process that made it may not have done so.
     held = restamp(context, queue, message_id, deadline_ms, later_only=True)
     if held is None and not settings.fifo:
-        # It may still be new: then we do the mover's work for it.
+        # It may still be new: then deliver it as the mover would.
         deliver_one(context, queue, message_id)
         held = reclaim(context, queue, message_id, deadline_ms)
     if held is None:

@@ -8,7 +8,7 @@ from ..context import Context, Prepared
 from ..durability.locks import patiently, reserve
 from ..durability.new_names import may_rename
 from ..durability.sync import Dirty
-from ..durability.unfinished import exists
+from ..durability.unfinished import exists, found_as
 from ..errors import DuplicateMessage, InvalidValue, NoSuchMessage, Unavailable, as_unavailable
 from ..layout.names import (
     MAX_PRIORITY,
@@ -27,11 +27,11 @@ _PATIENCE_S = 1.0
 
 
 def reprioritize(context: Context, queue: str, message_id: str, priority: int) -> Prepared[str]:
-    """Change the priority of a message that is ready; its id then.
+    """Change the priority of a message that is ready; returns its new id.
 
     Raises:
         InvalidValue: also if the id carries no priority, or the queue has an index.
-        DuplicateMessage: a message of the new id stands there.
+        DuplicateMessage: the queue has a message of the new id.
         NoSuchQueue, NoSuchMessage, Unavailable
     """
     check_queue(queue)
@@ -47,14 +47,15 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
             dirty.files.append(_latched(context, queue, message_id).unlatch())
             return Prepared(dirty, lambda: new_id)
         # A put of the new id must not come in between.
-        held = patiently(lambda: reserve(tree, queue, new_id), _PATIENCE_S)
+        held = patiently(lambda: reserve(tree, queue, siblings(new_id)[0]), _PATIENCE_S)
         if held is None:
             raise Unavailable(f"another process is storing {new_id!r} right now")
         names = None
         try:
             names = may_rename(tree, queue)
-            if any(exists(tree, queue, name) for name in siblings(new_id)):
-                _latched(context, queue, message_id).close()  # or it is not there any more
+            others = [name for name in siblings(new_id) if name != message_id]
+            if found_as(tree, queue, others) is not None:
+                _latched(context, queue, message_id).close()  # raises if it is gone
                 raise DuplicateMessage(queue, new_id)
             dirty.files.append(_rename(context, queue, message_id, new_id))
         finally:
@@ -63,11 +64,11 @@ def reprioritize(context: Context, queue: str, message_id: str, priority: int) -
                 names.close()
     record = partial(context.record, REPRIORITIZE.step, queue, new_id, source=queue, was=message_id)
 
-    def finish() -> str:
+    def commit() -> str:
         record()
         return new_id
 
-    return Prepared(dirty, finish)
+    return Prepared(dirty, commit)
 
 
 def _new_id(context: Context, queue: str, message_id: str, priority: int) -> str:
@@ -77,7 +78,7 @@ def _new_id(context: Context, queue: str, message_id: str, priority: int) -> str
     if not exists(context.tree, queue, message_id):
         raise NoSuchMessage(queue, message_id, "that is ready")
     if new_id is None:
-        raise InvalidValue("priority", "only an id with a UUIDv7 carries one")
+        raise InvalidValue("priority", f"{message_id[:200]!r} is a file name that carries none")
     raise InvalidValue("priority", f"queue {queue!r} leaves no room for it in the id")
 
 
@@ -86,7 +87,7 @@ def _latched(context: Context, queue: str, message_id: str) -> Latched:
     if latched is None:
         raise NoSuchMessage(queue, message_id, "that is ready")
     try:
-        _check_kind(context, queue)  # it may be that of a queue that was made anew since
+        _check_kind(context, queue)  # the queue may have been created anew
     except BaseException:
         latched.close()
         raise
@@ -101,7 +102,7 @@ def _check_kind(context: Context, queue: str) -> None:
 
 
 def _rename(context: Context, queue: str, message_id: str, new_id: str) -> int:
-    """Rename a message within its queue, with its stamp; its open descriptor."""
+    """Rename a message within its queue, keeping its stamp; returns its open descriptor."""
     latched = _latched(context, queue, message_id)
     path = context.tree.path(State.READY, queue, message_id)
     before_ns = latched.found.st_mtime_ns
@@ -109,8 +110,8 @@ def _rename(context: Context, queue: str, message_id: str, new_id: str) -> int:
     moved = None
     try:
         if stamp is not None:
-            # A stamp is checked with the id. Before the rename, or a claim would not see the count;
-            # a crash in between makes that 0.
+            # A stamp verifies with one id only. It is set before the rename so that a claim sees
+            # the count; a crash in between makes that 0.
             count = stamp.deliveries or 0
             latched.stamp(context, path, context.stamps.encode(new_id, stamp.deadline_ms, count))
         moved = latched.move(context, REPRIORITIZE, queue, message_id, to_id=new_id)

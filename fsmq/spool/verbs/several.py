@@ -1,7 +1,7 @@
 """Claim messages from several queues at once: by order, by weight, and by patterns of names.
 
-A queue that has nothing to give (it is empty, paused, at a limit, or its groups are in work) leaves
-its share to the others. See docs/decisions/0027-one-claim-from-several-queues.md.
+A queue from which nothing can be claimed (it is empty, paused, at a limit, or its groups are busy)
+leaves its share to the others. See docs/decisions/0027-one-claim-from-several-queues.md.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ _STEP = 1 << 40
 
 
 class Turns:
-    """Whose turn it is: among the parts of one choice, and among the queues of a part.
+    """Whose turn it is among the parts of a choice, and among the queues of a part.
 
-    Each part has a time of its own, which goes on by 1/weight with each message, and the part whose
-    time is the least is next. One that could give no more goes on from the time of now: what it has
-    not given it does not give later. Safe in threads: a step that two make at once is made up for
-    by the next ones.
+    Each part has a virtual time, which advances by 1/weight with each message; the part with the
+    least time is next. A part that ran empty resumes at the current time: it does not catch up on
+    what it missed. Safe in threads: an update that gets lost is evened out by the next ones.
 
     counted: queues whose claims have to be counted by a listing each time: see `Unlisted`.
     """
@@ -42,12 +41,12 @@ class Turns:
         self._times = [0] * len(choice.parts)
         self._now = 0
         self._waiting: set[int] = set()  # parts that had more than the last claim took
-        self._served: dict[str, int] = {}  # which message was the last of each queue
+        self._served: dict[str, int] = {}  # the number of each queue's last message
         self._count = 0
         self.counted: set[str] = set()
 
     def begin(self, found: Found, ready: Mapping[str, int]) -> Plan:
-        """Begin a claim of what is ready. ready: how many messages a queue has, if any."""
+        """Begin a claim. ready: how many messages each queue has, if any."""
         lines: dict[int, list[tuple[int, str]]] = {}
         for at, queues in enumerate(found):
             if line := [(self._served.get(q, 0), q) for q in queues if q in ready]:
@@ -60,13 +59,13 @@ class Turns:
         return Plan(lines, self._times, self._steps, self._count, ready)
 
     def claimed(self, part: int, queue: str, number: int) -> None:
-        """So many messages were claimed from a queue of a part."""
+        """Note that messages were claimed from a queue of a part."""
         self._count += number
         self._served[queue] = self._count
         self._times[part] += number * self._steps[part]
 
     def end(self, plan: Plan) -> None:
-        """End a claim: those that it has left something keep their times."""
+        """End a claim: parts that have messages left keep their times."""
         self._waiting = plan.parts
         if times := [self._times[at] for at in self._waiting]:
             self._now = max(self._now, min(times))
@@ -75,7 +74,7 @@ class Turns:
 
 
 class Plan:
-    """In which order one claim takes messages: a part of it at a time, as far as it has to go."""
+    """The order in which one claim takes messages, computed step by step."""
 
     def __init__(
         self,
@@ -96,11 +95,11 @@ class Plan:
 
     @property
     def parts(self) -> set[int]:
-        """Those that have more to give, as far as is known."""
+        """Those that have messages left, as far as is known."""
         return {at for at, line in self._lines.items() if any(self._left[q] > 0 for _, q in line)}
 
     def next(self, number: int) -> dict[str, int]:
-        """How many of the next ``number`` messages come from which queue, in this order."""
+        """How many of the next ``number`` messages come from each queue, in order."""
         shares: dict[str, int] = {}
         while self._order and number:
             time, at = self._order[0]
@@ -121,7 +120,7 @@ class Plan:
         return shares
 
     def give_back(self, queue: str, number: int, *, is_short: bool) -> None:
-        """So many of the share of a queue were not taken. is_short: it has no more."""
+        """Note that some of a queue's share was not claimed. is_short: it has no more."""
         self._left[queue] = 0 if is_short else self._left[queue] + number
 
 
@@ -136,9 +135,8 @@ def claim_several_in(
 ) -> Steps[Prepared[list[Message]]]:
     """Claim up to ``count`` ready messages from several queues.
 
-    found: as `Choice.find` gives it. A queue that has gone since is skipped, and so is what cannot
-    be claimed where others can. seen: is told how many messages each queue has that it did not
-    give. For the rest see `claims_in`.
+    found: from `Choice.find`. A queue that has gone since is skipped, and so is one that fails
+    while others do not. seen: filled with how many messages each queue has left. See `claims_in`.
     """
     check_number("count", count, 1, MAX_CLAIMS)
     if visibility is not None:
@@ -154,7 +152,7 @@ def claim_several_in(
 
 
 def has_more(context: Context, found: Found, seen: Mapping[str, int]) -> bool:
-    """Whether a queue has messages that a claim which got none has not seen. seen: as it told."""
+    """Whether a queue has more messages than a claim that got none has noted in ``seen``."""
     counts = context.ready.counts(flat(found))
     return any(number > seen.get(queue, 0) for queue, number in counts.items())
 
@@ -186,9 +184,9 @@ class _Claim:
         self._faults: dict[str, FsmqError] = {}  # of queues that cannot be read
 
     def take_all(self, count: int) -> Steps[None]:
-        """Claim. Raises what a claim from one queue raises, if none gives a message.
+        """Claim. If no message is claimed, raises what a claim from one queue raises.
 
-        A queue that cannot be read is as if it were empty, unless none can be.
+        A queue that cannot be read counts as empty, unless none can be read.
         """
         plan = self._turns.begin(self._found, self._ready())
         left = count
@@ -209,7 +207,7 @@ class _Claim:
             raise next(iter(self._faults.values()))
 
     def _ready(self) -> dict[str, int]:
-        """How many messages each queue has by the index, of those that have any and are open.
+        """How many messages each open queue has by the index, if it has any.
 
         Raises Unlisted.
         """
@@ -253,7 +251,7 @@ class _Claim:
         except Unlisted:
             if not self._context.ready.hears_all:
                 self._turns.counted.add(queue)
-            raise  # what was claimed before goes back: else it would never be its turn
+            raise  # earlier claims are released: else it would never be its turn
         except NoRoom:
             if not self._claims:
                 raise
@@ -274,7 +272,7 @@ class _Claim:
     def _note(self, queue: str, error: FsmqError) -> None:
         if isinstance(error.__cause__, PermissionError):
             self._faults[queue] = error
-        else:  # the disk may refuse whatever is claimed, and must not look as if all were empty
+        else:  # if the disk fails, the queues must not look empty
             self._error = self._error or error
 
     def give_out(self) -> list[Message]:

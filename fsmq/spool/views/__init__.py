@@ -1,1 +1,1 @@
-"""What looks at the tree and changes nothing: browsing, counting."""
+"""Reading the tree without changes: browsing and counting."""

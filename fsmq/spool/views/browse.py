@@ -13,12 +13,9 @@ from ..layout.names import check_id, check_queue, split_entry
 from ..layout.steps import in_order
 from ..layout.transitions import State
 from .look import Page
-from .places import HIDDEN
+from .places import HIDDEN, STREAM, known_as
 from .reading import Room
 from .wanted import Found, Wanted
-
-# The states in which a message may be found, in the direction in which it moves.
-_STREAM = (State.NEW, State.READY, State.DELAY, State.READY)
 
 
 def ids(context: Context, queue: str, state: State) -> Iterator[str]:
@@ -48,7 +45,7 @@ def peek(
     max_bytes: int | None = None,
     room: Room | None = None,
 ) -> list[Message]:
-    """Up to ``limit`` messages of one state in order, beginning behind the id ``after``.
+    """Up to ``limit`` messages of one state in order, beginning after the id ``after``.
 
     For the arguments, and what it raises, see :func:`search`.
     """
@@ -66,12 +63,12 @@ def search(
     max_bytes: int | None = None,
     room: Room | None = None,
 ) -> Found:
-    """Up to ``limit`` messages of one state in order that are wanted, and where it stopped.
+    """Up to ``limit`` wanted messages of one state in order, and where it stopped.
 
-    state: as a message has it; or a State or its name, where "delay" is in flight or delayed.
-    after: an id; only messages behind it are looked at.
-    budget_s: seconds that it may look at messages, from the moment when the first is known.
-    max_bytes, room: as :class:`Page` has them.
+    state: as in `Message`; or a State or its name, where "delay" is in flight or delayed.
+    after: an id; only messages after it are looked at.
+    budget_s: seconds that it may look at messages, once the first is known.
+    max_bytes, room: as in :class:`Page`.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -95,7 +92,7 @@ def search(
             ):
                 is_shown = page.look(context, queue, message_id, place, wanted)
                 if page.is_full and not is_shown:
-                    return Found(page.messages, passed)  # there was no memory for this one
+                    return Found(page.messages, passed)  # no memory for this one
             passed = message_id
             if page.is_full or time.monotonic() >= end:
                 return Found(page.messages, passed)
@@ -103,7 +100,7 @@ def search(
 
 
 def peek_all(context: Context, queue: str, limit: int, room: Room | None = None) -> list[Message]:
-    """Up to ``limit`` messages in order, whatever their state; ``room``: as a Page has it.
+    """Up to ``limit`` messages in order, in any state. room: as in `Page`.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -132,12 +129,12 @@ def fill(context: Context, queue: str, page: Page) -> None:
         for message_id in sorted(states):
             if page.is_full:
                 break
-            # It may have moved on since.
-            any(page.look(context, queue, message_id, at) for at in (states[message_id], *_STREAM))
+            # It may have moved on.
+            any(page.look(context, queue, message_id, at) for at in (states[message_id], *STREAM))
 
 
 def find(context: Context, queue: str, message_id: str, room: Room | None = None) -> Message | None:
-    """Look one message up in whatever state it is (removed ones left out).
+    """Look up one message in any state (but not if it was removed); ids: `known_as`.
 
     room: the memory for its body.
 
@@ -147,12 +144,16 @@ def find(context: Context, queue: str, message_id: str, room: Room | None = None
     check_queue(queue)
     check_id(queue, message_id)
     with as_unavailable(f"cannot look into queue {queue!r}"), Page(1, room) as page:
-        any(page.look(context, queue, message_id, state) for state in _STREAM)
+        any(
+            page.look(context, queue, name, state)
+            for name in known_as(message_id)
+            for state in STREAM
+        )
         return page.messages[0] if page.messages else None
 
 
 def _from(context: Context, queue: str, state: State, limit: int, after: str = "") -> Iterator[str]:
-    """A queue's ids in order. The first ``limit`` ready ones come without a listing if they can."""
+    """A queue's ids in order; if possible the first ``limit`` ready ones without a listing."""
     first = None
     if state is State.READY and not after:
         first = context.ready.first(queue, limit)
@@ -166,7 +167,7 @@ def _from(context: Context, queue: str, state: State, limit: int, after: str = "
 
 
 def _place(state: State | str) -> tuple[State, str | None]:
-    """The folder of messages in a state, and which kind of its messages is meant."""
+    """The folder of messages in a state, and the kind of its messages that is meant."""
     if state in HIDDEN:
         return State.DELAY, str(state)
     try:

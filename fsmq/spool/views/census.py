@@ -1,4 +1,4 @@
-"""The census: how many messages a queue has, exactly and without listing it for each question.
+"""The census: exact counts of a queue's messages, without a listing for each question.
 
 The ready index knows the ready messages. For new and hidden ones, the folders ``new/`` and
 ``delay/`` are listed once, and file events keep the count as long as clients ask for it. All these
@@ -19,13 +19,13 @@ from ..index.events import Event, Kind
 from ..layout.names import split_entry
 from ..layout.transitions import DELAY, NEW
 
-# To keep the count costs some microseconds a message, so it ends when nobody asks for this time.
+# Keeping count costs some microseconds a message, so it ends if nobody asks for this time.
 _IDLE_S = 60.0
 _TRIES = 10
 
 
 class Census:
-    """Counts messages where file events arrive. Safe in threads; may block for a listing."""
+    """Counts messages by file events. Safe in threads; can block for a listing."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -33,7 +33,7 @@ class Census:
         self._lock = threading.Lock()
         self._folders = {folder: _Folder() for folder in (NEW, DELAY)}
         self._asked = 0.0
-        self._unheard_until = 0.0  # a limit is reached: these folders cannot be watched
+        self._unheard_until = 0.0  # until then folders cannot be watched, due to a limit
 
     @property
     def works(self) -> bool:
@@ -57,7 +57,7 @@ class Census:
         return ready + sum(folder.count(queue) for folder in self._folders.values())
 
     def claims(self, queue: str) -> int:
-        """How many claims on a queue's messages hold. Raises NoSuchQueue, Unavailable."""
+        """How many of a queue's messages are claimed. Raises NoSuchQueue, Unavailable."""
         if not self._catch_up(queue):
             return self._counts(queue).in_flight
         with as_unavailable(f"cannot count claims of queue {queue!r}"):
@@ -66,7 +66,7 @@ class Census:
         return sum(deadline > now_ms for deadline in deadlines)
 
     def _claimed_until(self, entry_name: str) -> int:
-        """When a claim ends, in Unix milliseconds; 0 for what is not claimed."""
+        """When a claim ends, in Unix milliseconds; 0 if the message is not claimed."""
         found = self._tree.stat(self._tree.folder(DELAY, entry_name))
         if found is None:
             return 0
@@ -76,7 +76,7 @@ class Census:
         return stamp.deadline_ms if stamp is not None and stamp.is_claim else 0
 
     def rest(self) -> None:
-        """Stop keeping up when nobody has asked for a while."""
+        """Stop keeping count if nobody has asked for a while."""
         if self._is_listed and time.monotonic() - self._asked > _IDLE_S:
             self._forget()
 
@@ -96,8 +96,8 @@ class Census:
                 ready.load(queue)
                 if not self._listed():
                     return False
-                # A rename is two events, of which one may still be on its way; and where events
-                # were dropped, everything has to be listed again.
+                # A rename is two events, of which one may be yet to come; and after lost events
+                # everything has to be listed again.
                 if not ready.refresh() and self.is_ready(queue):
                     return True
             if not self.is_ready(queue):
@@ -105,7 +105,7 @@ class Census:
             return True
 
     def _listed(self) -> bool:
-        """Whether all folders are listed, and heard of from then on."""
+        """Whether all folders are listed, and watched since then."""
         with self._lock:
             if self._context.ready.hears_all and all(
                 folder.is_listed or self._list(name, folder)
@@ -117,7 +117,7 @@ class Census:
 
     def _list(self, name: str, folder: _Folder) -> bool:
         """Keep count of a folder from now on; False if it cannot be watched."""
-        # Watch first, list afterwards: what comes in between is seen twice, never missed.
+        # Watch first, list afterwards: arrivals in between are seen twice, never missed.
         folder.begin()
         changes = name == DELAY  # a renewal sets a time
         path = self._tree.folder(name)
@@ -139,7 +139,7 @@ class _Folder:
     def __init__(self) -> None:
         self.is_listed = False
         self._lock = threading.Lock()
-        # By queue and id; with the deadline of each, once a client has asked for it.
+        # By queue and id, with each deadline once a client has asked for it.
         self._ids: dict[str, dict[str, int | None]] = {}
         self._meanwhile: list[tuple[bool, str]] | None = None
 
@@ -190,7 +190,7 @@ class _Folder:
             known = [deadline for deadline in ids.values() if deadline is not None]
             unknown = [message_id for message_id, deadline in ids.items() if deadline is None]
         for message_id in unknown:
-            # If the deadline changes after this look, a later event corrects what is noted here.
+            # If the deadline changes after this look, a later event corrects it.
             with self._lock:
                 deadline = look_up(f"{queue}:{message_id}")
                 if message_id in ids:
@@ -199,7 +199,7 @@ class _Folder:
         return known
 
     def _unlearn(self, name: str) -> None:
-        """Forget a deadline. (Where it is not known, or the message is not, nothing is wrong.)"""
+        """Forget a deadline, if it is known."""
         queue, message_id = split_entry(name) or ("", "")
         ids = self._ids.get(queue, {})
         if message_id in ids:

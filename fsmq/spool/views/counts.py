@@ -1,4 +1,4 @@
-"""Counts of all queues at a glance, and which messages have waited for too long."""
+"""Counts of all queues at a glance, and how far the mover and the reaper lag behind."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from ..layout.transitions import DELAY, NEW, REMOVE
 
 
 class Overview(NamedTuple):
-    """One queue at a glance. ``oldest``: when the oldest message that waits (new or ready) was
-    created, in Unix seconds; None if none waits whose id tells. ``paused``: as the setting, None
-    where it does not hold now. ``dead_letter_queue``: where it buries. ``max_in_flight``,
-    ``max_rate``: as the settings."""
+    """One queue at a glance. ``oldest``: when the oldest waiting message (new or ready) was
+    created, in Unix seconds; None if no waiting id tells. ``paused``: as the setting, None if it is
+    over. ``dead_letter_queue``, ``max_in_flight``, ``max_rate``: as the settings."""
 
     counts: Counts
     oldest: float | None
@@ -28,9 +27,9 @@ class Overview(NamedTuple):
 def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
     """All queues in the order of their names, or one. Raises OSError.
 
-    Each folder is listed once, however many queues there are; of ``delay/`` every entry is looked
-    at. Messages of queues that do not exist are left out, and where all are wanted so are queues
-    whose folder or settings only another user may read.
+    Each folder is listed once, however many queues there are; every entry of ``delay/`` is read.
+    Messages of missing queues are left out; so are, if all are asked for, queues whose folder or
+    settings only another user may read.
     """
     tree = context.tree
     names = tree.queues() if queue is None else [queue]
@@ -48,7 +47,7 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         found = tree.stat(tree.folder(DELAY, entry))
         if found is None:
             continue
-        new[parts[0]].discard(parts[1])  # it was delivered since then
+        new[parts[0]].discard(parts[1])  # it has been delivered since
         state = context.stamps.hidden_state(parts[1], found.st_mtime_ns, now_ms)
         (delayed if state == "delayed" else in_flight)[parts[0]] += 1
     result = {}
@@ -56,12 +55,12 @@ def survey(context: Context, queue: str | None = None) -> dict[str, Overview]:
         ready = ReadyCount(new[name])
         try:
             if not tree.show_ready(name, ready.count_and_date):
-                continue  # it was deleted just now
+                continue  # just deleted
             settings = context.settings.get(name)
         except PermissionError:
             if queue is not None:
                 raise
-            continue  # fsck names it; it must not hide the others
+            continue  # fsck reports it; it must not hide the others
         ready.date(list(new[name]))
         counts = Counts(len(new[name]), ready.number, in_flight[name], delayed[name])
         paused = settings.pause_at(context.clock())
@@ -88,7 +87,7 @@ class Lag(NamedTuple):
 
 
 def measure_lag(context: Context) -> Lag:
-    """Look at ``new/``, ``delay/`` and ``remove/``, each entry once. Raises OSError."""
+    """Read each entry of ``new/``, ``delay/`` and ``remove/`` once. Raises OSError."""
     tree, now = context.tree, context.clock()
     queues = set(tree.queues())
     undelivered = late = 0.0
@@ -109,7 +108,7 @@ def measure_lag(context: Context) -> Lag:
             stamp = context.stamps.decode(message_id, found.st_mtime_ns)
             deadline = stamp.deadline_ms / 1000 if stamp is not None else 0.0
             if folder == DELAY:
-                # Without a deadline it is due since it came here.
+                # Without a deadline it is due since it arrived here.
                 late = max(late, now - max(deadline, found.st_ctime))
                 count = context.stamps.deliveries(message_id, found.st_mtime_ns)
                 redelivered[queue] = max(redelivered.get(queue, 0), count)

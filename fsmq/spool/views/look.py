@@ -19,10 +19,10 @@ from .wanted import Wanted
 
 
 class Page:
-    """Messages that are looked at for one answer: no more than fit in.
+    """Messages for one answer: no more than fit in.
 
-    limit: how many messages. max_bytes: no more of them when their bodies reach this. room: from
-    which the room for them is taken; where it has no more, the page ends. Use it in a ``with``.
+    limit: how many messages. max_bytes: the page ends when the bodies reach this. room: where
+    memory is taken from; the page ends when it is used up. Use it in a ``with``.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Page:
 
     @property
     def left(self) -> int:
-        """How many messages still fit in at most."""
+        """How many more messages fit in at most."""
         return self._left
 
     def look(
@@ -56,10 +56,10 @@ class Page:
         state: State,
         wanted: Wanted | None = None,
     ) -> bool:
-        """Take a message in, if it is there, and wanted. False if it is not.
+        """Add a message, if it is there and wanted; False if not.
 
         Raises:
-            NoRoom: there is none for the first one.
+            NoRoom: there is no memory for the first one.
             OSError
         """
         try:
@@ -88,12 +88,12 @@ def look(
     budget: Budget = UNLIMITED,
     wanted: Wanted | None = None,
 ) -> Message | None:
-    """Read a message without claiming it; None if it is not there, or too large to be read.
+    """Read a message without claiming it; None if it is gone, or too large to be read.
 
-    wanted: None, too, for one that is not.
+    wanted: return None, too, if the message is not wanted.
 
     Raises:
-        NoRoom: the budget has none for it.
+        NoRoom: the budget has no memory for it.
         OSError
     """
     tree = context.tree
@@ -120,7 +120,7 @@ def look(
         return None
     stamp = context.stamps.decode(message_id, found.st_mtime_ns)
     if stamp is not None and state is State.NEW:
-        # Nothing in new/ has been delivered: a count there is a chance hit.
+        # Nothing in new/ has been delivered: a count there verifies by chance.
         stamp = stamp._replace(deliveries=0)
     return Message(
         queue=queue,

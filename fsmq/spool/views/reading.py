@@ -1,6 +1,6 @@
-"""Reading the files of messages: in steps, and never more than there is memory for.
+"""Reading the files of messages in steps, and never more than there is memory for.
 
-A compressed body is larger than its file. So its memory is taken before it is unpacked.
+A compressed body is larger than its file, so memory is reserved before unpacking it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..layout.steps import LARGE_BYTES, Steps
 
 # An answer of many messages ends early when their bodies reach this many bytes.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-# The memory of a message in Python beside its body.
+# The memory that a message takes in Python beside its body.
 _MESSAGE_BYTES = 1024
 
 
@@ -40,11 +40,11 @@ class Budget:
 
     def __init__(self, room: Room | None) -> None:
         self._room = room
-        self._spare = 0  # taken, and not used by any message yet
+        self._spare = 0  # taken, but not used by any message yet
         self._is_first = True
 
     def need(self, size: int) -> None:
-        """Make sure that the next message may have ``size`` bytes. Raises NoRoom."""
+        """Reserve ``size`` bytes for the next message. Raises NoRoom."""
         missing = size + _MESSAGE_BYTES - self._spare
         if self._room is not None and missing > 0:
             self._room.take(missing, is_first=self._is_first)
@@ -64,7 +64,7 @@ class Budget:
         return self._is_first
 
     def forget(self, size: int, *, is_first: bool) -> None:
-        """Count a message of ``size`` bytes as not read: the next one may have its bytes.
+        """Count a message of ``size`` bytes as not read, and reuse its bytes for the next one.
 
         is_first: what the budget's ``is_first`` was before.
         """
@@ -83,7 +83,7 @@ UNLIMITED = Budget(None)
 
 
 class Rest:
-    """The memory that is left for the messages of one answer, from whichever queues they come."""
+    """The memory left for the messages of one answer, from any number of queues."""
 
     def __init__(self, room: Room | None) -> None:
         self._room = room
@@ -114,14 +114,14 @@ class Content(NamedTuple):
 
 
 def is_plain(size: int, known: Facts) -> bool:
-    """Whether :func:`read_plain` can read a message, as it can most."""
+    """Whether :func:`read_plain` can read a message, which is the usual case."""
     return size <= LARGE_BYTES and not known.packed
 
 
 def read_plain(fd: int, size: int, known: Facts, budget: Budget) -> Content:
-    """Read a small message that is not compressed, which takes no step. Raises NoRoom, OSError.
+    """Read a small, uncompressed message, without steps. Raises NoRoom, OSError.
 
-    The budget has been asked for its ``size`` bytes.
+    The caller has reserved its ``size`` bytes in the budget.
     """
     body = read_all(fd, size)
     budget.use(max(size, len(body)))

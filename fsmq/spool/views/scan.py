@@ -1,4 +1,4 @@
-"""Scan: read the messages of a queue one by one, until the caller has what it looks for."""
+"""Scan: read the messages of a queue one by one, until the caller has found what it needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .look import look
 
 STATES = ("new", "ready", "in_flight", "delayed")
 _PLACES = {"new": State.NEW, "ready": State.READY}
-# In the direction in which messages move: one that moves on may come twice, and is not missed.
+# In the direction in which messages move: one that moves on can come twice, but is not missed.
 _ORDER = (State.NEW, State.READY, State.DELAY)
 
 
@@ -26,10 +26,10 @@ def scan(
     sorted_by_name: bool = False,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[Message]:
-    """The messages in these states, each read when it is asked for; none that came since.
+    """The messages in these states, each read on demand; new ones may be left out.
 
-    sorted_by_name: in the order in which they would be claimed; else as the disk has them, and
-    without holding all names in memory. is_over: asked before each message; True ends the scan.
+    sorted_by_name: in the order in which they would be claimed; otherwise in directory order,
+    without holding all names in memory. is_over: called before each message; True ends the scan.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable

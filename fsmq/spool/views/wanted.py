@@ -1,4 +1,4 @@
-"""Wanted: which of the messages that one looks through are shown."""
+"""Wanted: the criteria of a search for messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Wanted(NamedTuple):
     """What a message must have. Names of attributes are in lower case.
 
     attributes: each with this value. contains: bytes of its plain body. before_ms: it was created
-    before this moment, in Unix milliseconds; one whose id does not say when is not wanted.
+    before this time, in Unix milliseconds; a message whose id does not tell is not wanted.
     """
 
     attributes: Mapping[str, str]
@@ -25,7 +25,7 @@ class Wanted(NamedTuple):
     before_ms: float | None = None
 
     def fits_id(self, message_id: str) -> bool:
-        """Whether the id alone does not speak against it."""
+        """Whether the message can be wanted, going by its id."""
         known = facts(message_id)
         if self.attributes and not known.headed:
             return False
@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
         return known.created_ms is not None and known.created_ms < self.before_ms
 
     def fits_attributes(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a message with these attributes may be wanted."""
+        """Whether a message can be wanted, going by its attributes."""
         if not self.attributes:
             return True
         given = {name.lower(): value for name, value in attributes.items()}
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Messages that were found. ``next``: the id behind which to go on; None: these are all."""
+    """Messages that were found. ``next``: the id after which to continue; None: these are all."""
 
     messages: list[Message]
     next: str | None
@@ -54,7 +54,7 @@ def wanted(
     contains: str | bytes | None = None,
     older_than: float | None = None,
 ) -> Wanted | None:
-    """What is wanted, checked; None: every message. ``older_than``: seconds.
+    """The checked criteria; None: every message is wanted. ``older_than``: seconds.
 
     Raises InvalidValue.
     """

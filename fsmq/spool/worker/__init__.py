@@ -1,4 +1,4 @@
-"""Workers: each message of a queue to a handler, wherever the queue is.
+"""Workers: they hand each message of a queue, local or on a server, to a handler.
 
-``async_worker`` is the one that works; ``source`` is what it needs of a queue.
+``async_worker`` does the work; ``source`` is the interface to a queue that it needs.
 """

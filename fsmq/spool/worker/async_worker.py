@@ -1,7 +1,7 @@
-"""The worker: claims messages, hands them to a handler, and sees to what becomes of them.
+"""The worker: claims messages, hands them to a handler, and settles them by its outcome.
 
-One implementation, on an event loop; handlers run there or in threads (``handlers.py``), and the
-queue is one of the library or of a client (``source.py``).
+There is one implementation, on an event loop. Handlers run there or in threads (``handlers.py``),
+and the queue is a library's or a client's (``source.py``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
+from fsmq.words import many
+
 from ..claimed import Bury, Claim, Retry, name_of
 from ..errors import ClaimEnded, FsmqError, InvalidValue, Unavailable
 from ..layout.messages.dead_letter import reason_of
@@ -25,26 +27,24 @@ from .removals import Removals
 from .source import Source
 
 log = logging.getLogger(__name__)
-# When a handler has ended, a renewal on its way is waited for, or it would undo a back-off.
 _RENEWAL_S = 2.0
-# After the time of a stop, cancelled handlers have this time to end and to release their messages.
 _LAST_WORDS_S = 2.0
 
 
 class AsyncWorker:
     """Calls a coroutine for each message of a queue.
 
-    - While a handler runs its claim is renewed, every third of ``visibility``.
+    - While a handler runs, its claim is renewed after each third of ``visibility``.
     - When it returns, the message is removed. When it raises, the message is released, with a
-      back-off that doubles with each delivery; :class:`Retry` names another, and :class:`Bury`
-      buries it. How often it is tried at all is the queue's ``max_deliveries``.
-    - When the message is lost (somebody deleted it, or the server or the disk was away for longer
-      than the claim lasts), ``claim.lost`` says so and the handler is cancelled. If it returns all
-      the same, its message is removed, unless its claim has ended.
-    - While the server or the disk is away it tries again for ever, every 5 seconds at last.
-    - On :meth:`stop`, SIGTERM or SIGINT it claims no more, gives back what no handler has begun,
-      and ends when the handlers have, after ``stop_timeout`` seconds at most; those that still run
-      are cancelled and their messages given back. A second signal does what it did before.
+      back-off that doubles with each delivery; :class:`Retry` names another delay, and
+      :class:`Bury` buries it. The queue's ``max_deliveries`` limits the tries.
+    - When the message is lost (somebody deleted it, or the server or the disk was unavailable for
+      longer than the claim lasts), ``claim.lost`` is True and the handler is cancelled. If it
+      returns nevertheless, its message is removed, unless its claim has ended.
+    - While the server or the disk is unavailable it keeps trying, in the end every 5 seconds.
+    - On :meth:`stop`, SIGTERM or SIGINT it stops claiming, releases messages that no handler has
+      begun, and waits up to ``stop_timeout`` seconds for the handlers; those that still run are
+      cancelled and their messages released. A second signal has its usual effect.
 
     Make one with :meth:`~fsmq.AsyncQueue.worker`; it runs once.
     """
@@ -62,7 +62,7 @@ class AsyncWorker:
 
     @property
     def lost(self) -> int:
-        """How many messages it has lost so far: their claims ended before their handlers."""
+        """The number of messages lost so far: their claims ended before their handlers."""
         return self._lost
 
     async def run(self, *, signals: bool = True) -> None:
@@ -71,8 +71,8 @@ class AsyncWorker:
         signals: whether SIGTERM and SIGINT stop it (if this is the main thread).
 
         Raises:
-            NoSuchQueue, AccessDenied, InvalidValue and all else that another try would not change;
-            the handlers are let finish before.
+            NoSuchQueue, AccessDenied, InvalidValue and other errors that a retry would not change;
+            running handlers may finish first.
         """
         with self._lock:
             if self._loop is not None:
@@ -94,7 +94,7 @@ class AsyncWorker:
                     await self._source.close()
 
     def stop(self) -> None:
-        """Let it end; returns at once. Safe in threads, and before :meth:`run`."""
+        """Ask it to stop; returns at once. Safe in threads, and before :meth:`run`."""
         with self._lock:
             if self._loop is None:
                 self._stopping.set()
@@ -121,7 +121,7 @@ class AsyncWorker:
                 if getattr(error, "lasting", False):
                     raise
                 if not failures:
-                    log.warning("cannot claim from %r, trying on: %s", self._source.name, error)
+                    log.warning("cannot claim from %r, retrying: %s", self._source.name, error)
                 pause = backoff(failures, getattr(error, "retry_after", None))
                 failures += 1
                 await self._unless_stopping(asyncio.sleep(pause))
@@ -139,9 +139,9 @@ class AsyncWorker:
         task.add_done_callback(self._working.discard)
 
     async def _unless_stopping(self, awaited: Coroutine[Any, Any, Any]) -> Any:
-        """The result, or None when the worker is stopped before there is one.
+        """The result, or None if the worker is stopped first.
 
-        A claim that is given up gives back what it gets.
+        A claim that is cancelled releases what it gets.
         """
         task = asyncio.create_task(awaited)
         stopping = asyncio.create_task(self._stopping.wait())
@@ -157,7 +157,8 @@ class AsyncWorker:
             return
         _, unfinished = await asyncio.wait(self._working, timeout=patience)
         if unfinished:
-            log.warning("%d handlers did not end in %g seconds", len(unfinished), patience)
+            number = many(len(unfinished), "handler")
+            log.warning("%s did not end in %g seconds", number, patience)
             for task in unfinished:
                 task.cancel()
             await asyncio.wait(unfinished, timeout=_LAST_WORDS_S)
@@ -172,12 +173,11 @@ class AsyncWorker:
         heart = asyncio.create_task(self._renew(message, claim, handler, ended))
         try:
             await ended.wait()
-        except asyncio.CancelledError:  # the time of a stop is over
+        except asyncio.CancelledError:  # stop_timeout has passed
             handler.cancel()
             if self._handler.stoppable:
                 await ended.wait()
             else:
-                # Its thread goes on; the message comes back when its claim ends.
                 heart.cancel()
                 log.warning("message %s is left to a thread that does not end", name_of(message))
                 return
@@ -220,12 +220,12 @@ class AsyncWorker:
             log.warning("message %s is lost: %s", name_of(message), reason)
 
     async def _settle(self, message: Claimed, claim: Claim, error: BaseException | None) -> None:
-        """Do what the handler's end means for its message."""
+        """Remove, release or bury the message, depending on how the handler ended."""
         if error is None:
             if await self._removals.remove(message) == "ended":
                 raise ClaimEnded(message.queue, name_of(message))
         elif claim.lost:
-            pass  # another consumer may have it: it is not ours to release
+            pass  # another consumer may have it, so it must not be released
         elif isinstance(error, Bury):
             await self._bury(message, claim, error)
         elif isinstance(error, asyncio.CancelledError):
@@ -255,7 +255,6 @@ class AsyncWorker:
             await self._release(message, claim, delay)
 
     async def _release(self, message: Claimed, claim: Claim, delay: float) -> None:
-        # Not for longer than the claim lasts: after that another consumer may have claimed it.
         await self._source.release(message, delay, claim.seconds_left)
 
     async def _release_unhandled(self, message: Claimed) -> None:

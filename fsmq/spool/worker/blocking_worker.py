@@ -1,4 +1,4 @@
-"""The worker for handlers that block: each message in a thread, the rest on an event loop."""
+"""The worker for blocking handlers: each message in a thread, all else on an event loop."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..claimed import Claim
+from ..context import OpenSpool
 from .async_worker import AsyncWorker
 from .handlers import WorkerOptions, in_thread
 from .source import Source, channel_source, queue_source
 
 if TYPE_CHECKING:
     from ..log.channel import Channel
-    from ..spool import Spool
 
 
 class Worker:
-    """Calls a function for each message of a queue, each call in a thread of its own.
+    """Calls a function for each message of a queue, each time in a new thread.
 
     It does what :class:`~fsmq.spool.worker.async_worker.AsyncWorker` does, but a thread cannot be
-    cancelled: a handler whose message is lost has to look at ``claim.lost`` itself, and one that
-    still runs when the time of a stop is over is left behind; its message comes back when its claim
-    ends.
+    cancelled: a handler must check ``claim.lost`` itself. One that still runs ``stop_timeout``
+    seconds after a stop is abandoned; its message becomes ready when its claim ends.
 
     Make one with the ``worker`` of a queue; it runs once.
     """
@@ -34,7 +33,7 @@ class Worker:
 
     @property
     def lost(self) -> int:
-        """How many messages it has lost so far: their claims ended before their handlers."""
+        """The number of messages lost so far: their claims ended before their handlers."""
         return self._worker.lost
 
     def run(self, *, signals: bool = True) -> None:
@@ -42,19 +41,19 @@ class Worker:
         asyncio.run(self._worker.run(signals=signals))
 
     def stop(self) -> None:
-        """Let it end; returns at once. Safe in threads, in handlers, and before :meth:`run`."""
+        """Ask it to stop; returns at once. Safe in threads, in handlers, and before :meth:`run`."""
         self._worker.stop()
 
 
 def queue_worker(
-    spool: Spool, queue: Any, handler: Callable[[Any, Claim], object], *pace: Any
+    spool: OpenSpool, queue: Any, handler: Callable[[Any, Claim], object], *pace: Any
 ) -> Worker:
-    """A worker on a queue of the library, or on several. pace: as of `WorkerOptions`."""
+    """A worker on one or several local queues. pace: the arguments of `WorkerOptions`."""
     options = WorkerOptions(*pace)
     return Worker(queue_source(spool, queue, options.concurrency), handler, options)
 
 
 def channel_worker(channel: Channel, handler: Callable[[Any, Claim], object], *pace: Any) -> Worker:
-    """The same on a channel."""
+    """A worker on a channel. pace: the arguments of `WorkerOptions`."""
     options = WorkerOptions(*pace)
     return Worker(channel_source(channel, options.concurrency), handler, options)

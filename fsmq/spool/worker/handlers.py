@@ -1,4 +1,4 @@
-"""The handlers of a worker: their claims, how they are called, and the options of a worker."""
+"""The handlers of a worker and how they are called; the options of a worker."""
 
 from __future__ import annotations
 
@@ -11,63 +11,71 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from fsmq.kinds import Number, Whole
+
 from ..claimed import Claim, name_of
 from ..layout.messages.message import Message
-from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S, check_number, check_seconds
+from ..layout.settings import MAX_DELAY_S, MAX_VISIBILITY_S
+from ..layout.settings_base import Settings, checked, setting, settings_of
 from ..log.delivered import Delivered
 
 MAX_CONCURRENCY = 1000
-# What is worked on: a message of a queue, or one that a channel has handed out.
 Claimed: TypeAlias = Message | Delivered
-_SHORTEST_VISIBILITY_S = 0.1
 
 
 @dataclass(frozen=True)
-class WorkerOptions:
-    """How many messages a worker handles, and how long it may take over each.
+class WorkerOptions(Settings):
+    """How many messages a worker handles at a time, and its timeouts and delays.
 
-    concurrency: messages in work at a time, 1 to 1000.
-    visibility: seconds of a claim; a third of it is between two renewals.
-    backoff: seconds after a first failure; doubled with each delivery, up to ``backoff_max``.
-    stop_timeout: seconds that handlers may take when the worker stops.
-
-    Raises:
-        InvalidValue
+    `OPTIONS` describes each, also for the docs. Raises InvalidValue.
     """
 
-    concurrency: int = 4
-    visibility: float = 60.0
-    backoff: float = 1.0
-    backoff_max: float = 300.0
-    stop_timeout: float = 30.0
+    concurrency: int = setting(4, Whole(1, MAX_CONCURRENCY, "messages"), "in work at a time")
+    visibility: float = setting(
+        60.0,
+        Number(0.1, MAX_VISIBILITY_S, "seconds"),
+        "of a claim, which is renewed after each third; some seconds at least, or a busy machine"
+        " loses claims",
+    )
+    backoff: float = setting(
+        1.0,
+        Number(0, MAX_DELAY_S, "seconds"),
+        "until the next try after a first failure; doubled with each delivery",
+    )
+    backoff_max: float = setting(
+        300.0, Number(0, MAX_DELAY_S, "seconds"), "until the next try at most"
+    )
+    stop_timeout: float = setting(
+        30.0,
+        Number(0, MAX_VISIBILITY_S, "seconds"),
+        "that handlers may take when the worker stops",
+    )
 
     def __post_init__(self) -> None:
-        check_number("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
-        check_seconds("visibility", self.visibility, MAX_VISIBILITY_S)
-        # A claim that ends before it can be renewed would have each message handled twice.
-        check_seconds("visibility", self.visibility - _SHORTEST_VISIBILITY_S, MAX_VISIBILITY_S)
-        check_seconds("backoff", self.backoff, MAX_DELAY_S)
-        check_seconds("backoff_max", self.backoff_max, MAX_DELAY_S)
-        check_seconds("stop_timeout", self.stop_timeout, MAX_VISIBILITY_S)
+        for name in OPTIONS:
+            checked(OPTIONS, name, getattr(self, name))
 
     def delay_after(self, deliveries: int | None) -> float:
         """Seconds until a message with this many deliveries is tried again.
 
-        Up to a fifth less, at random, so that messages that failed together return apart.
+        Shortened by up to a fifth at random, to spread messages that failed together.
         """
         doubled = self.backoff * 2.0 ** (max(1, deliveries or 1) - 1)
         return min(doubled, self.backoff_max) * random.uniform(0.8, 1.0)
 
 
+OPTIONS = settings_of(WorkerOptions)
+
+
 class Handler(NamedTuple):
-    """A handler as a worker calls it; ``stoppable``: cancelling it ends it."""
+    """A handler as a worker calls it. stoppable: cancelling the call ends the handler."""
 
     call: Callable[[Any, Claim], Awaitable[object]]
     stoppable: bool
 
 
 def on_loop(handler: Callable[[Any, Claim], Awaitable[object]]) -> Handler:
-    """A coroutine function. Raises TypeError if it is none."""
+    """The Handler of a coroutine function. Raises TypeError for another function."""
     if not _is_coroutine_function(handler):
         raise TypeError(
             "the handler must be an async function; others are for fsmq.Client and fsmq.Spool"
@@ -77,7 +85,7 @@ def on_loop(handler: Callable[[Any, Claim], Awaitable[object]]) -> Handler:
 
 
 def in_thread(handler: Callable[[Any, Claim], object]) -> Handler:
-    """A function that is called in a thread of its own. Raises TypeError if it is none."""
+    """The Handler that calls a function in a new thread. Raises TypeError if that is async."""
     if _is_coroutine_function(handler):
         raise TypeError("the handler is an async function: use fsmq.AsyncClient for it")
     _check_arguments(handler)
@@ -99,9 +107,8 @@ def in_thread(handler: Callable[[Any, Claim], object]) -> Handler:
             try:
                 loop.call_soon_threadsafe(end, error)
             except RuntimeError:
-                pass  # the worker has given up on us
+                pass  # the worker has stopped waiting, and its loop is closed
 
-        # Not from a pool: its threads would keep a program alive that wants to end.
         context = contextvars.copy_context()
         thread = threading.Thread(
             target=context.run, args=[run], name=f"fsmq-{name_of(message)}", daemon=True
@@ -115,7 +122,7 @@ def in_thread(handler: Callable[[Any, Claim], object]) -> Handler:
 
 
 class Failed(Exception):
-    """Carries what a handler in a thread raised: not all of that may travel through a future."""
+    """Carries what a handler in a thread raised: a future does not take every exception."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(repr(error))
@@ -131,7 +138,7 @@ def _check_arguments(handler: Callable[..., object]) -> None:
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        return  # a builtin that does not tell
+        return  # a builtin without a signature
     try:
         signature.bind(None, None)
     except TypeError:

@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again."""
+"""Delays between retries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _LONGEST_PAUSE_S = 5.0
 
 
 def backoff(tries: int, asked: float | None = None) -> float:
-    """Seconds until the next try: longer each time, and never two programs at the same moment.
+    """Seconds until the next try: longer each time, and random, so that programs spread out.
 
-    asked: the least that a server or a disk wants.
+    asked: the minimum that a server or a disk asked for.
     """
     longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 16))
     pause = random.uniform(longest / 2, longest)

@@ -1,4 +1,4 @@
-"""Removals of a worker that go together: what is asked for while one is under way is the next."""
+"""Removals of a worker in groups: those requested during one removal form the next."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 M = TypeVar("M")
-# One request of HTTP removes no more, and so many handlers end at a time at most.
 _MOST = 1000
 
 
 class Removals(Generic[M]):
-    """Removes messages in groups, as the commit of a server syncs them.
+    """Removes messages in groups, as a server's group commit syncs them.
 
-    A lone removal goes at once. Others that come before its answer wait for it, and go together.
+    A single removal is sent at once. Removals requested before its answer are sent together.
 
-    remove: removes a group; what it returns, if anything, tells of each, and what it raises of all.
-    Tries until it is answered. of: a group is of messages for which it gives the same.
+    remove: removes a group, retrying until answered; it returns the outcome of each message, or
+    None, and an error it raises is that of all. of: messages with equal results form a group.
     """
 
     def __init__(
@@ -31,7 +30,7 @@ class Removals(Generic[M]):
         self._task: asyncio.Task[None] | None = None
 
     async def remove(self, message: M) -> object:
-        """Remove one message. Who gives up waiting does not end the removal of the others."""
+        """Remove one message. Cancelling the wait does not cancel the removal of the others."""
         removed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._asked.append((message, removed))
         if self._task is None:
@@ -39,7 +38,7 @@ class Removals(Generic[M]):
         return await removed
 
     async def close(self) -> None:
-        """Give up what has not been answered."""
+        """Cancel the removals that have not been answered."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -60,7 +59,7 @@ class Removals(Generic[M]):
                     error = raised
                 for (_, removed), outcome in zip(group, outcomes, strict=True):
                     if removed.done():
-                        continue  # who asked has given up
+                        continue  # its caller was cancelled
                     if error is None:
                         removed.set_result(outcome)
                     else:
@@ -68,5 +67,5 @@ class Removals(Generic[M]):
         finally:
             self._task = None
             for _, removed in (*group, *self._asked):
-                removed.cancel()  # of a close; all others are done
+                removed.cancel()  # only after a close; all others are done
             self._asked = []

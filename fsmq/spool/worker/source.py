@@ -1,4 +1,4 @@
-"""What a worker needs of a queue, and a queue or a channel of the library as that."""
+"""The interface to a queue that a worker needs, for local queues and channels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from .. import prepare
+from ..context import OpenSpool
 from ..errors import FsmqError, Unavailable
 from ..layout.messages.message import Message
 from ..verbs.remove_if import Acked
@@ -18,28 +19,25 @@ from .patience import backoff
 
 if TYPE_CHECKING:
     from ..log.channel import Channel
-    from ..spool import Spool
 
 T = TypeVar("T")
-# How long a claim waits in its thread: a worker ends so late at most where nothing comes.
 _WAIT_S = 1.0
-# Verbs side by side: they wait for the disk, and share its syncs.
 _THREADS = 32
 _FOR_EVER_S = float("inf")
 
 
 class Source(Protocol):
-    """A queue as a worker uses it: each verb acts on a message in the claim that it came with.
+    """A queue as a worker uses it. Each verb acts on a message only in its own claim.
 
-    ``patience``: seconds for which a verb is tried again.
+    patience: seconds for which a verb is retried.
     """
 
     name: str
 
     async def claim(self, count: int, visibility: float) -> Sequence[Claimed]:
-        """Claim up to ``count`` messages; waits for a first one, for a while.
+        """Claim up to ``count`` messages; waits a while for a first one.
 
-        One that is cancelled takes no message with it. Tries once.
+        A cancelled call releases what it claims. Tries only once.
         """
 
     async def renew(self, message: Any, visibility: float, patience: float) -> object:
@@ -49,26 +47,25 @@ class Source(Protocol):
         """Make a message ready again after ``delay`` seconds."""
 
     async def bury(self, message: Any, reason: str | None, patience: float) -> object:
-        """Move a message to the dead-letter queue, which is told the reason."""
+        """Move a message to the dead-letter queue, with the reason."""
 
     async def ack_each(self, messages: list[Any]) -> Sequence[Acked]:
-        """Acknowledge messages that were claimed from one queue; for each what became of it.
+        """Acknowledge messages that were claimed from one queue; the outcome of each.
 
-        Tries until it is answered: work that is done is not done again.
+        Retries until answered, so that finished work is not done again.
         """
 
     async def close(self) -> None:
-        """Give back what the source itself has opened."""
+        """Close what the source itself has opened."""
 
 
-# For how many, the visibility and the wait.
 ClaimCall: TypeAlias = "Callable[[int, float, float], Sequence[Any]]"
 
 
 class LocalSource:
-    """A queue or a channel of a spool, or several. Verbs wait for the disk: each is in a thread.
+    """A channel or one or several queues of a spool. Verbs wait for the disk, so run in threads.
 
-    name: of what it claims from. claim: does that; the messages know what they were claimed from.
+    name: of what it claims from. claim: claims messages, which know where they came from.
     give_back: releases messages that no handler has seen.
     """
 
@@ -90,7 +87,7 @@ class LocalSource:
         try:
             return await asyncio.wrap_future(claimed)
         except asyncio.CancelledError:
-            claimed.add_done_callback(self._release_claimed)  # the thread goes on
+            claimed.add_done_callback(self._release_claimed)  # the thread continues
             raise
 
     async def renew(self, message: Any, visibility: float, patience: float) -> object:
@@ -113,7 +110,7 @@ class LocalSource:
         return acked
 
     async def close(self) -> None:
-        """Wait for the threads."""
+        """Wait for its threads."""
         await asyncio.to_thread(self._threads.shutdown)
 
     async def _persist(self, patience: float, verb: Callable[..., T], *of: Any) -> T:
@@ -132,12 +129,12 @@ class LocalSource:
     def _release_claimed(self, claimed: Future[Sequence[Any]]) -> None:
         if claimed.cancelled() or claimed.exception() is not None:
             return
-        with suppress(FsmqError):  # they come back when their claims end
+        with suppress(FsmqError):  # they become ready when their claims end
             self._give_back(claimed.result())
 
 
-def queue_source(spool: Spool, queue: Any, concurrency: int) -> LocalSource:
-    """A queue, or several."""
+def queue_source(spool: OpenSpool, queue: Any, concurrency: int) -> LocalSource:
+    """The source for one queue or a selection of queues."""
 
     def give_back(messages: Sequence[Message]) -> None:
         for message in messages:
@@ -148,10 +145,9 @@ def queue_source(spool: Spool, queue: Any, concurrency: int) -> LocalSource:
 
 
 def channel_source(channel: Channel, concurrency: int) -> LocalSource:
-    """A channel of a log."""
+    """The source for a channel of a log."""
 
     def claim(count: int, visibility: float, wait: float) -> Sequence[Any]:
-        # Several of one key in one claim would be worked on side by side.
         most = count if channel.settings().order == "none" else 1
         return channel.claim(most, visibility, wait)
 

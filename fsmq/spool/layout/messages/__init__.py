@@ -1,1 +1,1 @@
-"""A message on disk: its header block and body, compression, and the reason of a dead letter."""
+"""A message on disk: its header block, compression, and the reason of a dead letter."""

@@ -1,7 +1,7 @@
-"""Compression of bodies on disk: zlib or Zstandard, which the first bytes of the body show.
+"""Compression of bodies on disk by zlib or Zstandard; the first bytes show which.
 
 A compressed body is marked by the flag ``.z`` in the id. Code that reads one must not trust it: a
-small file may be made to fill the memory.
+small file can be made to fill the memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def decompress(packed: bytes, limit: int = MAX_PLAIN_BYTES) -> bytes | None:
 
 
 def decompress_in(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[bytes | None]:
-    """The same in steps. ``need`` is called with the bytes of the whole before they are taken."""
+    """The same in steps. ``need`` is called with the total size before memory is allocated."""
     try:
         if packed.startswith(ZSTD_MAGIC):
             return (yield from _from_zstd(packed, limit, need))
@@ -66,7 +66,7 @@ def _from_zlib(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[
             return b"".join(parts)
         packed = stream.unconsumed_tail
         if not packed and not part:
-            return None  # it is cut off
+            return None  # it is truncated
         step = _STEP_BYTES
         yield
 

@@ -1,9 +1,9 @@
-"""What a dead letter knows about its death: an extended attribute of its file.
+"""How a message became a dead letter: an extended attribute of its file.
 
-It belongs to the file and not to a name, so it goes with the message wherever that is moved, by
-fsmq or by hand. No other file has to be opened, written or removed for it, and a message without a
-header block can have it. It is knowledge only: where a filesystem keeps no such attributes, or the
-disk is full, messages are buried all the same, and do not tell.
+It belongs to the file and not to a name, so it follows the message wherever fsmq or a shell user
+moves it. No other file has to be opened, written or removed for it, and a message without a header
+block can have it. It is only informative: if the filesystem keeps no such attributes, or the disk
+is full, messages are buried without it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ...errors import InvalidValue
 from ..names import is_queue
 from ..transitions import LOGS
 
-# One line: "<Unix milliseconds> <deliveries> <queue>[ <reason>]". So short that ext4 keeps it in
-# the inode, without a block of its own.
+# One line: "<Unix milliseconds> <deliveries> <queue>[ <reason>]". Short enough for ext4 to keep it
+# in the inode, without an extra block.
 ATTRIBUTE = "user.fsmq.dead"
 MAX_REASON_BYTES = 1024
-# The reason of a message that no one has buried by hand.
+# The reason of a message that was buried because its deliveries are used up.
 USED_UP = "max_deliveries"
 _unprintable = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _line = re.compile(r"([0-9]{1,16}) ([0-9]{1,4}) ([^ ]+)(?: (.*))?", re.DOTALL)
@@ -32,9 +32,8 @@ class DeadLetter(NamedTuple):
     """How a message became a dead letter the last time.
 
     queue: from which it was buried; ``logs/<log>/<channel>`` for a channel of a log. reason:
-    ``max_deliveries``, or what `bury` was told; None if that was nothing. deliveries: how often it
-    was claimed by then; None where the filesystem cannot keep the count. at: the moment, in Unix
-    seconds.
+    ``max_deliveries``, or that given to `bury`, if any. deliveries: how often it was claimed by
+    then; None if the filesystem cannot keep the count. at: the time, in Unix seconds.
     """
 
     queue: str
@@ -44,17 +43,17 @@ class DeadLetter(NamedTuple):
 
     @property
     def home(self) -> str | None:
-        """The queue to which a redrive brings it back; None where that is a log's channel."""
+        """The queue to which a redrive returns it; None for a log's channel."""
         return self.queue if is_queue(self.queue) else None
 
 
 def of_channel(log: str, channel: str) -> str:
-    """What a dead letter of a log's channel has for its queue."""
+    """The ``queue`` of a dead letter of a log's channel."""
     return f"{LOGS}/{log}/{channel}"
 
 
 def one_line(reason: str) -> str:
-    """A reason as it is kept: in one line, where control characters become spaces."""
+    """A reason as it is kept: on one line, with control characters replaced by spaces."""
     return _unprintable.sub(" ", reason).strip()
 
 
@@ -65,7 +64,7 @@ def check_reason(reason: str | None) -> str | None:
     kept = one_line(reason)
     size = len(kept.encode())
     if size > MAX_REASON_BYTES:
-        problem = f"may have {MAX_REASON_BYTES} bytes in UTF-8 at most, and not {size}"
+        problem = f"may have at most {MAX_REASON_BYTES} bytes in UTF-8, not {size}"
         raise InvalidValue("reason", problem)
     return kept or None
 
@@ -86,7 +85,7 @@ def pack(dead: DeadLetter) -> bytes:
 
 
 def unpack(value: bytes) -> DeadLetter | None:
-    """What the value of an attribute says; None if it is none of ours."""
+    """The dead letter in an attribute's value; None if the value is not ours."""
     found = _line.fullmatch(value.decode("utf-8", "replace"))
     if found is None or not _is_origin(found[3]):
         return None
@@ -102,7 +101,7 @@ def _is_origin(name: str) -> bool:
 
 
 def read(fd: int) -> DeadLetter | None:
-    """What an open message knows of its death; None if it is no dead letter."""
+    """How an open message became a dead letter; None if it is none."""
     value = read_raw(fd)
     return None if value is None else unpack(value)
 
@@ -118,7 +117,7 @@ def read_raw(fd: int) -> bytes | None:
 
 
 def write_raw(fd: int, value: bytes | None) -> bool:
-    """Set the attribute of an open message, or remove it; False where none can be kept.
+    """Set the attribute of an open message, or remove it; False if it cannot be kept.
 
     Raises OSError if the disk fails.
     """

@@ -1,8 +1,8 @@
 """Given ids: the ids that producers give to the messages of a queue with an index.
 
-A given id is any text. A file name cannot be both found by it and sort by priority and time, so the
-message has a name of ours, and ``ids/<queue>/<link>`` is a second name of its file, made of the
-given id. The first two lines of the header block say both, so that either name leads to the other.
+A given id is any text. No file name can both be found by it and sort by priority and time, so the
+message has a name of ours, and ``ids/<queue>/<link>``, made of the given id, is a second name of
+its file. The first two lines of the header block contain both, so that each leads to the other.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _MAX_LINK = 200
 _SAFE = "@+~"
 _plain = re.compile(r"[A-Za-z0-9_.~@+-]+")
 _lines = re.compile(rb"fsmq\.id: ([!-~]+)\nfsmq\.name: ([!-~]+)\n")
-# Both lines are in it, and most small messages as a whole.
+# Enough for both lines, and for most small messages as a whole.
 _FIRST_BYTES = 4096
 
 
 class Given(NamedTuple):
-    """What the header block says: the given id, and the message's own name."""
+    """The given id and the message's own name, from the header block."""
 
     id: str
     name: str
@@ -47,14 +47,14 @@ def check_given(given_id: str) -> str:
 
 def escaped(given_id: str) -> str:
     """The id in printable ASCII, as the header block and links have it."""
-    # Most ids need nothing of it, and `quote` costs more than to write the message's name.
+    # Most ids need no escapes, and `quote` costs more than writing the message's name.
     if (given_id.isalnum() and given_id.isascii()) or _plain.fullmatch(given_id):
         return given_id
     return quote(given_id, safe=_SAFE)
 
 
 def link_name(given_id: str) -> str:
-    """The name of the link of a given id; of a long one it has the SHA-256."""
+    """The name of the link of a given id; for a long id its SHA-256."""
     name = escaped(given_id)
     if len(name) > _MAX_LINK:
         return "=" + sha256(given_id.encode()).hex()
@@ -67,7 +67,7 @@ def given_lines(given_id: str, name: str) -> bytes:
 
 
 def read_given(fd: int) -> Given | None:
-    """What the open file of a message says; None if it says nothing, or is not finished."""
+    """The given id in an open message; None if it has none, or is not finished."""
     match = _lines.match(os.pread(fd, _FIRST_BYTES, 0))
     if match is None:
         return None

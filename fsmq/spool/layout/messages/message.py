@@ -1,8 +1,8 @@
-"""Messages: what a put takes, what a claim gives, and the header block of a file.
+"""Messages: what a put takes, what a claim returns, and the header block of a file.
 
-A message with a content type or attributes has the flag ``.h`` in its id and this before its body:
-``Name: value`` lines in UTF-8, each ended by a line feed, then an empty line. All other files are
-the body's bytes and nothing else.
+A message with a content type or attributes has the flag ``.h`` in its id and a header block before
+its body: ``Name: value`` lines in UTF-8, each ended by a line feed, then an empty line. All other
+files are just the body's bytes.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .compression import MAX_PLAIN_BYTES, decompress
 from .dead_letter import DeadLetter
 
 CONTENT_TYPE = "Content-Type"
-# Lines of fsmq itself begin with this, in any case of letters. They are no attributes: nobody who
-# puts a message can write one, and nobody who reads it gets one among its attributes.
+# Lines of fsmq itself begin with this, in upper or lower case. They are no attributes: a put cannot
+# set them as such, and a reader does not get them among the attributes.
 OWN = "fsmq."
 # The line that has a message's group.
 GROUP = "fsmq.group"
 MAX_GROUP_BYTES = 256
 # The line that has a message's deduplication id.
 DEDUP = "fsmq.dedup"
-# The line that has the subscription whose dead letter a message is, if it has a deduplication id:
-# that counts among the letters of this subscription alone.
+# For a dead letter with a deduplication id, the line with its subscription: the id counts only
+# among the dead letters of this subscription.
 DEDUP_OF = "fsmq.dedup-of"
 _dedup_of = re.compile(rb"(?:^|\n)fsmq\.dedup-of: ([^\n]+)\n")
-# The line that has the id that its producer gave, in a queue with an index.
+# The line with the id that its producer gave, in a queue with an index.
 GIVEN_ID = "fsmq.id"
-# The line that has the moment of the put, in Unix milliseconds, where the id tells an earlier one.
+# The line with the time of the put, in Unix milliseconds, if the id contains an earlier one.
 ARRIVED = "fsmq.arrived"
 _arrived = re.compile(rb"(?:^|\n)fsmq\.arrived: ([0-9]{1,15})\n")
-# The line that has the queue to which a client of SQS has sent a message, wherever it is now.
+# The line with the queue to which a client of SQS sent a message, wherever it is now.
 SENT_TO = "sqs.queue"
 MAX_DEDUP_BYTES = 256
 MAX_HEADER_BYTES = 64 * 1024
@@ -50,12 +50,12 @@ _unprintable = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 class NewMessage:
     """A message to be put.
 
-    delay: seconds until it may be claimed; None takes the queue's default delay.
+    delay: seconds until it can be claimed; None takes the queue's default delay.
     priority: 0 (most urgent) to 99.
-    ttl: seconds until it expires; None is never (but see the queue's retention).
+    ttl: seconds until it expires; None: never (but see the queue's retention).
     id: the caller's own id; None makes a UUIDv7.
-    group: within one the messages of a fifo queue keep their order; any other queue only keeps it.
-    dedup_id: a fifo queue stores nothing if it got this one less than 300 seconds ago.
+    group: a fifo queue keeps the order within each group; other queues just store it.
+    dedup_id: a fifo queue stores nothing if it got this id less than 300 seconds ago.
     """
 
     body: bytes
@@ -76,8 +76,8 @@ class Message:
     deliveries: how often it was claimed, this time included; 99 means "99 or more"; None where the
         filesystem cannot keep the count.
     deadline: when the claim ends (or the delay, for a peeked message); None if no timer runs.
-    created_at, expires_at: None where the id does not say.
-    dead_letter: how it became a dead letter the last time; a look tells it, a claim does not.
+    created_at, expires_at: None if the id does not tell.
+    dead_letter: how it became a dead letter the last time; set by a look, not by a claim.
     claim: the name of the claim, which renewals do not change; None if it was only looked at.
     group, dedup_id: those with which it was put; None if it has none.
     given_id: the id that its producer gave, in a queue with an index.
@@ -102,7 +102,7 @@ class Message:
 
     @property
     def sequence(self) -> int | None:
-        """Its place in the order of a fifo queue, which rises; None where its id does not say."""
+        """Its place in the order of a fifo queue, which rises; None if its id does not tell."""
         return sequence_of(self.id)
 
 
@@ -117,10 +117,10 @@ _Open = make_dataclass(
 
 
 def found_message(*values: Any) -> Message:
-    """A message of its fields, in their order.
+    """A message from its fields, in their order.
 
-    To set the fields of what is frozen costs as much as two system calls. This has been written to
-    before it is, and the two have the same slots.
+    Setting the fields of a frozen dataclass costs as much as two system calls. So an unfrozen class
+    with the same slots is filled, and its class changed.
     """
     message: Any = _Open(*values)
     message.__class__ = Message
@@ -128,13 +128,13 @@ def found_message(*values: Any) -> Message:
 
 
 _BAD_VALUE = "has control characters, or space at an end"
-# Names of attributes that were found good: the same come again and again.
+# Names of attributes that were found valid: the same names recur.
 _good_names: set[str] = set()
 _MOST_NAMES = 1000
 
 
 class Header(NamedTuple):
-    """A header block: where it ends, and what it says."""
+    """A header block: where it ends, and what it contains."""
 
     end: int
     content_type: str | None
@@ -143,7 +143,7 @@ class Header(NamedTuple):
 
 
 class OwnLines(NamedTuple):
-    """What the lines of fsmq itself say of a message: its group and its two ids."""
+    """The content of fsmq's own lines: the group and two ids."""
 
     group: str | None = None
     dedup_id: str | None = None
@@ -160,16 +160,16 @@ def is_attribute_name(name: str) -> bool:
 
 
 def public(attributes: Mapping[str, str]) -> dict[str, str]:
-    """The attributes without those that the dialect of SQS has for itself."""
+    """The attributes without those that the SQS dialect uses internally."""
     return {name: value for name, value in attributes.items() if name[:4] != "sqs."}
 
 
 def pack_header(
     content_type: str | None, attributes: Mapping[str, str], own: Mapping[str, str] | None = None
 ) -> bytes:
-    """The header block, or nothing if there is nothing to say.
+    """The header block; empty if there is nothing to write.
 
-    own: lines of fsmq itself, which no attribute may look like.
+    own: lines of fsmq itself, which no attribute may imitate.
 
     Raises:
         InvalidValue: a name, a value or the whole block breaks a rule.
@@ -200,13 +200,13 @@ def _line(name: str, value: str) -> str:
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is one of fsmq's own lines, and so of no attribute."""
+    """Whether a name is that of fsmq's own lines, and so of no attribute."""
     return name[: len(OWN)].lower() == OWN
 
 
 def _check_name(name: str) -> None:
     if is_own(name):
-        raise InvalidValue("attributes", f"{name[:200]!r} begins with {OWN}, as only our own do")
+        raise InvalidValue("attributes", f"{name[:200]!r} begins with {OWN}, which is reserved")
     if not is_attribute_name(name):
         raise InvalidValue(
             "attributes",
@@ -222,8 +222,8 @@ def unpack(
 ) -> tuple[bytes, str | None, dict[str, str]]:
     """Split a file's bytes into body, content type and attributes, as its id announces them.
 
-    What is not a header block (someone wrote the file by hand) is left in the body, and what is
-    not compressed, or would have more than ``limit`` bytes, as it is: a message is never lost over
+    An invalid header block (of a file written by hand) is left in the body, and a body that is not
+    compressed, or would have more than ``limit`` bytes, is left as it is: no message is lost over
     its form.
     """
     start, content_type, attributes, _ = header(raw) if facts.headed else NO_HEADER
@@ -235,7 +235,7 @@ def unpack(
 
 
 def header(raw: bytes) -> Header:
-    """The header block at a file's start; none where its first bytes are no such block."""
+    """The header block at a file's start; empty if the first bytes are not one."""
     end = raw.find(b"\n\n", 0, MAX_HEADER_BYTES)
     block = raw[:end].decode("utf-8", "replace") if end > 0 else ""
     if not _block.fullmatch(block):
@@ -250,12 +250,12 @@ def header(raw: bytes) -> Header:
 
 
 def dedup_of(raw: bytes) -> str | None:
-    """Among whose dead letters the deduplication id of a message counts; None: among all."""
+    """The subscription among whose dead letters the deduplication id counts; None: among all."""
     found = _dedup_of.search(raw[: header(raw).end])
     return None if found is None else found[1].decode("utf-8", "replace")
 
 
 def arrived_ms(raw: bytes) -> int | None:
-    """When a message was put whose id tells an earlier moment, in Unix milliseconds; else None."""
+    """When a message was put, in Unix milliseconds; None unless its id has an earlier time."""
     found = _arrived.search(raw[: header(raw).end])
     return None if found is None else int(found[1])

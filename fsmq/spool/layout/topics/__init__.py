@@ -1,1 +1,1 @@
-"""Topics on disk: their subscriptions, and the filters that say which messages each one takes."""
+"""Topics on disk: their subscriptions, and the filters that decide which messages each takes."""

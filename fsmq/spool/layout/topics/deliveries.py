@@ -1,8 +1,8 @@
-"""Deliveries: what an entry of a topic says of its subscription.
+"""Deliveries: subscriptions as the entries of a topic describe them.
 
-An empty entry takes every message; a filter is described in `filters.py`. What
-clients of Amazon SNS have subscribed stands in one member ``sns``, which no filter has: its filter
-policy, whether it takes messages as they were published, and what else they are told of it.
+An empty entry takes every message; a filter is described in `filters.py`. A subscription by a
+client of Amazon SNS is in one member ``sns``, which no filter has: its filter policy, whether it
+takes messages as they were published, and other attributes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .policies import SCOPES, Candidates, Policy, Scope, candidates_of
 _MEMBER = "sns"
 _BEGINNING = b'{"sns": {'
 REDRIVE = "RedrivePolicy"
-# A policy is text within text: each quotation mark takes two characters.
+# A policy is a string within JSON: each quotation mark takes two characters.
 MAX_ENTRY_BYTES = 3 * MAX_FILTER_BYTES
 
 
 class Delivery(Filter):
-    """A subscription of SNS. It outlives its queue, and holds for one of the same name.
+    """A subscription of SNS. It outlives its queue, and applies to a new one of that name.
 
-    raw: its messages have the body that was published, and no description of it.
-    kept: attributes that are told as they were set.
+    raw: its messages have the published body, without an envelope.
+    kept: attributes as set.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Delivery(Filter):
 
     @property
     def dead_letter_queue(self) -> str | None:
-        """Where its messages go that its queue cannot get, since that is gone."""
+        """The queue that gets its messages when its own queue is gone."""
         try:
             target = json.loads(self.kept.get(REDRIVE, "")).get("deadLetterTargetArn")
         except (ValueError, AttributeError, RecursionError):
@@ -62,7 +62,7 @@ class Delivery(Filter):
 
     @property
     def looks_into_bodies(self) -> bool:
-        """Whether it says by their bodies which messages it takes."""
+        """Whether it selects messages by their bodies."""
         return self.sns is not None and self.sns.scope != SCOPES[0]
 
     def matches(self, attributes: Mapping[str, str], body: bytes = b"") -> bool:
@@ -79,7 +79,7 @@ def outlives_its_queue(text: bytes) -> bool:
 
 
 def parse(text: bytes) -> Filter | None:
-    """What an entry says; None for one that is empty, and takes all. Raises InvalidValue."""
+    """The filter of an entry; None if it is empty and takes all. Raises InvalidValue."""
     if not outlives_its_queue(text):
         return Filter.parse(text)
     try:

@@ -1,7 +1,7 @@
 """Filters: which messages of a topic a subscription takes, decided by their attributes.
 
-A filter is a JSON object, a well-known part of SNS's filter policies: for each attribute a list of
-conditions. A message passes if for *every* attribute named *one* of its conditions holds.
+A filter is a JSON object, a well-known subset of SNS's filter policies: for each attribute a list
+of conditions. A message passes if for *every* attribute named *one* of its conditions holds.
 
     {"type": ["order", {"prefix": "invoice."}], "region": [{"anything-but": ["test"]}]}
 
@@ -12,7 +12,7 @@ conditions. A message passes if for *every* attribute named *one* of its conditi
 | ``{"anything-but": "text" or [texts]}`` | is there, and is none of these               |
 | ``{"exists": true}`` or ``false``      | is there, or is not                          |
 
-Names of attributes are compared without their case, as those of HTTP headers are; values exactly.
+Names of attributes are compared ignoring case, as for HTTP headers; values exactly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Filter:
     """A checked filter; ``policy`` is the object that it was made from."""
 
     def __init__(self, policy: Any) -> None:
-        """Raises InvalidValue, which names the attribute that is wrong."""
+        """Raises InvalidValue, which names the invalid attribute."""
         self._conditions = _conditions(policy)
         self.policy: dict[str, Any] | None = policy
         if len(self.text()) > MAX_FILTER_BYTES:
@@ -42,7 +42,7 @@ class Filter:
 
     @classmethod
     def parse(cls, text: bytes) -> Filter | None:
-        """The filter that a file or a body holds; None for one that is empty, and takes all.
+        """The filter in a file or a body; None if it is empty and takes all.
 
         Raises:
             InvalidValue
@@ -60,7 +60,7 @@ class Filter:
         return cls(policy)
 
     def text(self) -> bytes:
-        """The filter as a file holds it."""
+        """The content of a file with this filter."""
         return json.dumps(self.policy).encode() + b"\n"
 
     def matches(self, attributes: Mapping[str, str], body: bytes = b"") -> bool:
@@ -73,7 +73,7 @@ class Filter:
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; of two equal members one would be lost without a word."""
+    """A JSON object; refuses equal names, of which one would be lost silently."""
     result: dict[str, Any] = {}
     for name, value in members:
         if name in result:

@@ -1,10 +1,9 @@
 """Filter policies of Amazon SNS, in full: which messages a subscription takes.
 
-A policy is a JSON object. For every key in it one of the listed conditions has to hold, of an
-attribute of the message or of a member of its body; ``$or`` lists objects of which one has to hold.
-Names are compared exactly, other than those of `filters.py`. In a body a member is
-known by all names on the way to it, joined by dots; so a name with dots in it, in the policy or in
-the body, is as good as members within members.
+A policy is a JSON object. For every key one of the listed conditions has to hold, for an attribute
+of the message or a member of its body; ``$or`` lists objects of which one has to hold. Names are
+compared exactly, unlike in `filters.py`. A member of a body is identified by all names on its path,
+joined by dots; so a name with dots, in the policy or in the body, is equivalent to nested members.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _MAX_COMBINATIONS = 150
 _TOO_COMPLEX = "Filter policy is too complex"
 _NOT_NESTED = "Filter policy scope MessageAttributes does not support nested filter policy"
 _OR = "$or"
-# So many decimals of a number count, as there.
+# How many decimals of a number count, as in Amazon SNS.
 _DECIMALS = 5
 
-# The values of an attribute or of a member: several where it is a list, none where it is missing.
+# The values of an attribute or a member: several if it is a list, none if it is missing.
 Candidate: TypeAlias = str | Decimal | bool | None
 Candidates: TypeAlias = Sequence[Candidate]
 _Condition: TypeAlias = Callable[[Candidates], bool]
@@ -40,8 +39,8 @@ _Test: TypeAlias = Callable[[_Look], bool]
 class Policy:
     """A checked policy; ``text`` is what it was made from.
 
-    is_new: it has to be one that Amazon takes. What a subscription has is in force as it stands:
-    older versions took more.
+    is_new: check that Amazon would accept it. The policy of a subscription applies as it is: older
+    versions accepted more.
     """
 
     def __init__(self, text: str, scope: Scope = SCOPES[0], *, is_new: bool = True) -> None:
@@ -78,13 +77,13 @@ class Policy:
 
 
 def candidates_of(text: str) -> Candidates:
-    """The values of an attribute that has no type: the text, and the number that it may be."""
+    """The values of an attribute without a type: the text, and the number if it is one."""
     number = as_number(text)
     return (text,) if number is None else (text, number)
 
 
 def listed(text: str) -> Candidates:
-    """The values of an attribute that is an array in JSON, or the one of a single value."""
+    """The values of an attribute that is a JSON array, or a single JSON value."""
     try:
         found = _parsed(text)
     except (ValueError, RecursionError):
@@ -100,7 +99,7 @@ def listed(text: str) -> Candidates:
 
 
 def as_number(text: str) -> Decimal | None:
-    """The number that a text is."""
+    """The number in a text, if it is one."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -120,13 +119,12 @@ def _decoded(text: str, fraction: Callable[[str], Decimal]) -> Any:
 
 
 def _number(text: str) -> Decimal:
-    # Decimal itself, called from C, would keep the interpreter from all others until the end of a
-    # long text; what is written in Python gives it away in time.
+    # Decimal, called from C, would hold the GIL for all of a long text; a Python function does not.
     return Decimal(text)
 
 
 def _fraction(text: str) -> Decimal:
-    """A number with decimals or an exponent; one of too many digits is without end, or nothing."""
+    """A number with decimals or an exponent; one that is out of range becomes infinite, or 0."""
     try:
         return _rounded(Decimal(text))
     except InvalidOperation:
@@ -134,11 +132,11 @@ def _fraction(text: str) -> Decimal:
 
 
 def _rounded(number: Decimal) -> Decimal:
-    """A number as it is compared."""
+    """A number in the form in which it is compared."""
     try:
         return round(number, _DECIMALS)
     except InvalidOperation:
-        return number  # it has more digits than could be rounded
+        return number  # it has too many digits to be rounded
 
 
 def _no_constant(name: str) -> None:
@@ -148,7 +146,7 @@ def _no_constant(name: str) -> None:
 def _found(node: Any, ways: frozenset[str]) -> dict[str, list[Candidate]]:
     """The values of a body by their paths, through all lists on the way, in one walk.
 
-    ways: the paths that are looked for, and what they begin with in front of each dot.
+    ways: the paths in question, and their prefixes before each dot.
     """
     found: dict[str, list[Candidate]] = {}
     left: list[tuple[Any, str | None]] = [(node, None)]
@@ -165,19 +163,19 @@ def _found(node: Any, ways: frozenset[str]) -> dict[str, list[Candidate]]:
 
 
 def _ways(paths: Iterable[str]) -> frozenset[str]:
-    """Paths, and what they begin with in front of each dot."""
+    """Paths, and their prefixes before each dot."""
     return frozenset(
         path[:at] for path in paths for at, sign in enumerate(f"{path}.") if sign == "."
     )
 
 
 def _compared(value: Any) -> Candidate:
-    """A value as it is compared."""
+    """A value in the form in which it is compared."""
     return _rounded(value) if isinstance(value, Decimal) else value
 
 
 class _Compiler:
-    """Makes a test of a policy, and counts what has limits. paths: those that it looks at."""
+    """Compiles a policy to a test, and checks its limits. paths: those that the test looks up."""
 
     def __init__(self, scope: Scope, is_new: bool) -> None:
         self.paths: set[str] = set()
@@ -193,7 +191,7 @@ class _Compiler:
         return test
 
     def _object(self, policy: dict[str, Any], before: str, depth: int) -> tuple[_Test, int]:
-        """The test of an object whose members are so deep; before: what their paths begin with."""
+        """The test of an object at a depth. before: the prefix of its members' paths."""
         tests: list[_Test] = []
         combinations = 1
         for name, value in policy.items():
@@ -264,7 +262,7 @@ def _condition(given: Any) -> _Condition:
 
 
 def _is_same(one: Candidate, other: Candidate) -> bool:
-    # True is no number here, though Python counts it as one.
+    # Python treats True as a number; here it is none.
     return type(one) is type(other) and one == other
 
 
@@ -275,7 +273,7 @@ def _exists(operand: Any) -> _Condition:
 
 
 def _texts(kind: str, holds: Callable[[str, str], bool]) -> Callable[[Any], _Condition]:
-    """A condition on texts, whose operand is one."""
+    """A condition on texts with a text as its operand."""
 
     def condition(operand: Any) -> _Condition:
         if not isinstance(operand, str):
@@ -296,7 +294,7 @@ def _is_like(text: str, pattern: str) -> bool:
     at = len(first)
     *middle, last = rest
     for part in middle:
-        # Where a part is found first is as good as any later place.
+        # The first match of a part is as good as any later one.
         found = text.find(part, at)
         if found < 0:
             return False
@@ -347,7 +345,7 @@ def _cidr(operand: Any) -> _Condition:
 
 
 def _anything_but(operand: Any) -> _Condition:
-    """Of several values one has to be another one."""
+    """At least one value has to differ from all of the operand's."""
     if isinstance(operand, dict):
         return _anything_but_like(operand)
     refused = operand if isinstance(operand, list) else [operand]

@@ -1,4 +1,4 @@
-"""Which conditions Amazon SNS refuses in a new filter policy, in its words.
+"""Conditions that Amazon SNS refuses in a new filter policy, with its error texts.
 
 `fsmq.spool.layout.topics.policies` says what a condition means.
 """
@@ -15,7 +15,7 @@ _SIGNS = ("=", "<", "<=", ">", ">=")
 
 
 def check(condition: Any) -> None:
-    """Make sure that a range and a network are written as there. Raises InvalidValue."""
+    """Check the form of a numeric range or a network. Raises InvalidValue."""
     if isinstance(condition, dict) and len(condition) == 1:
         if "numeric" in condition:
             _check_range(condition["numeric"])
@@ -24,7 +24,7 @@ def check(condition: Any) -> None:
 
 
 def _check_range(given: Any) -> None:
-    """One comparison; or two, between whose numbers there is something: first bottom, then top."""
+    """One comparison; or two, first the bottom, then a higher top."""
     if not isinstance(given, list):
         raise bad("numeric match pattern must be an array")
     if not given:
@@ -54,7 +54,7 @@ def _check_top(bottom: Decimal, sign: Any, rest: list[Any]) -> None:
 
 
 def _number(sign: str, rest: list[Any]) -> Decimal:
-    """The number behind a sign."""
+    """The number after a sign."""
     number = rest[0] if rest else None
     if not isinstance(number, Decimal):
         raise bad(f"Value of {'equals' if sign == '=' else sign} must be numeric")
@@ -63,7 +63,7 @@ def _number(sign: str, rest: list[Any]) -> Decimal:
 
 def _check_network(given: Any) -> None:
     if not isinstance(given, str):
-        raise bad("prefix match pattern must be a string")  # as it says there
+        raise bad("prefix match pattern must be a string")  # sic
     address, *mask = given.split("/")
     if len(mask) != 1:
         raise bad("Malformed CIDR, one '/' required")

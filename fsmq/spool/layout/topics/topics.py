@@ -1,9 +1,9 @@
 """Topics: ``topics/<topic>/<queue>``, an entry for each subscribed queue.
 
 The entry is an empty file, or holds the subscription's filter as JSON. Each publish looks at the
-folder, so ``touch`` subscribes a queue and ``rm`` ends that. A log is subscribed by an entry
-``_log:<log>``; as a subscriber it is called ``logs/<log>``. What a dialect keeps of the topic
-itself stands in ``_about.json``.
+folder, so ``touch`` subscribes a queue and ``rm`` unsubscribes it. A log is subscribed by an entry
+``_log:<log>``; as a subscriber it is called ``logs/<log>``. A dialect keeps its data about the
+topic itself in ``_about.json``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .deliveries import MAX_ENTRY_BYTES, Delivery
 from .filters import Filter
 
 # A change of a folder's mtime means that an entry came or went. Two changes within a tick of the
-# kernel's clock look like one, so what was listed within a tick of a change is listed again.
+# kernel's clock look like one, so a listing within a tick of a change is repeated.
 _TICK_S = 0.05
-# Listed again after this time in any case: the clock may have been set, or a change been missed.
+# Listings are repeated after this time anyway: the clock may be set, or a change missed.
 FRESH_S = 1.0
 _LOG_ENTRY = "_log:"  # no queue's name begins like this
 _LOG_SUBSCRIBER = f"{LOGS}/"
 # No queue's name begins like this, either.
 ABOUT = "_about.json"
 MAX_ABOUT_BYTES = 64 * 1024
-# To parse a body takes as long as to copy so many bodies.
+# Parsing a body takes as long as copying this many bodies.
 _WORK_OF_LOOK = 32
-# To make a copy takes as long as to copy so many bytes.
+# Making a copy of a message takes as long as copying this many bytes.
 _WORK_OF_COPY = 4096
 
 
@@ -50,7 +50,7 @@ def log_of(subscriber: str) -> str | None:
 
 
 def subscriber_of(log: str) -> str:
-    """How a log is called as a subscriber."""
+    """The name of a log as a subscriber."""
     return _LOG_SUBSCRIBER + log
 
 
@@ -61,7 +61,7 @@ def entry_of(subscriber: str) -> str:
 
 
 def log_of_entry(name: str) -> str | None:
-    """The log that an entry subscribes; None if it is none of a log."""
+    """The log that an entry subscribes; None if it subscribes no log."""
     log = name[len(_LOG_ENTRY) :]
     return log if name.startswith(_LOG_ENTRY) and is_queue(log) else None
 
@@ -69,8 +69,8 @@ def log_of_entry(name: str) -> str | None:
 class Subscription(NamedTuple):
     """A subscription of a topic.
 
-    target: the queue or log that gets what it takes: the subscriber; the dead-letter queue, where
-    that is gone and clients of SNS have named one; None where nobody gets it.
+    target: the queue or log that gets its messages: the subscriber; if that is gone, the
+    dead-letter queue that a client of SNS has named; None if nobody gets them.
     """
 
     subscriber: str
@@ -79,8 +79,8 @@ class Subscription(NamedTuple):
 
 
 def work_of(subscriptions: Sequence[Subscription], size: int, messages: int = 1) -> int:
-    """How long it takes to find out who takes some messages, and to copy them: as long as to copy
-    so many bytes. size: of their bodies."""
+    """The cost of filtering and copying some messages, as a number of bytes that could be copied in
+    the same time. size: of their bodies."""
     into_bodies = sum(
         isinstance(one.filter, Delivery) and one.filter.looks_into_bodies for one in subscriptions
     )
@@ -90,21 +90,21 @@ def work_of(subscriptions: Sequence[Subscription], size: int, messages: int = 1)
 
 @dataclass(slots=True)
 class _Listing:
-    """The entries of a topic, as they were when ``version`` of its folder was listed."""
+    """The entries of a topic when ``version`` of its folder was listed."""
 
     version: tuple[int, int]  # mtime in nanoseconds, inode
     until: float  # monotonic seconds
     queues: list[str]
     logs: list[str]
-    # By entry: the mtime, inode and size of an entry, and its filter then; None is no filter.
+    # By entry: its mtime, inode and size, and its filter then; None: no filter.
     filters: dict[str, tuple[tuple[int, int, int], Filter | None]] = field(default_factory=dict)
 
 
 class Topics:
     """The topics of a spool and their subscriptions.
 
-    What changes them is in `fsmq.spool.verbs.queues.subscribing`. What reads a single topic raises
-    Unavailable; the other methods raise OSError.
+    `fsmq.spool.verbs.queues.subscribing` changes them. Methods that read a single topic raise
+    Unavailable; the others raise OSError.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -114,7 +114,7 @@ class Topics:
     # -- topics ----------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """All topics, sorted, but for those whose folder only another user may open.
+        """All topics, sorted, except those whose folders only another user may open.
 
         Nothing could be subscribed there, and fsck reports them.
         """
@@ -130,7 +130,7 @@ class Topics:
         return self._tree.is_folder(self.folder(topic))
 
     def about(self, topic: str) -> dict[str, Any]:
-        """What a dialect keeps of a topic; empty where there is nothing, or nothing that parses.
+        """A dialect's data about a topic; empty if there is none, or it does not parse.
 
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
@@ -145,14 +145,14 @@ class Topics:
                 return {}
 
     def document(self, topic: str) -> dict[str, Any]:
-        """The same. Raises ValueError where it does not parse, OSError."""
+        """The same, but raises ValueError if it does not parse, OSError."""
         try:
             return documents.read(self._tree, f"{self.folder(topic)}/{ABOUT}", MAX_ABOUT_BYTES)
         except FileNotFoundError:
             return {}
 
     def forget(self, topic: str) -> None:
-        """Forget what was listed: this process has changed it."""
+        """Forget the listing: this process has changed the topic."""
         self._known.pop(topic, None)
 
     # -- subscriptions ---------------------------------------------------------------------------
@@ -173,11 +173,11 @@ class Topics:
         return {one.subscriber: one.filter for one in self.subscribed(topic)}
 
     def subscribed(self, topic: str) -> list[Subscription]:
-        """All subscriptions: those of queues, sorted, which may be gone, and then those of logs.
+        """All subscriptions: first those of queues, sorted, which may be gone, then those of logs.
 
-        One whose queue is gone has ended, but for those of clients of SNS. If an entry's filter
-        does not parse, or only another user may read it, the last valid version stays in force, so
-        that a typo loses no message. A process that never read a valid version applies no filter.
+        A subscription whose queue is gone has ended, except those by clients of SNS. If an entry's
+        filter does not parse, or only another user may read it, the last valid version stays in
+        force, so that a typo loses no message. Without a valid version there is no filter.
 
         Raises:
             InvalidValue, NoSuchTopic, Unavailable
@@ -186,7 +186,7 @@ class Topics:
             return self._read_all(topic, self._listing(topic))
 
     def known(self, topic: str, most: int) -> list[Subscription] | None:
-        """The same without a listing; None where one is due, there are more than ``most``, or one
+        """The same without a listing; None if one is needed, there are more than ``most``, or one
         is a log, which takes longer."""
         with _cannot_read(topic):
             _, listing = self._known_listing(topic)
@@ -217,7 +217,7 @@ class Topics:
         return result
 
     def takes(self, topic: str, passes: Callable[[Filter | None], bool], one: Subscription) -> bool:
-        """Whether a subscription stands now, and lets something pass, as it did. OSError."""
+        """Whether a subscription still exists and lets a message pass. Raises OSError."""
         path = self.entry(topic, one.subscriber)
         found = self._tree.look(path)
         if found is None or not stat.S_ISREG(found.st_mode):
@@ -227,7 +227,7 @@ class Topics:
         return now is one.filter or passes(now)
 
     def for_dead_letters(self, delivery: Delivery) -> str | None:
-        """The queue of its dead letters, if it has one that exists. Raises OSError."""
+        """Its dead-letter queue, if it has one that exists. Raises OSError."""
         queue = delivery.dead_letter_queue
         return queue if queue is not None and self._tree.has_queue(queue) else None
 
@@ -262,7 +262,7 @@ class Topics:
         return deliveries.parse(self._read(path))
 
     def dead_letters_of(self, path: str) -> str | None:
-        """The queue that gets what an entry takes when its own is gone; None where none does."""
+        """The queue that gets an entry's messages when its own is gone, if any."""
         try:
             filter = self.filter(path)
         except (OSError, ValueError):
@@ -290,7 +290,7 @@ class Topics:
     # -- reading ---------------------------------------------------------------------------------
 
     def _known_listing(self, topic: str) -> tuple[os.stat_result, _Listing | None]:
-        """What a topic's folder is now, and its last listing if that is still valid."""
+        """The lstat of a topic's folder, and its last listing if that is still valid."""
         check_queue(topic, "topic")
         folder = self._tree.look(self.folder(topic))
         if folder is None or not stat.S_ISDIR(folder.st_mode):
@@ -307,7 +307,7 @@ class Topics:
             return listing
         known = self._known.get(topic)
         before = known.filters if known is not None else {}
-        # The mtime of a network filesystem is remembered; a listing asks, and costs not much more.
+        # A network filesystem caches the mtime; a listing asks the server, at little extra cost.
         settled = time.time() - folder.st_mtime > _TICK_S and not self._tree.network
         names = self._tree.names(self.folder(topic))
         listing = _Listing(
@@ -329,10 +329,10 @@ class Topics:
             return known[1]
         try:
             filter = self.filter(f"{self.folder(topic)}/{queue}")
-        except (ValueError, PermissionError):  # of another user
+        except (ValueError, PermissionError):  # another user's
             filter = known[1] if known is not None else None
         except FileNotFoundError:
-            return None  # unsubscribed just now
+            return None  # just unsubscribed
         listing.filters[queue] = (version, filter)
         return filter
 

@@ -1,4 +1,4 @@
-"""Verbs of channels that are made of their other verbs, for coroutines."""
+"""Verbs of channels that are built on their other verbs, for coroutines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..ranges import Range, ranges_of
 
 
 class AsyncChannelProtocol(Protocol):
-    """What the verbs here need of a channel, for coroutines."""
+    """What these verbs need from a channel, for coroutines."""
 
     log: Any
     name: str
@@ -22,29 +22,29 @@ class AsyncChannelProtocol(Protocol):
 
 
 class AsyncChannelBase:
-    """Verbs of the library's channels and of the client's, made of their other verbs.
+    """Verbs of the channels of library and client, built on their other verbs.
 
-    To who claims and acknowledges, a channel is a queue: its messages are called by their offsets.
+    To its consumers a channel is a queue whose messages have offsets for ids.
     """
 
     async def ack(self: AsyncChannelProtocol, *messages: Given, claim: str | None = None) -> int:
-        """Acknowledge messages that were handed out, durably; how many had not been done yet.
+        """Acknowledge messages that were handed out, durably; how many were not done before.
 
         claim: the ``claim`` of a single message.
 
-        Raises NotInFlight for one that was not handed out; ClaimVoid for one that was, before a
-        seek or by a channel that was deleted.
+        Raises NotInFlight for a message that was not handed out; ClaimVoid for one that was handed
+        out before a seek, or by a deleted channel.
         """
         given = in_claims(messages, claim)
         ranges = ranges_of(sorted({offset_of(one) for one in given}))
         return await self.done_ranges(ranges, generation_of(self.log.name, self.name, given))
 
     async def done(self: AsyncChannelProtocol, *messages: Given) -> int:
-        """`ack`, by the word that a log has for it: what is acknowledged is done."""
+        """`ack`, in the terms of logs: an acknowledged message is done."""
         return await self.ack(*messages)
 
     async def pause(self: AsyncChannelProtocol) -> None:
-        """Hand out nothing from now on. What is in flight can still be settled."""
+        """Hand out nothing from now on. Claims in flight can still be acknowledged."""
         await self.configure(paused=True)
 
     async def resume(self: AsyncChannelProtocol) -> None:

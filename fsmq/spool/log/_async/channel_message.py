@@ -12,10 +12,10 @@ class AsyncChannelMessage(Delivered, AsyncClaimedVerbs):
     __slots__ = ()
 
     async def done(self) -> bool:
-        """`ack`, by the word that a log has for it: what is acknowledged is done."""
+        """`ack`, in the terms of logs: an acknowledged message is done."""
         return await self.ack()
 
     async def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline, which it has then."""
+        """Hold it for ``visibility`` seconds from now; sets and returns its new deadline."""
         self.deadline = await super().renew(visibility)
         return self.deadline

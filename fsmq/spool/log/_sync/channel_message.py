@@ -13,10 +13,10 @@ class ChannelMessage(Delivered, ClaimedVerbs):
     __slots__ = ()
 
     def done(self) -> bool:
-        """`ack`, by the word that a log has for it: what is acknowledged is done."""
+        """`ack`, in the terms of logs: an acknowledged message is done."""
         return self.ack()
 
     def renew(self, visibility: float | None = None) -> float:
-        """Hold it for ``visibility`` seconds from now; the new deadline, which it has then."""
+        """Hold it for ``visibility`` seconds from now; sets and returns its new deadline."""
         self.deadline = super().renew(visibility)
         return self.deadline

@@ -1,1 +1,1 @@
-"""What a channel has claimed and done, in a file of its own, and what a claim of it gets."""
+"""What a channel has claimed and done, kept in one file, and what its claims get."""

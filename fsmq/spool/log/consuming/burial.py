@@ -1,4 +1,4 @@
-"""Burials: messages of a channel go to its dead-letter queue, durably, and tell of their death."""
+"""Burials: moving messages of a channel to its dead-letter queue, durably, with a reason."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .forwarding import copy_of
 
 log = logging.getLogger(__name__)
 _PATIENCE_S = 0.1
-_MAX_DELIVERIES = 9999  # as many as the attribute has room for
+_MAX_DELIVERIES = 9999  # what the attribute has room for
 
 
 def choose_queue(context: Context, queue: str) -> None:
-    """Create a queue that a channel is to bury in, if it is missing.
+    """Create the dead-letter queue of a channel, if it is missing.
 
-    Raises InvalidValue if no letter could ever go there.
+    Raises InvalidValue if no dead letter could ever go there.
     """
     create(context, queue)
     if context.settings.get(queue).fifo:
-        why = f"{queue!r} is a fifo queue, and the letters of a channel have no group"
+        why = f"{queue!r} is a fifo queue, and a channel's dead letters have no group"
         raise InvalidValue("dead_letter_queue", why)
 
 
@@ -38,13 +38,13 @@ def bury(
     deliveries: int,
     reason: str | None,
 ) -> None:
-    """Store a message in a channel's dead-letter queue, durably, under an id of its own: once.
+    """Store a message in a channel's dead-letter queue, durably, and once by its derived id.
 
-    deliveries: how often it was handed out. reason: what the letter tells.
+    deliveries: how often it was handed out. reason: kept in the dead letter.
     """
     context, of = spool.context, store.store
     queue = check_queue(store.settings().dead_letter_queue or "")
-    # With the channel's lock: who holds that of a queue that is missing keeps nobody here for long.
+    # This runs under the channel's lock: so do not wait long for the lock of a missing queue.
     create(context, queue, patience_s=_PATIENCE_S)
     dead = dead_letter.DeadLetter(
         dead_letter.of_channel(of.disk.name, store.name),
@@ -65,5 +65,5 @@ def bury(
             raise
         spool.complete(letter)
     except DuplicateMessage:
-        return  # it was buried, and the power failed before it was done here
+        return  # buried before; a power cut came before it was done here
     log.info("message %s of channel %r goes to %s", message.offset, store.name, queue)

@@ -15,12 +15,12 @@ from .progress_file import progress_name
 
 CHANNEL_FILE = "channel.json"
 MAX_FILE_BYTES = 64 * 1024
-# Programs that read JSON keep whole numbers of 53 bits: the rest is for seeks.
+# JSON readers keep whole numbers of 53 bits: the last bit leaves room for seeks.
 _BITS = 52
 
 
 def create(disk: Disk, name: str, start: int, settings: ChannelSettings) -> bool:
-    """Create a channel at an offset, durably; False if it was there, and is as it was.
+    """Create a channel at an offset, durably; False if it existed, unchanged.
 
     Raises OSError, Unavailable.
     """
@@ -40,6 +40,5 @@ def create(disk: Disk, name: str, start: int, settings: ChannelSettings) -> bool
 
 
 def _first_generation() -> int:
-    """A number that no other channel has begun with: what names a claim of one that was deleted
-    names none of the one that has its name now."""
+    """A random number to begin with: so no claim of a deleted channel is one of a later channel."""
     return 1 + (int.from_bytes(os.urandom(8)) >> (64 - _BITS))

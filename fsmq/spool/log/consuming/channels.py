@@ -1,11 +1,11 @@
-"""One channel of a log as one process sees it: what may be done with it.
+"""The verbs of one channel of a log, as one process sees it.
 
     channels/<channel>/
       channel.json    settings
       progress.<k>    what is done, handed out, given up and lost, in lines
 
-A claim needs no sync: if it is lost, messages are handed out again. What is done is synced before
-it is answered, and nothing can be done that is not durable in the log.
+A claim needs no sync: if it is lost, messages are handed out again. An ack is synced before it is
+answered, and only messages that are durable in the log can be done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .open_channel import OpenChannel
 from .progress import Progress
 
 log = logging.getLogger(__name__)
-# What the dead-letter queue does not take is tried again after this time.
+# A message that could not be buried is tried again after this time.
 _UNBURIED_S = 10.0
 
 
@@ -41,9 +41,9 @@ class ChannelStore(OpenChannel):
     def claim_each(
         self, asked: Sequence[Asked], bury: Bury
     ) -> tuple[list[list[tuple[LogMessage, Line]]], int]:
-        """Hand out messages to each in turn, each with its claim; and the generation.
+        """Hand out messages for each request in turn, each with its claim; and the generation.
 
-        When one gets nothing, nobody behind it does. Raises as `locked`, and OSError.
+        When one request gets nothing, none of the later ones does. Raises as `locked`, and OSError.
 
         bury: stores a message in the dead-letter queue, durably, with its deliveries and a reason.
         """
@@ -64,7 +64,7 @@ class ChannelStore(OpenChannel):
                     except (OSError, FsmqError):
                         if not found:
                             raise
-                        self._progress = None  # what was changed in part is to be read anew
+                        self._progress = None  # it is changed in part: read it again
                         break
                     if not handed:
                         break
@@ -80,11 +80,11 @@ class ChannelStore(OpenChannel):
         asked: Sequence[Asked],
         now_ns: int,
     ) -> list[tuple[LogMessage, Line]]:
-        """What those get together who ask, below an offset; they have the same deadline."""
+        """Messages below an offset for several requests together, with one deadline."""
         settings, visibility_s = self._settings, asked[0].visibility
         if visibility_s is None:
             visibility_s = settings.visibility_timeout
-        max_bytes = min(one.max_bytes for one in asked)  # as much as one of them reads at a time
+        max_bytes = min(one.max_bytes for one in asked)  # what one of them reads at a time
         if settings.order == "key":
             progress.keys.learn(progress.held, self._keys_of)
         chosen = Dispatcher(
@@ -115,7 +115,7 @@ class ChannelStore(OpenChannel):
         return handed
 
     def end_poison(self, bury: Bury) -> None:
-        """Bury or skip the messages whose deliveries are used up, though nobody claims."""
+        """Bury or skip the messages whose deliveries are used up, even if nobody claims."""
         settings = self.settings()
         if settings.max_deliveries is None or settings.poison == "block":
             return
@@ -126,7 +126,7 @@ class ChannelStore(OpenChannel):
     def _end_poison(self, progress: Progress, bury: Bury) -> None:
         if self._settings.poison == "bury":
             for offset in self._buried(progress, bury):
-                # Before the next: who works on the letter may have removed it already.
+                # Before the next one: a consumer may already have removed the dead letter.
                 self._finish(progress, BURIED, [(offset, offset + 1)])
             until_ns = int((self.store.disk.clock() + _UNBURIED_S) * 1e9)
             self._write(
@@ -141,15 +141,15 @@ class ChannelStore(OpenChannel):
             self._finish(progress, SKIPPED, poison)
 
     def _buried(self, progress: Progress, bury: Bury) -> Iterator[int]:
-        """Bury poison; the offset of each that is in the dead-letter queue. The rest has to wait:
-        it must not stop those who claim other messages."""
+        """Bury poison; the offsets of those that are in the dead-letter queue. The rest has to
+        wait: it must not block claims of other messages."""
         try:
             for hold in sorted(progress.poison, key=lambda one: one.ranges.next(0)):
                 for message in self._messages(progress, list(hold.ranges)):
                     try:
                         bury(message, hold.deliveries, USED_UP)
                     except (InvalidValue, MessageTooLarge) as error:
-                        self._note_unburied(error)  # another one may be taken
+                        self._note_unburied(error)  # other messages may still be accepted
                     else:
                         yield message.offset
         except (OSError, FsmqError) as error:
@@ -160,7 +160,7 @@ class ChannelStore(OpenChannel):
         log.warning("%s cannot bury a message, and tries again later: %s", of, error)
 
     def _messages(self, progress: Progress, ranges: Iterable[Range]) -> Iterator[LogMessage]:
-        """The messages of ranges. What is lost of them is noted."""
+        """The messages of ranges; notes those that are lost."""
         for start, end in ranges:
             for page in self._pages(start, end):
                 self._lose(progress, [(a, min(b, end)) for a, b in page.lost if a < end])
@@ -169,8 +169,7 @@ class ChannelStore(OpenChannel):
     # -- what a channel does not get -------------------------------------------------------------
 
     def lose_before(self, first: int) -> int:
-        """Count what retention is about to remove as lost; how many that are. What was finished
-        there is durable then, too."""
+        """Count as lost what retention is about to remove, and sync what was finished; how many."""
         dirty = Dirty()
         with self.locked_unused() as progress:
             lost = list(progress.done.gaps(progress.position, first))
@@ -187,7 +186,7 @@ class ChannelStore(OpenChannel):
     # -- done ------------------------------------------------------------------------------------
 
     def _finish(self, progress: Progress, kind: str, ranges: Sequence[Range]) -> None:
-        """Write down what has become of messages, durably, under the lock."""
+        """Write the outcome of messages durably, under the lock."""
         if not ranges:
             return
         dirty = Dirty()
@@ -202,10 +201,10 @@ class ChannelStore(OpenChannel):
     def done_each(
         self, asked: Sequence[tuple[list[Range], int | None]]
     ) -> list[int | ClaimVoid | NotInFlight]:
-        """Finish what was handed out, for many who ask at the same moment, with one sync.
+        """Finish messages that were handed out, for many simultaneous requests, with one sync.
 
-        asked: ranges, and the generation of their claims; None: whatever it is now. What each is
-        answered: how many had not been done yet, or an error.
+        asked: ranges, and the generation of their claims; None: whatever it is now. Returns for
+        each how many had not been done yet, or an error.
         """
         found: list[int | ClaimVoid | NotInFlight] = []
         new, given, dirty = Ranges(), Ranges(), Dirty()
@@ -221,14 +220,14 @@ class ChannelStore(OpenChannel):
                 new.update(of_one)
                 found.append(new.count() - before)
                 given.update(ranges)
-            # What is done already, too: whether another's sync of it worked is not known here.
+            # Including what is done already: another process's sync of it may have failed.
             self._write(progress, [Line(DONE, list(given))], dirty=dirty)
         self._sync(dirty)
         self._note(DONE, list(new))
         return found
 
     def _unfinished(self, progress: Progress, ranges: list[Range]) -> list[Range]:
-        """What of some ranges is handed out and not done. Raises NotInFlight."""
+        """The parts of ranges that are handed out and not done. Raises NotInFlight."""
         new = [one for start, end in ranges for one in progress.done.gaps(start, end)]
         for start, end in new:
             offset = progress.held.after(start)
@@ -237,7 +236,7 @@ class ChannelStore(OpenChannel):
         return new
 
     def done_through(self, last: int, generation: int | None) -> int:
-        """Finish all that were handed out up to an offset, this one included; how many."""
+        """Finish all messages handed out up to and including an offset; how many."""
         dirty = Dirty()
         with self.locked() as progress:
             self._check(progress, generation)
@@ -256,7 +255,7 @@ class ChannelStore(OpenChannel):
     # -- claims in hand --------------------------------------------------------------------------
 
     def renew(self, claims: Mapping[int, int], visibility: float, generation: int | None) -> float:
-        """Move the deadline of claimed messages; the new one in Unix seconds."""
+        """Set a new deadline for claimed messages; returns it in Unix seconds."""
         deadline = self.store.disk.clock() + visibility
         with self.locked() as progress:
             held = self._claimed(progress, claims, generation)
@@ -268,7 +267,7 @@ class ChannelStore(OpenChannel):
         return deadline
 
     def release(self, claims: Mapping[int, int], delay: float, generation: int | None) -> None:
-        """Give messages up, until ``delay`` seconds are over; durably."""
+        """Release messages, durably; they are handed out again after ``delay`` seconds."""
         dirty = Dirty()
         with self.locked() as progress:
             until_ns = int((self.store.disk.clock() + delay) * 1e9)
@@ -287,7 +286,7 @@ class ChannelStore(OpenChannel):
     ) -> None:
         """Store messages in the dead-letter queue, and finish each here, durably, before the next.
 
-        If one cannot be stored, those before it are buried, and the others stay as they are.
+        If one cannot be stored, those before it are buried, and the rest stays as it is.
         """
         with self.locked() as progress:
             for (_, deliveries), held in self._claimed(progress, claims, generation).items():
@@ -298,7 +297,7 @@ class ChannelStore(OpenChannel):
     def _claimed(
         self, progress: Progress, claims: Mapping[int, int], generation: int | None
     ) -> dict[tuple[str, int], list[Range]]:
-        """Offsets that are held, by what holds them and their deliveries.
+        """Offsets that are held, grouped by the kind of hold and the deliveries.
 
         claims: offsets, each with the deliveries of its claim; 0: whatever they are now.
 
@@ -314,8 +313,8 @@ class ChannelStore(OpenChannel):
         return {held: ranges_of(offsets) for held, offsets in found.items()}
 
     def again_in(self) -> float | None:
-        """In how many seconds to claim again, if nothing changes: when the next claim or delay
-        ends, or while the channel counts as used; None: not at all."""
+        """In how many seconds to claim again if nothing changes: when the next claim or delay ends,
+        or early enough for the channel to count as used; None: never."""
         with self.locked() as progress:
             now = self.store.disk.clock()
             progress.end_timers(int(now * 1e9))
@@ -326,7 +325,7 @@ class ChannelStore(OpenChannel):
     # -- seek ------------------------------------------------------------------------------------
 
     def seek(self, to: int) -> None:
-        """Send the channel to an offset, durably; claims are void from now on."""
+        """Move the channel to an offset, durably; all claims are void from now on."""
         dirty = Dirty()
         with self.locked() as progress:
             self._write(progress, [Line(SOUGHT, [(0, to)])], dirty=dirty)

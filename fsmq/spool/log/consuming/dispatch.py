@@ -1,8 +1,8 @@
-"""Handing out: which messages a claim gets, by the order that the channel has declared.
+"""Handing out: which messages a claim gets, by the order of the channel.
 
-none: any ready message, the lowest offset first. key: of one key only the lowest unfinished ones,
-and none while another claim has one of that key: a claim may have several of a key, and no two
-claims do. strict: one claim at a time, in order, and nothing behind a message that is not ready.
+none: any ready message, the lowest offset first. key: of each key only the lowest unfinished
+messages, and none while another claim has one of that key: one claim can have several messages of a
+key, but never two claims. strict: one claim at a time, in order, up to a message that is not ready.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..reader import PAGE_BYTES, Page
 from ..segment.record import LogMessage
 from .progress import Progress
 
-# So many messages are looked at for one claim at most, where keys hold them back.
+# The most messages that one claim looks at, if keys hold them back.
 _MOST_LOOKED_AT = 100_000
 # A claim ends early when its bodies reach this many bytes.
 MAX_CLAIM_BYTES = 1 << 30
@@ -27,10 +27,10 @@ _ENOUGH = 1 << 62
 
 
 class Asked(NamedTuple):
-    """What one of those asks for who claim at the same moment.
+    """One of several simultaneous requests for a claim.
 
-    number: of messages. visibility: seconds; None: the channel's. max_bytes: of all bodies, but for
-    that of the last one.
+    number: of messages. visibility: seconds; None: the channel's. max_bytes: of bodies but the
+    last.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What a claim gets: offsets by how often they were handed out before; and the messages.
+    """What a claim gets: offsets by their earlier deliveries, and the messages.
 
     lost: offsets whose messages cannot be read.
     """
@@ -51,11 +51,11 @@ class Chosen(NamedTuple):
 
 
 class Dispatcher:
-    """Chooses for one claim. page: reads messages, and raises Unavailable where it cannot get on.
+    """Chooses for one claim. page: reads messages, and raises Unavailable if it makes no progress.
     limit: the first offset that it must not get.
 
-    max_bytes: of all bodies, but for that of the last one. apart: whether the messages are for
-    different callers, of whom no two may have messages of one key.
+    max_bytes: of all bodies except the last one. apart: whether the messages are for different
+    callers, no two of which may get messages of one key.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Dispatcher:
         self._order = order
         self._page = page
         self._limit = limit
-        self._keys: set[str] = set()  # of what was chosen
-        self._of_held: Counter[str] = Counter()  # of what was chosen and was held before
+        self._keys: set[str] = set()  # of chosen messages
+        self._of_held: Counter[str] = Counter()  # of chosen messages that were held before
         self._is_claimed: dict[str, bool] = {}
         self._chosen = Chosen({}, {}, {}, [])
         self._number = 0
@@ -89,7 +89,8 @@ class Dispatcher:
             self._due(count)
             if self._order == "key":
                 self._passed(count)
-            self._fresh(count)
+            if self._number < count:
+                self._fresh(count)
         return self._chosen
 
     def _add(self, message: LogMessage, deliveries: int) -> None:
@@ -109,18 +110,18 @@ class Dispatcher:
         return messages[0] if messages else None
 
     def _stretch(self, offset: int, end: int, number: int) -> tuple[list[LogMessage], int]:
-        """About so many messages of a stretch, and where to go on in it; notes what is lost."""
-        # What is read and not handed out takes memory, too.
+        """About ``number`` messages of a stretch, and where to continue; notes lost ones."""
+        # Messages that are read but not handed out take memory, too.
         most_bytes = max(1, min(self._room, PAGE_BYTES))
         page = self._page(offset, min(number, end - offset), most_bytes)
         self._chosen.lost.extend((a, min(b, end)) for a, b in page.lost if a < end)
         if page.next <= end:
             return page.messages, page.next
-        # Where some are lost, as many messages reach beyond it.
+        # If some are lost, the page reaches beyond the stretch.
         return [message for message in page.messages if message.offset < end], end
 
     def _due(self, count: int) -> None:
-        """Those whose claim has ended, or whose delay has."""
+        """Choose messages whose claim or delay has ended."""
         with closing(self._progress.due()) as due:
             for offset, hold in due:
                 if self._number >= count:
@@ -144,11 +145,11 @@ class Dispatcher:
         return self._is_claimed[key]
 
     def _is_taken(self, key: str) -> bool:
-        """Whether a key is that of another caller's message."""
+        """Whether another caller gets a message of this key."""
         return self._apart and key in self._keys
 
     def _passed(self, count: int) -> None:
-        """Those that waited for others of their key, which are done now."""
+        """Choose messages that waited for others of their key, which are done now."""
         progress = self._progress
         with closing(progress.keys.free(self._of_held)) as free:
             while self._number < count and (key := next(free, None)) is not None:
@@ -161,7 +162,7 @@ class Dispatcher:
                         self._add(message, 0)
 
     def _fresh(self, count: int) -> None:
-        """Those that nobody has looked at yet."""
+        """Choose messages that were not looked at yet."""
         progress, looked_at = self._progress, 0
         for start, end in progress.fresh(self._limit):
             offset = start
@@ -190,7 +191,7 @@ class Dispatcher:
         self._add(message, 0)
 
     def _in_order(self, count: int) -> None:
-        """From the lowest unfinished one on, up to the first that is not ready."""
+        """Choose from the lowest unfinished message on, up to the first that is not ready."""
         progress = self._progress
         offset = progress.position
         while self._number < count and offset < self._limit:
@@ -215,7 +216,7 @@ class Dispatcher:
 
 
 def together(asked: Sequence[Asked], order: Order) -> Sequence[Asked]:
-    """The first, and those behind it that may share its claim: each asks for one message."""
+    """The first request, and the next ones that can share its claim, as each is for one message."""
     first = asked[0]
     if order == "strict" or first.number > 1:
         return asked[:1]

@@ -1,7 +1,7 @@
-"""A channel that feeds a queue: each message is put there, and then it is done.
+"""A channel that feeds a queue: each message is put there, and then acknowledged.
 
-It works on a log of the library, and on one of a client. A message has an id in the queue that its
-log and offset determine: what is put again after a crash is found there, and not stored twice.
+It works with logs of the library and of a client. In the queue a message has an id that its log and
+offset determine: if it is put again after a crash, it is found there and not stored twice.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ...layout.uuids import derived_uuid7
 from ..delivered import Given
 from ..segment.record import LogMessage
 
-# So many messages are claimed at a time at most, and put together: all or none of these.
+# The most messages claimed at a time, and put together, all or none.
 _AT_A_TIME, _PART = 1000, 250
-# What the queue refuses comes back after this time.
+# Messages that the queue refuses are redelivered after this time.
 _REFUSED_S = 1.0
 
 
 class Source(Protocol):
-    """A channel, as far as this needs one."""
+    """What this needs of a channel."""
 
     def claim(self, count: int, visibility: float | None, wait: float) -> Sequence[Any]: ...
     def ack(self, *messages: Given) -> int: ...
@@ -39,7 +39,7 @@ class Source(Protocol):
 
 
 class Target(Protocol):
-    """A queue, as far as this needs one."""
+    """What this needs of a queue."""
 
     def put(
         self,
@@ -53,12 +53,11 @@ class Target(Protocol):
 
 
 class Feed:
-    """Brings the messages of a channel to a queue, at least once. log, uuid: whose messages.
+    """Copies the messages of a channel to a queue, at least once. log, uuid: those of the log.
 
-    A second copy of a message is stored only if it was removed from the queue before a crash
-    between the put and the ack was made good. Messages that the queue could not take, since it is
-    full or its disk refuses, are kept for the next step: to hand them out again would count as one
-    delivery more. Close it.
+    A second copy is stored only if a crash came between put and ack, and the first copy was removed
+    from the queue before the retry. Messages that could not be put, since the queue or the disk is
+    full, are kept for the next step: handing them out again would be another delivery. Close it.
     """
 
     def __init__(self, channel: Source, queue: Target, log: str, uuid: str) -> None:
@@ -75,18 +74,17 @@ class Feed:
         self.close()
 
     def close(self) -> None:
-        """Release what is kept for the next step."""
+        """Release the messages kept for the next step."""
         kept, self._kept = self._kept, []
         if kept:
             with suppress(NotInFlight, ClaimVoid):
                 self._channel.release(*kept)
 
     def step(self, wait: float = 0.0) -> int:
-        """Bring what can be claimed now, 1000 messages at most; how many were brought, or refused.
+        """Copy what can be claimed now, at most 1000 messages; how many were copied or refused.
 
-        wait: seconds to wait for a first one. What the queue refuses because of what it is, is
-        released, and counts as a delivery: the channel's max_deliveries and on_poison say what
-        becomes of it.
+        wait: seconds to wait for a first one. A message that the queue refuses for its content is
+        released, which counts as a delivery: the channel's max_deliveries and on_poison apply.
 
         Raises what a claim and a put raise; then the rest is kept for the next step.
         """
@@ -100,7 +98,7 @@ class Feed:
         return len(messages)
 
     def _renewed(self) -> list[Any]:
-        """What is kept, for as long as a claim holds; nothing if the claims have ended."""
+        """The kept messages, with their claims renewed; none if the claims have ended."""
         kept, self._kept = self._kept, []
         if kept:
             try:
@@ -113,8 +111,8 @@ class Feed:
         return kept
 
     def _bring(self, part: list[Any]) -> None:
-        """Put messages, and finish them before others are put: who works on the queue may have
-        removed them by then."""
+        """Put messages, and acknowledge them before more are put: consumers may soon remove
+        them."""
         try:
             self._queue.put_many([self._copy(one) for one in part])
         except FsmqError:
@@ -136,7 +134,7 @@ class Feed:
                         attributes=copy.attributes,
                     )
                 except DuplicateMessage:
-                    pass  # it was put before a crash
+                    pass  # put before a crash
                 except (InvalidValue, MessageTooLarge):
                     refused.append(one)
                     continue
@@ -155,7 +153,7 @@ class Feed:
 
 
 def copy_of(message: LogMessage, id: str, **about: str) -> NewMessage:
-    """A message of a log as one for a queue, whose attributes tell what it is a copy of."""
+    """A message of a log as one for a queue, with attributes that name the original."""
     about["offset"] = str(message.offset)
     if message.key is not None:
         about["key"] = message.key

@@ -1,4 +1,4 @@
-"""The keys of a channel's messages: which are held, and which wait for others of their key."""
+"""The keys of a channel's messages: which messages are held, and which wait for others of a key."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ KeysOf = Callable[[Iterable[Range]], Mapping[int, str]]
 
 
 class Keys:
-    """Of one generation of a channel. Held: handed out or given up, and not done."""
+    """The keys of one generation of a channel. Held: handed out or released, and not done."""
 
     def __init__(self) -> None:
         self.waiting = Ranges()  # offsets that were passed over
         self._key_of: dict[int, str] = {}  # of those that are held
         self._held: dict[str, list[int]] = {}  # their offsets, sorted
-        self._unknown = Ranges()  # held; another process has read their keys
+        self._unknown = Ranges()  # held offsets whose keys only another process knows
         self._passed: dict[str, deque[int]] = {}  # offsets that wait, sorted
-        # Keys that may go on, by the lowest that waits. One of them may be held again.
+        # Keys with messages that may be free, by the lowest that waits; the key can be held again.
         self._free: list[tuple[int, str]] = []
 
     # -- held ------------------------------------------------------------------------------------
 
     def expect(self, start: int, end: int) -> None:
-        """Note that messages are held whose keys are to be learned."""
+        """Note that messages are held whose keys have to be learned."""
         self._unknown.add(start, end)
 
     def expect_no_more(self, start: int, end: int) -> None:
@@ -35,7 +35,7 @@ class Keys:
         self._unknown.remove(start, end)
 
     def learn(self, held: Ranges, keys_of: KeysOf) -> None:
-        """Read the keys that are unknown, of what is still held."""
+        """Read the unknown keys of messages that are still held."""
         unknown, self._unknown = self._unknown, Ranges()
         wanted = Ranges(one for start, end in unknown for one in held.within(start, end))
         if wanted:
@@ -68,7 +68,7 @@ class Keys:
         return self._held.get(key, ())
 
     def number_below(self, key: str, offset: int) -> int:
-        """How many of a key are held in front of one that is."""
+        """How many messages of a key are held before a held one."""
         return bisect_left(self._held[key], offset)
 
     # -- passed over -----------------------------------------------------------------------------
@@ -84,9 +84,9 @@ class Keys:
         return key in self._passed
 
     def free(self, chosen: Mapping[str, int]) -> Generator[str]:
-        """Keys whose waiting messages may go on, by the lowest of them.
+        """Keys whose waiting messages may be handed out, by the lowest of them.
 
-        chosen: how many of a key that were held the same claim has.
+        chosen: how many held messages of each key this claim has chosen.
         """
         for key, number in chosen.items():
             if number == len(self.held(key)):
@@ -99,7 +99,7 @@ class Keys:
                 if key not in self._passed or key in seen:
                     continue
                 if len(self.held(key)) > chosen.get(key, 0):
-                    continue  # it comes again when that is done
+                    continue  # it is added again when they are done
                 seen.add(key)
                 left.append(key)
                 yield key

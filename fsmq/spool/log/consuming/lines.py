@@ -1,4 +1,4 @@
-"""The lines of a channel's progress, of which each says one thing of some offsets.
+"""The lines of a channel's progress; each states one fact about some offsets.
 
     fsmq-channel 1 <uuid7> <generation> <lost> <first lost> <skipped> <buried> <crc32>
     done|lost|skipped|buried <from>-<to>,… <crc32>
@@ -6,8 +6,8 @@
     sought 0-<to> <crc32>
     next <crc32>
 
-The first stands at the top. ``next`` seals a file: what comes then is in another one. A line that
-does not verify says nothing: its writer was killed, or the disk has lost it.
+The first is at the top. ``next`` seals a file: later lines are in another file. A line that does
+not verify is ignored: its writer was killed, or the disk has lost it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ CLAIMED, RELEASED, UNBURIED = "claimed", "released", "unburied"
 SOUGHT, NEXT = "sought", "next"
 _ENDS, _HOLDS = (DONE, LOST, SKIPPED, BURIED, SOUGHT), (CLAIMED, RELEASED, UNBURIED)
 MAX_HEAD_BYTES = 256
-# More of them make another line, so that damage costs no more than these.
+# More ranges go into another line, so that damage costs no more than these.
 _MOST_RANGES = 256
-# Where the disk has lost a page there may be zeros, without a line feed behind them.
+# Where the disk has lost a page there can be zeros, without a line feed after them.
 _between = re.compile(rb"[\n\0]+")
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a channel did not get, over all its generations.
+    """What a channel did not finish normally, over all its generations.
 
     lost: messages that retention took, or damage. first_lost: the offset of the first. skipped,
     buried: by on_poison.
@@ -46,7 +46,7 @@ class Tally:
 
 
 class Line(NamedTuple):
-    """Offsets, and what has become of them.
+    """Offsets, and what happened to them.
 
     deliveries: how often they were handed out. until_ns: when that ends, Unix nanoseconds.
     """
@@ -68,7 +68,7 @@ def encode_head(uuid: str, generation: int, tally: Tally) -> bytes:
 
 
 def parse_head(data: bytes) -> tuple[bytes, int, Tally] | None:
-    """The first line of a file, its generation, and what was counted before; None if damaged."""
+    """The first line of a file, its generation and its counts; None if it is damaged."""
     line, feed, _ = data.partition(b"\n")
     fields = _opened(line)
     if fields is None or not feed or fields[:2] != ["fsmq-channel", "1"]:
@@ -95,7 +95,7 @@ def _encoded(line: Line) -> bytes:
 
 
 def parse(data: bytes) -> Iterator[Line]:
-    """The lines of a part of a file that verify."""
+    """The lines in a part of a file that verify."""
     for text in _between.split(data):
         fields = _opened(text)
         if fields is None:

@@ -1,8 +1,8 @@
-"""A channel that is opened: its settings, and the progress that its file tells.
+"""An opened channel: its settings, and the progress read from its file.
 
-The memory is a copy of the file that counts. Under the lock, which is that file, a process compares
-its first line, which no two files have in common, and takes in what others have added behind the
-place up to which it knows it.
+The state in memory is a copy of the current file. Under the lock of that file a process compares
+the first line, which is unique to a file, and takes in what others have added after the position up
+to which it knows the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...layout.uuids import uuid7
 from ..log_settings import ChannelSettings
 from ..ranges import Range
 from ..reader import PAGE_BYTES, Page
-from ..segment.hints import PATIENCE_S
+from ..segment.checkpoint import PATIENCE_S
 from ..store import Store
 from .channel_files import CHANNEL_FILE, MAX_FILE_BYTES
 from .lines import MAX_HEAD_BYTES, NEXT, Line, parse, parse_head
@@ -30,22 +30,22 @@ from .lines import encode as encode_lines
 from .progress import Progress
 from .progress_file import PROGRESS, ProgressFile, newest, progress_name
 
-# A file is replaced when it is so much larger than what it says, and than this.
+# A file is replaced when it is this many times larger than its content needs, and than this.
 _TIMES, _LEAST_BYTES = 4, 128 * 1024
-# So many bytes in front of the place up to which a file is known must be what they were.
+# This many bytes before the known end of a file must be unchanged.
 _COMPARED = 24
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-# A claim that gets nothing notes that the channel is used so often in the time of `expires`.
+# How often in the time of `expires` a claim that gets nothing notes that the channel is used.
 _NOTES = 16
-# So long who looks after all channels waits for the lock of one: the others wait for that.
+# How long upkeep of all channels waits for the lock of one, as the others wait meanwhile.
 TENDING_S = 1.0
-# Keys are read with the messages around them: at least so many at a time.
+# Keys are read with the messages around them, at least this many at a time.
 _AT_A_TIME = 64
 
 
 class OpenChannel:
-    """One channel. Safe in threads. sync: makes a change durable. note: notes a step of ranges in
-    the journal, with its name, that of the log and that of the channel."""
+    """One channel. Safe in threads. sync: makes a change durable. note: writes a step of ranges to
+    the journal, with the names of step, log and channel."""
 
     def __init__(
         self, store: Store, name: str, sync: Callable[[Dirty], None], note: Callable[..., None]
@@ -57,19 +57,19 @@ class OpenChannel:
         self._sync = sync
         self._mutex = threading.RLock()
         self._file: ProgressFile | None = None  # while it is locked
-        self._number = 0  # of the file that counts, as far as known
-        self._head = b""  # the first line of the file that the memory is a copy of
-        self._end = 0  # up to here
-        self._last = b""  # the bytes in front of that
+        self._number = 0  # of the current file, as far as known
+        self._head = b""  # the first line of the file that was read
+        self._end = 0  # the position up to which it was read
+        self._last = b""  # the bytes before that
         self._progress: Progress | None = None
         self._made_for: tuple[object, ...] = ()  # settings
         self._settings = ChannelSettings()  # those in force, while it is locked
         self._version: tuple[int, ...] = ()
-        self._noted_at = float("-inf")  # when a use was noted for which nothing was written
+        self._noted_at = float("-inf")  # when a use without a line was last noted
         self._journal = note
 
     def is_there(self) -> bool:
-        """Whether there is a channel of this name, as far as can be seen."""
+        """Whether there is a channel of this name; True if that cannot be seen."""
         try:
             return self._tree.stat(self.folder) is not None
         except OSError:
@@ -93,7 +93,7 @@ class OpenChannel:
         return self._settings
 
     def read_settings(self) -> ChannelSettings:
-        """What the file says; the defaults where there is none. Raises ValueError, OSError."""
+        """The settings in the file; the defaults if there is none. Raises ValueError, OSError."""
         return ChannelSettings.of(self._members())
 
     def _members(self) -> dict[str, Any]:
@@ -103,22 +103,22 @@ class OpenChannel:
             return {}
 
     def replace_settings(self, settings: ChannelSettings) -> None:
-        """Write the settings, and leave members that this version does not know."""
+        """Write the settings, and keep members that this version does not know."""
         with self.locked():
             members = {**self._members(), **settings.as_dict()}
             self._tree.replace(f"{self.folder}/{CHANNEL_FILE}", documents.encode(members))
 
     @property
     def path(self) -> str:
-        """The file that counts, as far as known."""
+        """The current file, as far as known."""
         return f"{self.folder}/{progress_name(self._number)}"
 
     def changed_at_ns(self) -> int:
-        """When it was changed last, or its settings were. Raises NoSuchChannel, Unavailable."""
+        """When it, or its settings, last changed. Raises NoSuchChannel, Unavailable."""
         return max(self._look().st_ctime_ns, self._configured_at_ns())
 
     def used_at_ns(self) -> int:
-        """When somebody claimed or finished last, or changed a setting. Raises as above."""
+        """When somebody last claimed, finished, or changed a setting. Raises as above."""
         return max(self._look().st_mtime_ns, self._configured_at_ns())
 
     def _configured_at_ns(self) -> int:
@@ -138,18 +138,18 @@ class OpenChannel:
         settings = self.settings()
         if settings.expires is None or settings.paused:
             return False
-        now = self._now()  # before the look: what comes behind it is used
+        now = self._now()  # before the look, so that later use is seen
         return now - self.used_at_ns() / 1e9 > settings.expires * (1 + 1 / _NOTES)
 
     def _now(self) -> float:
-        """The time by the clock from which the files have theirs: that of this host may differ."""
+        """The time by the clock that sets the files' times, which can differ from this host's."""
         found = self._tree.stat(self.folder) if self._tree.touch(self.folder) else None
         if found is None:
             raise NoSuchChannel(self.store.disk.name, self.name)
         return found.st_mtime
 
     def _note_use(self) -> None:
-        """Let the file's time tell that the channel is used, under the lock, where nothing is
+        """Note in the file's time that the channel is used, under the lock, if nothing is
         written."""
         expires, now = self._settings.expires, time.monotonic()
         if expires is not None and now - self._noted_at >= expires / _NOTES:
@@ -161,9 +161,9 @@ class OpenChannel:
 
     @contextmanager
     def locked(self, patience_s: float = PATIENCE_S) -> Iterator[Progress]:
-        """Keep others out; how far the channel is, by the settings that are in force meanwhile.
+        """Keep others out; yields the progress, by the settings that are in force meanwhile.
 
-        patience_s: how long to wait for who has the lock.
+        patience_s: how long to wait for the lock.
 
         Raises NoSuchChannel, Unavailable, OSError.
         """
@@ -179,14 +179,14 @@ class OpenChannel:
             except (NotInFlight, ClaimVoid):
                 raise  # nothing was changed
             except BaseException:
-                self._progress = None  # what was changed in part is to be read anew
+                self._progress = None  # it is changed in part: read it again
                 raise
             finally:
                 self._file = None
 
     @contextmanager
     def locked_unused(self) -> Iterator[Progress]:
-        """The same, for who looks after channels that nobody may use any more."""
+        """The same for upkeep, which must not count as use of the channel."""
         with self.locked(TENDING_S) as progress:
             assert self._file is not None
             with self._file.with_its_time():
@@ -194,7 +194,7 @@ class OpenChannel:
 
     @contextmanager
     def _current_file(self, patience_s: float) -> Iterator[ProgressFile]:
-        """The file that counts, locked, when the memory is a copy of it."""
+        """The current file, locked, once the memory is a copy of it."""
         while True:
             self._number = self._number or self._newest()
             try:
@@ -207,7 +207,7 @@ class OpenChannel:
             try:
                 with file.locked(patience_s):
                     is_current = file.is_current()
-                    self.store.about_ours()  # of that log the file with this name is
+                    self.store.about_ours()  # raises unless the file is of our log
                     if is_current and self._follow(file):
                         yield file
                         return
@@ -223,7 +223,7 @@ class OpenChannel:
         raise NoSuchChannel(self.store.disk.name, self.name)
 
     def _follow(self, file: ProgressFile) -> bool:
-        """Take in what the file says; False if another one has taken its place."""
+        """Take in the content of the file; False if another file has replaced it."""
         settings = self.settings()
         made_for = settings.order, settings.max_deliveries
         progress, self._progress = self._progress, None
@@ -235,7 +235,7 @@ class OpenChannel:
             added = file.read_from(self._end - len(self._last))
             self._made_for = made_for
         is_sealed = self._take_in(progress, added[len(self._last) :])
-        if is_sealed:  # who did it may have died before there was another one
+        if is_sealed:  # its writer may have died before it made another
             file.succeed(progress.encode(uuid7()), b"", 0)
             return False
         self._progress = progress
@@ -245,7 +245,7 @@ class OpenChannel:
         found = parse_head(file.read_bytes(MAX_HEAD_BYTES))
         if found is None:
             raise Unavailable(f"the first line of {file.path} is damaged")
-        # Who gave the file its name may have died before that was durable.
+        # The process that named the file may have died before the name was durable.
         self.store.disk.sync_folder(self.folder)
         file.tidy()
         head, generation, tally = found
@@ -253,12 +253,12 @@ class OpenChannel:
         return Progress(generation, tally, settings.max_deliveries)
 
     def _know(self, content: bytes) -> None:
-        """Note which file the memory is a copy of, and that nothing else stands in it."""
+        """Note the content of a file that was just made from memory."""
         self._head = content[: content.index(b"\n") + 1]
         self._end, self._last = len(content), content[-_COMPARED:]
 
     def _take_in(self, progress: Progress, added: bytes) -> bool:
-        """Take in what was added to the file; whether that is sealed now."""
+        """Take in what was added to the file; whether it is sealed."""
         keys: dict[int, str] | None = None if self._settings.order == "key" else {}
         for line in parse(added):
             if line.kind == NEXT:
@@ -275,7 +275,7 @@ class OpenChannel:
         keys: Mapping[int, str] | None = None,
         dirty: Dirty | None = None,
     ) -> None:
-        """Add lines, and take them in. keys: of what was not held. work: will make them durable."""
+        """Add lines, and take them in. keys: of messages not held before. dirty: will sync them."""
         lines = [line for line in lines if line.ranges]
         if not lines:
             return
@@ -283,7 +283,7 @@ class OpenChannel:
         assert file is not None
         data = self._gap + encode_lines(lines)
         if dirty is not None:
-            # Opened before it is written: it is told of every failure from here on.
+            # Opened before it is written: so its sync reports every later failure.
             dirty.files.append(self._tree.open(file.path))
         try:
             file.write_bytes(data, self._end)
@@ -297,15 +297,15 @@ class OpenChannel:
 
     @property
     def _gap(self) -> bytes:
-        """What stands in front of the next line: a killed writer leaves a part of one."""
+        """What to write before the next line: a killed writer can leave a part of one."""
         return b"" if self._last.endswith(b"\n") else b"\n"
 
     def _shorten(self, file: ProgressFile, progress: Progress) -> None:
-        """Let another file take the place of one that is much larger than what it says."""
+        """Replace a file that is much larger than its content needs."""
         if self._end <= max(_LEAST_BYTES, _TIMES * progress.size):
             return
         content, self._progress = progress.encode(uuid7()), None
-        with suppress(OSError):  # what was written counts all the same, and it is tried again
+        with suppress(OSError):  # the lines count all the same, and this is tried again
             is_ours = file.succeed(content, self._gap + encode_lines([Line(NEXT)]), self._end)
             self._number = file.number + 1
             if is_ours:
@@ -313,7 +313,7 @@ class OpenChannel:
                 self._progress = progress
 
     def remove_left(self) -> None:
-        """Remove what killed programs have left of its files."""
+        """Remove files that killed programs have left."""
         if sum(PROGRESS in name for name in self._tree.names(self.folder)) > 1:
             with self.locked(TENDING_S):  # a living one has the lock
                 assert self._file is not None
@@ -322,10 +322,10 @@ class OpenChannel:
     # -- messages --------------------------------------------------------------------------------
 
     def _page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
-        """Messages from an offset on, which the log has. Raises as its page does.
+        """Messages from an offset on that the log has. Raises as `Store.page` does.
 
-        It may seem to end before what was handed out: the note that says where is not synced, and
-        a writer that was stopped may set it back. What lies behind that is not lost.
+        The log can seem to end before a message that was handed out: the note of its end is not
+        synced, and a stopped writer can set it back. Messages after that are not lost.
         """
         page = self.store.page(offset, count, max_bytes)
         if page.next <= offset:
@@ -333,14 +333,14 @@ class OpenChannel:
         return page
 
     def _pages(self, start: int, end: int) -> Iterator[Page]:
-        """What stands from ``start`` to ``end``; the last page may reach beyond that."""
+        """Messages from ``start`` to ``end``; the last page can reach beyond that."""
         while start < end:
             page = self._page(start, max(end - start, _AT_A_TIME))
             yield page
             start = page.next
 
     def _keys_of(self, ranges: Iterable[Range]) -> dict[int, str]:
-        """The keys of messages, of those that have one; and of others beside them."""
+        """The keys of messages that have one, and of others around them."""
         keys: dict[int, str] = {}
         offset = self.store.known().first
         for start, end in ranges:

@@ -1,7 +1,7 @@
-"""Progress: which offsets of a channel are done, handed out, given up, or passed over.
+"""Progress: which offsets of a channel are done, handed out, released, or passed over.
 
-It is what the lines of the channel's file say, kept in memory: each line is taken in by `apply`,
-whoever wrote it. Nothing here walks over all that is done or held, but `count`.
+It is the content of the channel's file in memory: `apply` takes in each line, whoever wrote it.
+Nothing here walks over all that is done or held, except `count` and `unburied_at`, for the state.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .lines import (
     encode_head,
 )
 
-# About so many bytes does a file have for a range, and for a hold.
+# About how many bytes a range and a hold take in a file.
 _RANGE_BYTES, _HOLD_BYTES = 16, 64
-# So many timers may be those of holds that were finished before they ended.
+# How many timers may belong to holds that were finished before their end.
 _MOST_ENDED = 1000
 _Due: TypeAlias = "tuple[int, int, int, Lease]"
 
 
 class Lease:
-    """Messages that are handed out, were given up for a while, or could not be buried.
+    """Messages that are handed out, were released with a delay, or could not be buried.
 
     ranges: its unfinished offsets. deliveries: how often they were handed out. deadline_ns: when it
-    ends, Unix nanoseconds. is_due: whether it has ended, as far as seen.
+    ends, Unix nanoseconds. is_due: whether its end has been noticed.
     """
 
     __slots__ = ("deadline_ns", "deliveries", "is_due", "kind", "ranges")
@@ -59,8 +59,8 @@ class Lease:
 class Progress:
     """One generation of a channel. The caller has the lock.
 
-    most: deliveries; a hold that has ended with so many is poison. scanned: the offset from which
-    on no message was looked at to be handed out.
+    most: deliveries; a hold that ends with this many is poison. scanned: below this offset every
+    message is known, or was considered for handing out.
     """
 
     def __init__(self, generation: int, tally: Tally, most: int | None) -> None:
@@ -77,15 +77,17 @@ class Progress:
         self.keys = Keys()
         self.scanned = 0
         self._holds: set[Lease] = set()
+        self._claims: set[Lease] = set()  # those that are claims and have not ended
         self._numbers = count()
         self._now_ns = 0
         self._timers: list[tuple[int, int, Lease]] = []
-        self._due: list[_Due] = []  # ranges whose holds have ended, or were empty meanwhile
+        self._ended: set[Lease] = set()  # those that have ended since the last `due`
+        self._due: list[_Due] = []  # ranges of those ended earlier; may be outdated
 
     # -- what the lines say ----------------------------------------------------------------------
 
     def apply(self, line: Line, keys: Mapping[int, str] | None = None) -> None:
-        """Take in a line. keys: of the messages that it holds; None: nobody knows them yet."""
+        """Take in a line. keys: of the messages that it holds; None: not known yet."""
         if line.kind == SOUGHT:
             self._begin(self.generation + 1)
             self.done.update(line.ranges)
@@ -123,14 +125,14 @@ class Progress:
             self.done.add(start, end)
 
     def _take_out(self, start: int, end: int) -> list[int]:
-        """Take offsets out of the holds that they are in; those that were in one."""
+        """Remove offsets from their holds; returns those that were held."""
         held = [offset for a, b in self.held.within(start, end) for offset in range(a, b)]
         if not held:
             return held
         for hold in {self.owner[offset] for offset in held}:
             hold.ranges.remove(start, end)
             if not hold.ranges:
-                for holds in (self._holds, self.poison):
+                for holds in (self._holds, self._claims, self._ended, self.poison):
                     holds.discard(hold)
         return held
 
@@ -148,7 +150,7 @@ class Progress:
             tally.buried += number
 
     def encode(self, uuid: str) -> bytes:
-        """A file that says all this. uuid: of that file."""
+        """The content of a new file with all this. uuid: of that file."""
         holds = (
             Line(hold.kind, list(hold.ranges), hold.deliveries, hold.deadline_ns)
             for hold in self._holds
@@ -158,7 +160,7 @@ class Progress:
 
     @property
     def size(self) -> int:
-        """About how many bytes such a file has."""
+        """The approximate size of such a file, in bytes."""
         ranges = len(self.done) + len(self.held)
         return _RANGE_BYTES * ranges + _HOLD_BYTES * len(self._holds)
 
@@ -166,6 +168,8 @@ class Progress:
 
     def _schedule(self, hold: Lease) -> None:
         hold.is_due = False
+        if hold.is_claimed:
+            self._claims.add(hold)
         heapq.heappush(self._timers, (hold.deadline_ns, next(self._numbers), hold))
         if len(self._timers) > 2 * len(self._holds) + _MOST_ENDED:
             self._timers = [timer for timer in self._timers if timer[2] in self._holds]
@@ -173,8 +177,8 @@ class Progress:
 
     def end_timers(self, now_ns: int) -> None:
         """Note which holds have ended."""
-        if now_ns < self._now_ns:  # the clock was set back: what has ended may hold again
-            self._timers, self._due, self.poison = [], [], set()
+        if now_ns < self._now_ns:  # the clock was set back: ended holds may hold again
+            self._timers, self._ended, self._due, self.poison = [], set(), [], set()
             for hold in self._holds:
                 self._schedule(hold)
         self._now_ns = now_ns
@@ -183,14 +187,14 @@ class Progress:
             if hold not in self._holds:
                 continue
             hold.is_due = True
+            self._claims.discard(hold)
             if self.most is not None and hold.deliveries >= self.most:
                 self.poison.add(hold)
-                continue
-            for start, end in hold.ranges:
-                heapq.heappush(self._due, (start, end, next(self._numbers), hold))
+            else:
+                self._ended.add(hold)
 
     def next_deadline_ns(self) -> int | None:
-        """When the next hold ends, if one is to end."""
+        """When the next hold ends, if there is one."""
         while self._timers and self._timers[0][2] not in self._holds:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
@@ -198,16 +202,20 @@ class Progress:
     @property
     def is_any_claimed(self) -> bool:
         """Whether there is a claim that has not ended."""
-        return any(hold.is_claimed for hold in self._holds)
+        return bool(self._claims)
 
     @property
     def unburied_at(self) -> int | None:
-        """The lowest offset that the dead-letter queue did not take when it was tried."""
+        """The lowest offset whose burial failed."""
         unburied = (hold.ranges for hold in self._holds if hold.kind == UNBURIED)
         return min((ranges.next(0) for ranges in unburied), default=None)
 
     def due(self) -> Generator[tuple[int, Lease]]:
-        """Offsets whose holds have ended and are no poison, the lowest first."""
+        """Offsets whose holds have ended and are not poison, the lowest first."""
+        while self._ended:
+            hold = self._ended.pop()
+            for start, end in hold.ranges:
+                heapq.heappush(self._due, (start, end, next(self._numbers), hold))
         seen: list[_Due] = []
         try:
             while self._due:
@@ -223,7 +231,7 @@ class Progress:
                 for offset in range(start, stop):
                     if self.owner.get(offset) is hold:
                         yield offset, hold
-        finally:  # who asks next sees which of them were handed out
+        finally:  # the next call sees which were handed out
             for one in seen:
                 heapq.heappush(self._due, one)
 
@@ -246,7 +254,7 @@ class Progress:
 
     @property
     def highest(self) -> int:
-        """The offset behind the highest that was handed out."""
+        """The offset after the highest that was handed out."""
         return max(self.done.end, self.held.end)
 
     def is_known(self, offset: int) -> bool:
@@ -254,17 +262,19 @@ class Progress:
         return offset in self.owner or offset in self.done
 
     def next_known(self, offset: int) -> int:
-        """The first offset from here on that is done or held; a great one if there is none."""
+        """The first offset from here on that is done or held; NEVER if there is none."""
         return min(self.done.next(offset), self.held.next(offset))
 
     def fresh(self, limit: int) -> Iterator[Range]:
-        """Stretches that nobody has looked at, below a limit."""
+        """Stretches below a limit that nobody has looked at. Asking for the next one means that all
+        of the last was looked at. Known offsets before a stretch are not walked over again."""
         known = (self.done, self.held, self.keys.waiting)
         offset = max(self.scanned, self.position)
         while offset < limit:
             start = offset
             for ranges in known:
                 offset = ranges.after(offset)
+            self.scanned = offset
             if offset == start:
                 offset = min(limit, *(ranges.next(offset) for ranges in known))
                 yield start, offset

@@ -1,9 +1,9 @@
-"""The files of a channel's progress, of which each has a number: the highest counts.
+"""The files of a channel's progress. Each has a number: the highest is the current one.
 
-A file that has grown is sealed by its last line, and another one, which says the same in fewer,
-gets the next number: by a link, which never replaces. So a program that was stopped, or has lost
-its lock, can neither add to what counts no more nor take the place of what does. All is done in the
-folder in which the locked file is, wherever that has gone.
+A file that has grown is sealed by its last line, and a shorter one with the same meaning gets the
+next number, by a link, which never replaces. So a program that was stopped, or has lost its lock,
+can neither add to a file that no longer counts nor replace the current one. All of it happens in
+the folder that has the locked file, wherever that folder was renamed to.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...layout.files import write_all
 from ...layout.transitions import FILE_MODE
 from ...layout.tree import Tree
 from ...layout.uuids import uuid7
+from ..segment.checkpoint import LockFile
 from ..segment.disk import Disk
-from ..segment.hints import LockFile
 
 PROGRESS = "progress"
 _name = re.compile(rf"{PROGRESS}\.([1-9][0-9]{{0,17}})")
@@ -27,7 +27,7 @@ _DRAFT = f".{PROGRESS}."
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 _READ_BYTES = 4096
-# A listing may have neither a name that came while it was made nor the one that went then.
+# A listing can miss both a name that was added meanwhile and the one removed then.
 _LOOKS = 5
 
 
@@ -36,7 +36,7 @@ def progress_name(number: int) -> str:
 
 
 def newest(tree: Tree, folder: str) -> int:
-    """The number of the file that counts, as far as can be seen; 0 if there is none."""
+    """The number of the current file, as far as can be seen; 0 if there is none."""
     for _ in range(_LOOKS):
         tree.refresh(folder)
         if found := _numbers(tree.names(folder)):
@@ -49,7 +49,7 @@ def _numbers(names: Iterable[str]) -> list[int]:
 
 
 class ProgressFile(LockFile):
-    """One of them, opened. Methods raise OSError; all but the first ask for the lock."""
+    """One of them, opened. Methods raise OSError; all but `touch` need the lock."""
 
     def __init__(self, disk: Disk, folder: str, number: int) -> None:
         super().__init__(disk.tree, f"{folder}/{progress_name(number)}", os.O_RDWR)
@@ -58,19 +58,19 @@ class ProgressFile(LockFile):
         self.number = number
 
     def touch(self) -> None:
-        """Set the file's time to now, as the filesystem has it."""
+        """Set the file's time to now, by the filesystem's clock."""
         os.utime(self._fd)
 
     @contextmanager
     def with_its_time(self) -> Iterator[None]:
-        """Leave the file's time as it is: it says when the channel was used last."""
+        """Keep the file's time, which tells when the channel was last used."""
         at_ns = os.fstat(self._fd).st_mtime_ns
         yield
         if os.fstat(self._fd).st_mtime_ns != at_ns:
             os.utime(self._fd, ns=(at_ns, at_ns))
 
     def read_from(self, start: int) -> bytes:
-        """All bytes from a place on."""
+        """All bytes from a position on."""
         data, size = b"", _READ_BYTES
         while part := self.read_bytes(size, start + len(data)):
             data += part
@@ -80,10 +80,9 @@ class ProgressFile(LockFile):
         return data
 
     def succeed(self, content: bytes, seal: bytes, end: int) -> bool:
-        """Let a file with this content and this one's time take the place; False if another
-        program made one.
+        """Replace this file by one with this content and its time; False if another program did.
 
-        seal: what to write at the end before that, so that nothing is added any more.
+        seal: written at the end first, so that nothing is added any more.
         """
         folder, draft = self._disk.tree.open_folder(self._within), f"{_DRAFT}{uuid7()}"
         used_at_ns = os.fstat(self._fd).st_mtime_ns
@@ -96,11 +95,11 @@ class ProgressFile(LockFile):
                     self._disk.sync_file(fd)
                 finally:
                     os.close(fd)
-                # Who unlinks this file unlinks every draft behind it: then the link fails.
+                # Whoever unlinks this file unlinks every draft afterwards: then the link fails.
                 self._check(folder)
                 if seal:
                     self.write_bytes(seal, end)
-                    # A network filesystem refuses it here if the lock was lost meanwhile.
+                    # A network filesystem reports an error here if the lock was lost.
                     self._disk.sync_file(self._fd)
                 is_ours = _link(folder, draft, progress_name(self.number + 1))
             finally:
@@ -113,14 +112,14 @@ class ProgressFile(LockFile):
             os.close(folder)
 
     def tidy(self) -> None:
-        """Remove what killed programs have left: older files, and drafts. Its name is durable."""
+        """Remove older files and drafts that killed programs have left. Our name is durable."""
         folder = self._disk.tree.open_folder(self._within)
         try:
             self._check(folder)
             for number in _numbers(os.listdir(folder)):
                 if number < self.number:
                     _unlink(folder, progress_name(number))
-            # And then those of programs that were about to let another file follow these.
+            # Then the drafts of programs that were about to replace these.
             for name in os.listdir(folder):
                 if name.startswith(_DRAFT):
                     _unlink(folder, name)
@@ -128,7 +127,7 @@ class ProgressFile(LockFile):
             os.close(folder)
 
     def _check(self, folder: int) -> None:
-        """FileNotFoundError if the file is not in a folder: another one has that path now."""
+        """Raise FileNotFoundError if the folder no longer has this file."""
         found = os.stat(progress_name(self.number), dir_fd=folder, follow_symlinks=False)
         if found.st_ino != self._inode:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
@@ -142,7 +141,7 @@ def _link(folder: int, draft: str, name: str) -> bool:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Such a filesystem is on this host, where no lock is lost.
+        # Such a filesystem is local, so no lock is lost.
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     return True
 

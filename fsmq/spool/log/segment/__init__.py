@@ -1,1 +1,1 @@
-"""What a log is on disk: segments, the order in which they follow, and what is appended to them."""
+"""A log on disk: segments, their order, and what is appended to them."""

@@ -1,7 +1,6 @@
 """Blocks: stretches of segments that were read and parsed, kept for all channels together.
 
-A thousand channels at the end of a log read it once. The memory has a budget, whatever the logs and
-their backlog are.
+A thousand channels at the end of a log read it once. The memory has a fixed budget.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from .segments import File
 
 BLOCK_BYTES = 1024 * 1024
 DEFAULT_BUDGET = 64 * 1024 * 1024
-# What a message costs beside its bytes in the file, about.
+# About what a message costs beside its bytes in the file.
 _OVERHEAD = 200
 
 
 class Block:
-    """The messages of a stretch: offsets from ``first`` to before ``next``, but those lost."""
+    """The messages of a stretch: offsets from ``first`` to before ``next``, except lost ones."""
 
     __slots__ = ("first", "lost", "messages", "next", "position", "size")
 
@@ -46,9 +45,9 @@ class Block:
         return [(max(start, offset), end) for start, end in self.lost if end > offset]
 
     def grow(self, scanned: Scanned) -> None:
-        """Add what stands behind it."""
+        """Add the messages after it."""
         size = scanned.position - self.position + _OVERHEAD * len(scanned.messages)
-        # A new list: others may be reading the one that there is.
+        # A new list: others may be reading the old one.
         self.messages = self.messages + scanned.messages
         self.lost = self.lost + scanned.lost
         self.next, self.position = scanned.offset, scanned.position
@@ -100,7 +99,7 @@ class Blocks:
 
 
 def block_end(position: int) -> int:
-    """Where the block ends that has a position: at the first record from there on."""
+    """The end of the block that has a position: at the first record from there on."""
     return (position // BLOCK_BYTES + 1) * BLOCK_BYTES
 
 

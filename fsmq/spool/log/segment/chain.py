@@ -1,7 +1,7 @@
 """The chain of segments that is a log.
 
-The first line of a segment says which one it follows, and where that one ends. The log is the
-segment with the highest number whose line verifies, and back from there.
+The first line of a segment names the one that it follows, and where that ends. The log consists of
+the segment with the highest number whose line verifies, and its predecessors.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 
+from .checkpoint import End
 from .disk import Disk
-from .hints import End
 from .record import Piece
 from .record_scan import walk
 from .segments import File, close_on_error, has_number, numbers_in, open_file
@@ -19,9 +19,9 @@ from .segments import File, close_on_error, has_number, numbers_in, open_file
 def newest(
     disk: Disk, log: str, known: End | None, access: int = os.O_RDWR
 ) -> tuple[File | None, int]:
-    """The newest segment of a log, opened, and the number behind all.
+    """The newest segment of a log, opened, and the first number after all.
 
-    log: its UUID. known: a place that there was. Raises OSError.
+    log: its UUID. known: an earlier end of the log. Raises OSError.
     """
     numbers = {*numbers_in(disk.tree.names(disk.segments)), known.number if known else 0}
     top = max(numbers)
@@ -33,7 +33,7 @@ def newest(
         if file is None:
             continue
         is_it = file.line.log == log if file.line is not None else file.mark is not None
-        if is_it and file.line is None:  # damaged, but messages stand behind it
+        if is_it and file.line is None:  # damaged, but followed by messages
             has_told = known is not None and known.number == number
             with close_on_error(file):
                 file.base = known.base if known and has_told else _base_of(disk, log, file)
@@ -57,7 +57,7 @@ def lines_before(disk: Disk, log: str, file: File) -> tuple[Piece, Piece]:
     """The segment that a segment follows, and the one which that follows. Raises OSError."""
     if file.line is not None:
         return file.line.before
-    # Its line is damaged, and none behind it says more: then it is the next one that is there.
+    # Its line is damaged, and no later one tells: then take the next lower one that exists.
     for number in reversed(numbers_in(disk.tree.names(disk.segments))):
         found = open_file(disk, number) if number < file.number else None
         if found is not None:
@@ -72,10 +72,10 @@ def lines_before(disk: Disk, log: str, file: File) -> tuple[Piece, Piece]:
 def chain(disk: Disk, log: str, last: Piece, known: list[Piece]) -> list[Piece]:
     """The pieces of a log up to the last one, in order. Raises OSError.
 
-    log: its UUID. known: pieces that were found before. A file that is missing in between costs its
-    own messages: the line behind it says which they are, and what comes before it.
+    log: its UUID. known: pieces that were found before. A missing file costs only its own messages:
+    the line after it tells which they are, and what comes before it.
     """
-    disk.tree.refresh(disk.segments)  # else a segment of another host may be remembered as missing
+    disk.tree.refresh(disk.segments)  # a segment of another host may be cached as missing
     at = {piece: number for number, piece in enumerate(known)}
     found, carried = [last], Piece()
     while True:
@@ -90,7 +90,7 @@ def chain(disk: Disk, log: str, last: Piece, known: list[Piece]) -> list[Piece]:
 
 
 def _before(disk: Disk, log: str, piece: Piece, carried: Piece) -> tuple[Piece, Piece]:
-    """The segment before one, and the one before that; carried: what the line behind it said."""
+    """The segment before one, and the one before that. carried: what the line after it says."""
     file = open_piece(disk, log, piece)
     if file is None:
         return carried, Piece()
@@ -108,12 +108,12 @@ def open_piece(disk: Disk, log: str, piece: Piece) -> File | None:
         return file
     if line.log == log and piece.uuid in ("-", line.uuid):
         return file
-    file.close()  # a stopped writer has made one of this number, when that was gone
+    file.close()  # a stopped writer has recreated a removed number
     return None
 
 
 def without_gone(disk: Disk, log: str, pieces: list[Piece]) -> list[Piece]:
-    """Pieces without the first ones that are gone, of which the last never counts. OSError."""
+    """The pieces without the first ones that are gone; the last always stays. OSError."""
     disk.tree.refresh(disk.segments)
     gone = 0
     while gone < len(pieces) - 1:
@@ -126,7 +126,7 @@ def without_gone(disk: Disk, log: str, pieces: list[Piece]) -> list[Piece]:
 
 
 def find(pieces: list[Piece], offset: int) -> int:
-    """The number of the piece that has an offset, or of the first one behind it."""
+    """The index of the piece that has an offset, or of the first one after it."""
     at = bisect_right(pieces, offset, key=lambda piece: piece.start) - 1
     if at < 0:
         return 0

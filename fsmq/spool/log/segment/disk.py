@@ -1,4 +1,4 @@
-"""Where a log lies, and how it is synced."""
+"""Where a log is, and how it is synced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...layout.uuids import uuid7
 
 LOG_FILE = "log.json"
 FOLDERS = SEGMENTS, CHANNELS, WRITERS = "log", "channels", "writers"
-# errno values of what is done with a file that another host may have removed meanwhile.
+# Errors of using a file that another host may have removed.
 GONE = (*STRAY, errno.ESTALE)
 
 
@@ -29,9 +29,9 @@ def _fdatasync(fd: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The folder of one log. whole: the tree that it is in, if ``tree`` is its segments alone.
+    """The folder of one log. whole: the spool's tree, if ``tree`` is only the folder of segments.
 
-    syncs: False only where nothing has to be durable. clock: Unix seconds.
+    syncs: False only if nothing has to be durable. clock: Unix seconds.
     """
 
     tree: Tree
@@ -68,9 +68,9 @@ class Disk:
         return is_there
 
     def make(self, path: str, fill: Callable[[str], None]) -> bool:
-        """Make a folder durably; False if there is one, which is as it was.
+        """Make a folder durably; False if it existed, unchanged.
 
-        fill: makes what is in it, in a draft that gets the name when it is whole.
+        fill: makes its content in a draft, which gets the name once it is complete.
         """
         if self.has(path):
             return False
@@ -86,11 +86,11 @@ class Disk:
                 raise
             is_new = False
         if not self.has(path):
-            raise Unavailable("it was under way for an hour: what there was of it has been removed")
+            raise Unavailable("it took more than an hour, and its draft has been removed")
         return is_new
 
     def opened(self, folder: str) -> Tree:
-        """A folder of the log, held open: it stays that of this log, whatever gets its name. Close
+        """A folder of the log, held open, so that it stays this one, whatever gets its name. Close
         it. Raises OSError."""
         tree = copy(self.tree)
         tree.fd = self.tree.open_folder(folder)
@@ -117,7 +117,7 @@ class Disk:
             self.tree.sync_folder(folder)
 
     def trash(self, path: str) -> bool:
-        """Rename to ``remove/`` what the reaper shall unlink; False if it is gone."""
+        """Rename a path to ``remove/``, for the reaper to unlink; False if it is gone."""
         target = self.tree.folder(REMOVE, f".{uuid7()}")
         if self.whole is None:
             return self.tree.rename(path, target)
@@ -130,7 +130,7 @@ class Disk:
     def trash_durably(self, path: str) -> bool:
         """The same, so that no crash brings it back."""
         found = self.trash(path)
-        # Of a rename between two folders the fsync of one is not assumed to be enough.
+        # For a rename between two folders the fsync of one may not be enough.
         self.sync_folder(path.rpartition("/")[0] or ".")
         if self.syncs:
             whole = self.whole or self.tree

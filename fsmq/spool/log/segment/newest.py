@@ -1,8 +1,8 @@
 """The newest segment of a log: append to it, sync it, and begin the next one.
 
 An append is one write at its end. A sync is one fdatasync for all appends before it, of all
-processes: what is answered is a prefix of the log. Behind a sync that failed nothing is appended
-any more: see `sealing.py`.
+processes: so acknowledged messages are a prefix of the log. After a failed sync nothing is appended
+to the segment any more: see `sealing.py`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from contextlib import ExitStack, contextmanager, nullcontext
 
 from ...errors import Unavailable
 from .chain import newest
+from .checkpoint import FAILED, UNDER_WAY, Checkpoint, End, LockFile
 from .disk import Disk
-from .hints import FAILED, UNDER_WAY, End, Hint, LockFile
 from .record import FIRST, Cursor, Entry, chunks, encode
 from .sealing import begin, create, end_of, has_counted
 from .segments import File, has_number, name_of, numbers_in
 from .turns import NOWHERE, Turn
 
-# A clock that goes back by less than this is not taken for one that was set.
+# A clock that goes back by less than this does not count as set back.
 _SET_BACK_US = 2_000_000
-# So many small appends in a row have zeros written ahead of the next ones: zeros are bytes, too,
-# and a large append is mostly bytes.
+# After this many small appends in a row zeros are written ahead of the next ones. Zeros cost
+# writing, too, so large appends do not have them.
 _SMALL_BYTES = 64 * 1024
 _SMALL_IN_A_ROW = 8
 
 
 class Newest:
-    """The newest segment of one log, for who has the lock, or the turn. Methods raise OSError.
+    """The newest segment of one log; the caller has the lock or the turn. Methods raise OSError.
 
     log: its UUID.
     """
@@ -41,23 +41,23 @@ class Newest:
             opened.callback(self._disk.tree.close)
             self._writer = LockFile(self._disk.tree, ".writer")
             opened.callback(self._writer.close)
-            self._sync = Hint(self._disk.tree, ".sync")
+            self._sync = Checkpoint(self._disk.tree, ".sync")
             opened.pop_all()
         self._turn: Turn | None = None
         self._file: File | None = None
         self._end: End | None = None
         self._is_in = False  # in a turn
-        self._stored: End | None = None  # up to where all is durable, as this process knows
-        self._small_in_a_row = 0  # appends of late, in whichever segment
+        self._stored: End | None = None  # up to where this process knows all to be durable
+        self._small_in_a_row = 0  # recent appends, in any segment
 
     # -- sync --------------------------------------------------------------------------------------
 
     def durable(self) -> End | None:
-        """Up to where everything is on stable media, as far as it was noted."""
+        """Up to where everything is noted to be on stable storage."""
         return self._sync.read()
 
     def sync(self, end: End) -> None:
-        """Wait until all up to a place that was appended is durable; sync it if nobody does.
+        """Wait until everything up to an appended place is durable; sync it if nobody else does.
 
         Raises:
             Unavailable: a sync failed since the last good one; what was appended does not count.
@@ -85,11 +85,11 @@ class Newest:
         raise Unavailable("a sync of the log failed: what was appended since does not count", 2)
 
     def _sync_file(self, file: File, synced: End | None, end: End, if_failed: int = FAILED) -> None:
-        """Make a segment durable up to a place, under the lock, and note that, or the failure."""
+        """Make a segment durable up to a place, under the lock, and note that or the failure."""
         if synced is not None:
             if synced.state == UNDER_WAY:
-                # The process died that was syncing it. Its sync may have failed, and the kernel
-                # would not write those pages again: the next sync would succeed.
+                # The process that was syncing it died. Its sync may have failed, after which the
+                # kernel does not write those pages again although the next sync succeeds.
                 begin = synced.position if synced.number == end.number else 0
                 file.write_again(begin, end.position)
             self._sync.write(synced._replace(state=UNDER_WAY))
@@ -97,7 +97,7 @@ class Newest:
             self._disk.sync_data(file.fd)
         except OSError:
             if synced is not None:
-                # The next sync would succeed, and tell nobody what this one has lost.
+                # The next sync would succeed and hide what this one has lost.
                 self._sync.write(synced._replace(state=if_failed))
             raise
         self._sync.write(end)
@@ -109,18 +109,18 @@ class Newest:
         self._disk.sync_data(self._file.fd)
         self._check_turn(end.number)
         noted = self._sync.read()
-        if noted is None or noted.number <= end.number:  # else this process was stopped just now
+        if noted is None or noted.number <= end.number:  # else this process was stopped
             self._sync.write(end)
         self._stored = end
 
     def _has_turn(self, number: int) -> bool:
-        """Whether nobody has taken the turn, nor begun a segment behind that of a number."""
+        """Whether nobody has taken the turn, nor begun a segment after this number."""
         if self._turn is None or has_number(self._disk, number + 1):
             return False
         return self._turn.is_last()
 
     def _check_turn(self, number: int) -> None:
-        """Raise Unavailable if another host has taken the turn, where many write."""
+        """Raise Unavailable if many hosts write, and another has taken the turn."""
         if self._is_in and not self._has_turn(number):
             raise Unavailable(f"another host writes to log {self._disk.name!r}", 1)
 
@@ -129,10 +129,10 @@ class Newest:
     def append(
         self, batches: Sequence[Sequence[Entry]], segment_bytes: int
     ) -> tuple[list[int], End]:
-        """Append batches, under the lock; the first offset of each, and the place that is to be
-        synced. Raises OSError.
+        """Append batches, under the lock; the first offset of each, and where to sync up to.
+        OSError.
 
-        segment_bytes: if the newest segment has so many, the next one is begun.
+        segment_bytes: from this size on a new segment is begun.
         """
         assert self._end is not None
         if self._end.position >= segment_bytes:
@@ -181,7 +181,7 @@ class Newest:
             self.roll()
 
     def roll(self) -> None:
-        """Begin a new segment, under the lock; all before it is durable then."""
+        """Begin a new segment, under the lock; everything before it is durable then."""
         file, end = self._file, self._end
         assert end is not None
         assert file is not None
@@ -197,7 +197,7 @@ class Newest:
     def remove_through(self, number: int) -> int:
         """Remove all segments up to a number, under the lock, durably; how many went.
 
-        The lowest one always goes first: so one that is there tells that the next never went.
+        The lowest one always goes first: so if one exists, no later one was removed.
         """
         lowest = min(numbers_in(self._disk.tree.names(".")), default=number + 1)
         while has_number(self._disk, lowest - 1):  # a listing may have missed it
@@ -208,7 +208,7 @@ class Newest:
     # -- the next segment --------------------------------------------------------------------------
 
     def _seal(self, file: File | None = None, free: int = 0) -> None:
-        """Begin a new segment: behind the good part of the newest nothing counts any more."""
+        """Begin a new segment: nothing after the good part of the newest counts any more."""
         with self._syncing():
             synced = self._sync.read()
             if file is None:
@@ -221,24 +221,24 @@ class Newest:
 
     @contextmanager
     def _syncing(self) -> Iterator[None]:
-        """Keep out who syncs; in a turn nobody else does who counts."""
+        """Keep other syncs out; in a turn no other writer's sync counts."""
         with nullcontext() if self._is_in else self._sync.locked():
             yield
 
     def _good_end(self, file: File | None, synced: End | None) -> End:
-        """Where a segment is to end; all before that is durable."""
+        """Where a segment has to end; everything before that is made durable."""
         if file is None:
             return NOWHERE
         if synced is not None and synced.number == file.number and synced.state == FAILED:
             return synced
         end = end_of(file, synced, None)
         begin = synced.position if synced is not None and synced.number == end.number else 0
-        file.write_again(begin, end.position)  # another host's memory may have it alone
+        file.write_again(begin, end.position)  # only another host's cache may have it
         self._disk.sync_file(file.fd)
         return end
 
     def _begin(self, number: int, before: File | None, where: Callable[[], End]) -> None:
-        """Go on in a new segment behind another one, whose end is found when the new one is there.
+        """Continue in a new segment after another one, whose end is found once the new one exists.
 
         Under the lock of syncs.
         """
@@ -246,11 +246,11 @@ class Newest:
         try:
             try:
                 end, synced = where(), self._sync.read()
-                # If what was there is lost, its offsets stay used.
+                # If messages were lost, their offsets stay used.
                 base = max(end.offset, synced.offset if synced is not None else 0)
                 new = begin(self._disk, self._log, fd, number, before, end, base)
             except OSError:
-                # The disk is full, say. Nobody follows it, and each try would leave one.
+                # Say the disk is full. Nobody follows this segment, and each try would leave one.
                 self._disk.tree.unlink(name_of(number))
                 raise
             self._check_turn(number)

@@ -1,13 +1,13 @@
-"""Records: what stands in a segment, byte by byte.
+"""Records: the content of a segment, byte by byte.
 
-A segment begins with a line, which stands there twice: it says which segment this is, and where the
-one before it ends. Then come records: a head of 20 bytes, header lines as in a message of a queue,
-and the body. No record holds its offset: the line and the order give it.
+A segment begins with a line, written twice, that names this segment and the end of the one before
+it. Then come records: a head of 20 bytes, header lines as in a message of a queue, and the body.
+Records do not contain their offsets, which follow from the line and the order.
 
 A batch is in the log as a whole or not at all: each record but its last has the flag MORE. A record
-with the flag MARK is no message. It says where it is, how many messages come before it, and up to
-where the file was durable when it was written. So one can find an offset without reading what comes
-before it, go on behind damage, and tell damage from what a crash has torn.
+with the flag MARK is no message. It contains its position, how many messages come before it, and up
+to where the file was durable when it was written. So an offset can be found without reading what
+comes before it, reading can continue after damage, and damage can be told from a torn end.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _SIZE_OF_MARK = _AFTER_CRC.pack(_MARK.size, 0, 0, 0)[:4]
 LINE_BYTES = 512
 FIRST = 2 * LINE_BYTES  # where the first record begins
 MAX_HEADER_BYTES = 0xFFFF
-# One stands in front of each message whose number is a multiple of the one, and of each that lies
-# across a multiple of the other: what one must read to find an offset, or what damage may cost.
+# A mark precedes each message whose number is a multiple of MARK_EVERY, and each that crosses a
+# multiple of MARK_EVERY_BYTES: this limits the reading for an offset, and the loss by damage.
 MARK_EVERY_BYTES = 64 * 1024
 MARK_EVERY = 64
 _KEY, _ID = "Key", "Id"
@@ -46,9 +46,9 @@ MAX_ID_BYTES = 256
 class LogMessage:
     """A message of a log.
 
-    offset: its place. published_at: Unix seconds, as the server had them; less than those of the
-    message before only where a clock was set back. key: what `order="key"` keeps in order; None if
-    it has none. id: what its publisher called it; None if nothing.
+    offset: its place. published_at: Unix seconds by the server's clock; less than for the message
+    before only if a clock was set back. key: messages of one key are kept in order by
+    `order="key"`. id: the one that its publisher gave, if any.
     """
 
     __slots__ = ("_header", "_parsed", "body", "offset", "time_us")
@@ -62,7 +62,7 @@ class LogMessage:
 
     @property
     def header(self) -> bytes:
-        """Its header block, as it stands in the file."""
+        """Its header block, as in the file."""
         return self._header
 
     @property
@@ -115,7 +115,7 @@ _NOTHING = _Parsed(None, None, None, {})
 
 
 class Entry(NamedTuple):
-    """A message that is to be written: its header block, its body, and its publisher's id."""
+    """A message to be written: its header block, its body, and its publisher's id."""
 
     header: bytes
     body: bytes
@@ -133,7 +133,7 @@ def entry(
     content_type: str | None = None,
     attributes: Mapping[str, str] | None = None,
 ) -> Entry:
-    """A message that is to be written. Raises InvalidValue."""
+    """A message to be written. Raises InvalidValue."""
     if key is None and id is None and content_type is None and not attributes:
         return Entry(b"", body)
     lines: dict[str, str] = {}
@@ -149,7 +149,7 @@ def entry(
     try:
         block = pack_header(content_type, {**lines, **(attributes or {})})
     except InvalidValue as error:
-        # A key is an attribute to the header block, and a name of its own to the caller.
+        # A key is an attribute in the header block, but a field of its own for the caller.
         field = error.field.removeprefix("attribute ")
         raise InvalidValue(
             field.lower() if field in lines else error.field, error.problem
@@ -161,8 +161,7 @@ def entry(
 
 class Piece(NamedTuple):
     """A segment in the chain: offsets from ``start`` to before ``end``, at positions up to
-    ``limit``. number: 0 is none. latest_us: the latest time of its messages; 0 if it is not known.
-    uuid: "-" if it is not known."""
+    ``limit``. number: 0: none. latest_us: its latest time; 0 if unknown. uuid: "-" if unknown."""
 
     number: int = 0
     start: int = 0
@@ -173,11 +172,11 @@ class Piece(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What the first line of a segment says.
+    """The first line of a segment.
 
-    log, uuid: of the log, and of the segment, whose marks have it, too. number: its name. base: the
-    offset of its first message. time_us: of the message before that. before: the segment that it
-    follows, and the one which that follows.
+    log, uuid: of the log, and of the segment; its marks have the latter, too. number: its name.
+    base: the offset of its first message. time_us: of the message before that. before: the two
+    segments before it, the nearest first.
     """
 
     log: str
@@ -217,14 +216,14 @@ def _piece(number: str, start: str, end: str, limit: str, latest_us: str, uuid: 
 
 
 def pack(header: bytes, body: bytes, time_us: int, flags: int) -> bytes:
-    """The head of a record and its header block; the body comes behind it."""
+    """The head of a record and its header block; the body follows."""
     rest = _AFTER_CRC.pack(len(body), time_us, len(header), flags) + header
     return _CRC.pack(zlib.crc32(body, zlib.crc32(rest))) + rest
 
 
 class Mark(NamedTuple):
-    """A mark. ordinal: how many messages of the file come before it. latest_us: their latest time,
-    or that of the next one. end: where it ends."""
+    """A mark. ordinal: how many messages of the file come before it. latest_us: the latest time of
+    these and the next one. end: where it ends."""
 
     position: int
     ordinal: int
@@ -234,9 +233,8 @@ class Mark(NamedTuple):
 
 
 class Cursor:
-    """Where in a file the next record goes, and how many messages come before it. uuid: the
-    file's. latest_us: their latest time, with that of the next ones. durable: says up to where the
-    file is durable."""
+    """Where in a file the next record goes, and how many messages come before it. uuid: the file's.
+    latest_us: their latest time, later ones included. durable: up to where the file is durable."""
 
     def __init__(
         self,
@@ -275,9 +273,9 @@ def encode(entries: Sequence[Entry], time_us: int, cursor: Cursor) -> Iterator[b
 
 
 def chunks(parts: Iterable[bytes], size: int = 1 << 18) -> Iterator[bytes]:
-    """Parts joined to pieces of about a size.
+    """Parts joined to pieces of about ``size`` bytes.
 
-    For a large one the allocator fetches memory anew each time, page by page.
+    For a larger piece the allocator would map new memory each time, page by page.
     """
     chunk: list[bytes] = []
     left = size
@@ -292,7 +290,7 @@ def chunks(parts: Iterable[bytes], size: int = 1 << 18) -> Iterator[bytes]:
 
 
 def read_mark(data: bytes | memoryview, at: int, uuid: bytes, position: int) -> Mark | None:
-    """The mark at ``at`` of some bytes, which are those of a file from ``position - at`` on."""
+    """The mark at index ``at`` of bytes that begin at ``position - at`` in the file."""
     if at < 0 or at + MARK_BYTES > len(data):
         return None
     crc, size, latest_us, _, flags = HEAD.unpack_from(data, at)
@@ -307,7 +305,7 @@ def read_mark(data: bytes | memoryview, at: int, uuid: bytes, position: int) -> 
 
 
 def any_mark(data: bytes, position: int) -> bytes | None:
-    """The UUID of the first mark in bytes that stand at a position; None if they have none."""
+    """The UUID of the first mark in bytes from a position; None if there is none."""
     at = data.find(_SIZE_OF_MARK)
     while at >= 0:
         place = position + at - _CRC.size
@@ -319,7 +317,7 @@ def any_mark(data: bytes, position: int) -> bytes | None:
 
 
 def looks_like_mark(data: bytes, at: int, uuid: bytes | None, position: int) -> bool:
-    """Whether a record that does not verify was a mark: most of it is as marks are."""
+    """Whether a record that does not verify was a mark, as most of it looks like one."""
     if uuid is None or at + MARK_BYTES > len(data):
         return False
     _, size, _, header, flags = HEAD.unpack_from(data, at)
@@ -330,7 +328,7 @@ def looks_like_mark(data: bytes, at: int, uuid: bytes | None, position: int) -> 
 
 
 def find_mark(data: bytes, start: int, uuid: bytes, position: int) -> Mark | None:
-    """The first mark in bytes from ``start`` on; ``position``: that of the first byte of all."""
+    """The first mark in bytes from ``start`` on. position: that of the first byte."""
     at = data.find(uuid, start + HEAD_BYTES)
     while at >= 0:
         mark = read_mark(data, at - HEAD_BYTES, uuid, position + at - HEAD_BYTES)

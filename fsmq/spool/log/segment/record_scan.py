@@ -1,4 +1,4 @@
-"""Scans: messages out of the bytes of a segment; what is damaged, and where a torn tail begins."""
+"""Scans: find messages in the bytes of a segment, damage, and where a torn tail begins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zlib
 from typing import NamedTuple
 
 from ..ranges import Range, ranges_of
-from .hints import End
+from .checkpoint import End
 from .record import (
     HEAD,
     HEAD_BYTES,
@@ -28,8 +28,8 @@ _MOST_TRIES = 1000
 class Parsed(NamedTuple):
     """Where the parsing of some bytes ended.
 
-    at: index of the next record. bad: whether there stands a record that does not verify. need: how
-    many bytes the next record has, if it is longer than what there is.
+    at: index of the next record. bad: whether that record does not verify. need: how many bytes the
+    next record has, if it is longer than the data.
     """
 
     at: int
@@ -61,7 +61,7 @@ def parse(
 
 
 class Scanned(NamedTuple):
-    """Messages of a part of a segment: up to ``position``, and ``offset`` is the next one's.
+    """Messages of a part of a segment, up to ``position``; ``offset`` is that of the next one.
 
     lost: offsets whose records are damaged.
     """
@@ -75,9 +75,9 @@ class Scanned(NamedTuple):
 def scan_records(
     file: File, position: int, offset: int, target: int, limit: int, end_offset: int
 ) -> Scanned:
-    """Read from a record's place to the first record at or behind ``target``.
+    """Read from a record's position to the first record at or after ``target``.
 
-    limit: where the good part of the file ends, and ``end_offset`` the next offset there.
+    limit: where the good part of the file ends; end_offset: the next offset there.
     """
     messages: list[LogMessage] = []
     lost: list[Range] = []
@@ -87,7 +87,7 @@ def scan_records(
         at = position - begin
         found = parse(data, at, offset, messages, max(at, target - begin))
         position, offset = begin + found.at, found.offset
-        if offset > end_offset:  # bytes behind the end, which never counted
+        if offset > end_offset:  # bytes after the end, which never counted
             messages = [message for message in messages if message.offset < end_offset]
             return Scanned(messages, limit, end_offset, lost)
         if position >= min(target, limit) or offset == end_offset:
@@ -114,7 +114,7 @@ def scan_records(
 
 
 def _read_large(file: File, position: int, offset: int) -> LogMessage | None:
-    """The message at a place, read without a second copy of its body; None if it is damaged."""
+    """The message at a position, read without a second copy of its body; None if damaged."""
     head = file.read(position, HEAD_BYTES)
     if len(head) < HEAD_BYTES:
         return None
@@ -131,7 +131,7 @@ def _read_large(file: File, position: int, offset: int) -> LogMessage | None:
 
 
 def _behind_damage(file: File, position: int, offset: int, limit: int, end_offset: int) -> Scanned:
-    """Go from a damaged record to the next mark, or to the end, and keep what is good between."""
+    """Skip from a damaged record to the next mark or the end, keeping good messages in between."""
     uuid = file.mark
     data = b""
     mark = None
@@ -146,7 +146,7 @@ def _behind_damage(file: File, position: int, offset: int, limit: int, end_offse
         if mark is not None:
             break
     if mark is not None:
-        # What the mark says counts from the file's first message, whose offset the caller knows.
+        # A mark counts from the file's first message, whose offset the caller knows.
         base = file.base + mark.ordinal
     if mark is None or not offset <= base <= end_offset:
         mark, base = None, end_offset
@@ -164,7 +164,7 @@ def _behind_damage(file: File, position: int, offset: int, limit: int, end_offse
 
 
 def _hop(data: bytes, uuid: bytes | None, position: int) -> list[LogMessage | None]:
-    """The messages, with None for each that is damaged, as far as one can tell where they begin.
+    """The messages, with None for each damaged one, as far as their beginnings can be found.
 
     position: that of the first byte.
     """
@@ -189,7 +189,7 @@ def _hop(data: bytes, uuid: bytes | None, position: int) -> list[LogMessage | No
 
 
 def _verifies(data: bytes, at: int) -> bool:
-    """Whether a record stands at a place, a whole one that is as it was written."""
+    """Whether there is a whole, undamaged record at a position."""
     if at + HEAD_BYTES > len(data):
         return False
     crc, body, _, header, flags = HEAD.unpack_from(data, at)
@@ -200,11 +200,11 @@ def _verifies(data: bytes, at: int) -> bool:
 
 
 def _next_record(data: bytes, at: int) -> int:
-    """Where the first record behind a damaged one begins, whose lengths are not to be believed."""
+    """Where the first record after a damaged one begins, whose lengths cannot be trusted."""
     tries = _MOST_TRIES
     while tries and (at := at + 1) + HEAD_BYTES <= len(data):
         if data[at + 15] or data[at + 19]:
-            continue  # in the highest bytes of the time and of the flags is nothing yet
+            continue  # the highest bytes of time and flags are always 0
         tries -= 1
         if _verifies(data, at):
             return at
@@ -212,10 +212,10 @@ def _next_record(data: bytes, at: int) -> int:
 
 
 def walk(file: File, end: End, size: int, *, doubtful: bool) -> End:
-    """Go on from one end of a batch to the last one.
+    """Continue from the end of one batch to that of the last one.
 
-    doubtful: the machine has been off since. Then a mark behind a bad record may say that the
-    record was durable: it is damaged, and what follows counts.
+    doubtful: the machine has been off since. Then a mark after a bad record can tell that the
+    record had been durable: it is damaged, and what follows counts.
     """
     while True:
         end, position = _walk(file, end, size)
@@ -229,7 +229,7 @@ def walk(file: File, end: End, size: int, *, doubtful: bool) -> End:
 
 
 def is_sound(file: File, limit: int) -> bool:
-    """Whether all records and marks of a segment are as they were written, up to a position."""
+    """Whether all records and marks of a segment are undamaged up to a position."""
     return _walk(file, file.start, limit)[1] >= limit
 
 
@@ -266,7 +266,7 @@ def _walk(file: File, end: End, size: int) -> tuple[End, int]:
 
 
 def _later_mark(file: File, position: int, size: int) -> Mark | None:
-    """A mark that says that a place before it was durable: the first mark behind that place."""
+    """The first mark after a position, if a mark tells that the file was durable beyond it."""
     if file.mark is None:
         return None
     first: Mark | None = None

@@ -1,7 +1,7 @@
-"""Sealing: one segment ends, and the next one says where.
+"""Sealing: one segment ends, and the next one notes where.
 
-The next one is created first, and only then one looks where the segment before it ends: so what a
-stopped writer still appends to that stands behind its end, and counts for nothing.
+The next segment is created first, and only then is the end of the previous one determined: so
+whatever a stopped writer still appends there comes after its end, and does not count.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from ...errors import Unavailable
 from ...layout.files import write_at
 from ...layout.uuids import uuid7
 from .chain import lines_before
+from .checkpoint import End
 from .disk import Disk
-from .hints import End
 from .record import Line, Piece
 from .record_scan import walk
 from .segments import File, name_of, open_file
 
 
 def create(disk: Disk, number: int, *, may_go_on: bool) -> tuple[int, int]:
-    """Create a segment that says nothing yet, durably or not; its descriptor and its number.
+    """Create an empty segment, without a sync; its descriptor and its number.
 
-    may_go_on: whether the next number is tried if this one is taken, since nobody else may be at
-        work: a process has died that had created it.
+    may_go_on: whether to try the next number if this one is taken, because no other writer can be
+        at work: the process that created it has died.
 
     Raises OSError, Unavailable.
     """
@@ -43,8 +43,8 @@ def begin(
 ) -> File:
     """Write the line of a segment that was created, durably. Raises OSError.
 
-    file, end: the segment that it follows, and where that ends; None if there is none. One that
-        has no messages is not followed, but what that follows. base: its first offset.
+    file, end: the segment that it follows, if any, and where that ends. If that has no messages,
+        its predecessor is followed instead. base: its first offset.
     """
     before = lines_before(disk, log, file) if file is not None else (Piece(), Piece())
     if end.ordinal:
@@ -58,9 +58,10 @@ def begin(
 
 
 def end_of(file: File, synced: End | None, hinted: End | None) -> End:
-    """Where the last whole batch of a segment ends; what is torn behind it is cut.
+    """Where the last whole batch of a segment ends; a torn rest after it is cut.
 
-    synced, told: what hints say. What a turn says is believed by who has seen the log since.
+    synced: the checkpoint ``.sync``. hinted: that of the turn, if this process has compared it with
+    the log since the machine started: then no crash can have made it wrong.
     """
     size = file.size
     known = [one for one in (hinted, synced) if one and one.number == file.number]
@@ -74,7 +75,7 @@ def end_of(file: File, synced: End | None, hinted: End | None) -> End:
 
 
 def has_counted(disk: Disk, number: int, end: End) -> bool:
-    """Whether an append is before the place at which its segment was sealed. Raises OSError.
+    """Whether an append ended before the place at which its segment was sealed. Raises OSError.
 
     number: of a later segment in the chain.
     """

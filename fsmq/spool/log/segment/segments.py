@@ -1,8 +1,7 @@
 """Segments: the files of ``log/``. The name of each is its number.
 
-Where small appends follow each other, zeros are written ahead of them. An append that takes their
-place does not change the size of the file. So its sync has bytes to write, and no journal, which
-takes longer than the bytes.
+If small appends follow each other, zeros are written ahead of them. An append over zeros does not
+change the size of the file, so its sync writes only data and no journal, which takes longer.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Self
 from uuid import UUID
 
 from ...layout.files import write_at
+from .checkpoint import End, LockFile
 from .disk import GONE, Disk
-from .hints import End, LockFile
 from .record import FIRST, HEAD_BYTES, Line, any_mark, parse_line
 
-_SEARCHED = 1 << 20  # bytes in which a mark is looked for, if the line is damaged
+_SEARCHED = 1 << 20  # bytes searched for a mark, if the line is damaged
 _AGAIN_BYTES = 1 << 20
 _AHEAD = bytes(1 << 20)
 _name = re.compile(r"[0-9]{20}")
@@ -50,11 +49,11 @@ class File:
         self.line = line
         self.base = base if line is None else line.base
         self.mark = None if line is None else UUID(line.uuid).bytes
-        self._zeros_to = 0  # as far as it has some behind the end of the log
+        self._zeros_to = 0  # how far the zeros after the end of the log reach
 
     @property
     def start(self) -> End:
-        """The place in front of its first message."""
+        """The place before its first message."""
         return End(self.number, self.base, 0, FIRST)
 
     @property
@@ -74,10 +73,10 @@ class File:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # -- for who has the lock, or the turn -------------------------------------------------------
+    # -- for a caller with the lock, or the turn -------------------------------------------------
 
     def append(self, position: int, chunks: Iterable[bytes]) -> None:
-        """Write what comes behind a place, all of it or nothing."""
+        """Write data after a place, all or nothing."""
         at = position
         try:
             for chunk in chunks:
@@ -89,17 +88,17 @@ class File:
             raise
 
     def write_ahead(self, end: int, written: int, segment_bytes: int) -> bool:
-        """Write zeros behind the end, unless enough are there; False if the disk refuses.
+        """Write zeros after the end, unless there are enough; False if that fails.
 
         written: how many bytes the last append had. segment_bytes: how large the segment gets.
         """
         size = min(len(_AHEAD), segment_bytes - end)
-        self._zeros_to = self._zeros_to or self.size  # another process may have written them
+        self._zeros_to = self._zeros_to or self.size  # another process may have written some
         if self._zeros_to - end >= written or size < written:
             return True
         try:
             write_at(self.fd, memoryview(_AHEAD)[:size], end)
-        except OSError:  # it is full, say; what was to be stored is there
+        except OSError:  # the disk may be full; the messages are stored
             with suppress(OSError):
                 self.cut(end)  # others need the room
             return False
@@ -107,7 +106,7 @@ class File:
         return True
 
     def write_again(self, begin: int, end: int) -> None:
-        """Write bytes over themselves; and both copies of the line, of which one may be torn."""
+        """Rewrite bytes unchanged, and both copies of the line, one of which may be torn."""
         if begin < FIRST and self.line is not None:
             write_at(self.fd, self.line.encode(), 0)
             begin = FIRST
@@ -119,23 +118,23 @@ class File:
             begin += len(data)
 
     def ends_at(self, position: int) -> bool:
-        """Whether no append has come behind a place: the file ends there, or has zeros, as no head.
+        """Whether no append follows a place: the file ends there, or has zeros, which no head has.
 
-        The byte before it tells a file that ends too early.
+        Reading the byte before it detects a file that ends too early.
         """
         behind = self.read(position - 1, 1 + HEAD_BYTES)
         if len(behind) <= HEAD_BYTES:
-            self._zeros_to = position  # another process has cut what there was
+            self._zeros_to = position  # another process has cut the zeros
         return bool(behind) and not behind[1:].strip(b"\0")
 
     def cut_torn(self, position: int) -> None:
-        """Cut what a crash has left behind a place. Zeros stay: a writer that lives needs them."""
+        """Cut what a crash has left after a place. Zeros stay: a living writer needs them."""
         size = self.size - position
         if size > len(_AHEAD) or self.read(position, size).strip(b"\0"):
             self.cut(position)
 
     def cut(self, position: int) -> None:
-        """Cut all that stands behind a place."""
+        """Cut everything after a place."""
         self._zeros_to = position
         if self.size > position:
             os.ftruncate(self.fd, position)
@@ -143,7 +142,7 @@ class File:
 
 @contextmanager
 def close_on_error(opened: File | LockFile) -> Iterator[None]:
-    """Close what was opened if what is done with it raises, since nobody has it then."""
+    """Close what was opened if the block raises, since nobody else has it."""
     try:
         yield
     except BaseException:
@@ -152,7 +151,7 @@ def close_on_error(opened: File | LockFile) -> Iterator[None]:
 
 
 def open_file(disk: Disk, number: int, access: int = os.O_RDONLY, base: int = 0) -> File | None:
-    """Open a segment; None if it is not there. base: if its line does not say it. OSError."""
+    """Open a segment; None if it is missing. base: used if its line is damaged. OSError."""
     try:
         fd = disk.tree.open(f"{disk.segments}/{name_of(number)}", access | disk.tree.shared)
     except OSError as error:

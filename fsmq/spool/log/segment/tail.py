@@ -1,8 +1,8 @@
 """The end of a log: who may append, and what a crash or a stopped writer has left.
 
-One lock to append and one to sync. Readers see what is synced, and nothing else. Where one host
-writes, the locks are enough, and processes share syncs. Where many do, each publish is in its turn
-from before its append until behind its sync: see `turns.py`.
+There is one lock to append and one to sync. Readers see only what is synced. If one host writes,
+the locks are enough, and processes share syncs. If many do, each publish is within a turn from
+before its append until after its sync: see `turns.py`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from contextlib import contextmanager, suppress
 from ...errors import Unavailable
 from . import turns
 from .chain import newest
+from .checkpoint import FAILED, PATIENCE_S, UNDER_WAY, End
 from .disk import Disk
-from .hints import FAILED, PATIENCE_S, UNDER_WAY, End
 from .newest import Newest
 from .sealing import end_of
 from .segments import close_on_error, has_number, open_file
 
-# Where a turn keeps writers apart, the lock does not have to: not for longer than this.
+# Where turns keep writers apart, the lock need not: it is waited for only this long.
 _PATIENCE_WITH_TURNS_S = 5.0, 8.0
 
 
 class LogTail(Newest):
-    """The end of one log, as one process sees it. For one thread at a time, but for `durable`.
+    """The end of one log, as one process sees it. For one thread at a time, except `durable`.
 
-    log: its UUID. check: raises what keeps this host from writing, and tells whether other hosts
-    may; both may have changed until it has the lock.
+    log: its UUID. check: raises if this host may not write, and returns whether other hosts may;
+    called again under the lock, as both can change.
     """
 
     def __init__(self, disk: Disk, log: str, check: Callable[[], bool]) -> None:
         super().__init__(disk, log)
         self._check = check
-        # Whether this process has compared hints with the newest segment.
+        # Whether this process has compared checkpoints with the newest segment.
         self._told_is_known = self._sync_is_known = False
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class LogTail(Newest):
         self._disk.tree.close()
 
     def _cut_ahead(self) -> None:
-        """Cut the zeros, if nobody else writes: a log at rest is as large as what it holds."""
+        """Cut the zeros, if nobody else writes: an idle log should not take extra space."""
         file, end, turn = self._file, self._end, self._turn
         with suppress(OSError, Unavailable):
             if file and end and turn and self._disk.tree.in_place and file.size > end.position:
@@ -58,10 +58,10 @@ class LogTail(Newest):
     # -- what is durable ---------------------------------------------------------------------------
 
     def can_read(self) -> bool:
-        """Whether `durable` may be believed: this process has seen that the newest segment agrees.
+        """Whether `durable` can be trusted: this process has seen that the newest segment agrees.
 
-        If the filesystem was lost and mounted again, it may be older than what was answered. Then
-        there stands something behind it.
+        After a lost and remounted filesystem it can be older than the last acknowledged append.
+        Then the segment has data after it.
         """
         if not self._sync_is_known:
             synced = self.durable()
@@ -75,7 +75,7 @@ class LogTail(Newest):
         return self._sync_is_known
 
     def settle(self, patience_s: float = PATIENCE_S) -> None:
-        """Make durable what writers have left that died."""
+        """Make durable what dead writers have left."""
         with self.locked(patience_s) as end:
             pass
         self.sync(end)
@@ -91,11 +91,11 @@ class LogTail(Newest):
 
     @contextmanager
     def locked(self, patience_s: float | None = None) -> Iterator[End]:
-        """Keep other writers out; where the log ends. Where many hosts write, what was appended is
-        durable when this ends.
+        """Keep other writers out; yields where the log ends. If many hosts write, appends are
+        durable at the end of the context.
 
-        patience_s: how long to wait for the lock; None: where turns keep writers apart, go on
-            without it when that has taken long.
+        patience_s: how long to wait for the lock; None: continue without it after some time, if
+            turns keep writers apart.
 
         Raises OSError, Unavailable, and what the check does.
         """
@@ -111,8 +111,8 @@ class LogTail(Newest):
                 self._writer.unlock()
 
     def _hold(self, patience_s: float | None) -> bool:
-        """Take the lock; False where one who may be stopped has had it for long, and turns keep
-        writers apart. Raises Unavailable."""
+        """Take the lock; False if another process, maybe stopped, has had it for long, and turns
+        keep writers apart. Raises Unavailable."""
         if patience_s is not None:
             self._writer.lock(patience_s)
             return True
@@ -143,13 +143,13 @@ class LogTail(Newest):
             self._is_in = False
 
     def _enter(self, is_held: bool) -> End:
-        """Where the log ends, in a turn of this process."""
+        """Enter a turn of this process; returns where the log ends."""
         before, is_ours = None, self._is_still_ours()
         if not is_ours:
             self._forget()
             before = self._take_turn()
-        # Who makes one host the only one says so, and then its writers look who is in: so they see
-        # this one, or it sees that.
+        # If a host becomes the only writer, that is noted first, and then its writers look who is
+        # in. So they see this process, or it sees the note.
         if not self._check() and not is_held:
             raise Unavailable(f"one host alone writes to log {self._disk.name!r} now", 1)
         if not is_ours and (before is None or before.state or not self._adopt(before)):
@@ -157,14 +157,14 @@ class LogTail(Newest):
         self._told_is_known = self._sync_is_known = True
         assert self._end is not None
         if self._sync.read() != self._end:
-            self._sync.write(self._end)  # a stopped writer has noted late where it was
+            self._sync.write(self._end)  # a stopped writer has written its old end late
         self._stored = self._end
         return self._end
 
     def _take_turn(self) -> End | None:
-        """Take a new turn; what the one before it says. Raises OSError, Unavailable."""
+        """Take a new turn; returns the end in the one before it. Raises OSError, Unavailable."""
         for _ in range(turns.TRIES):
-            # One in which the disk let nothing be written is used again: each try would leave one.
+            # A turn that could not be written is reused: otherwise each try would leave one.
             if self._turn is None or self._turn.read() is not None or not self._turn.is_last():
                 self._leave_turn()
                 self._turn = turns.create(self._disk)
@@ -174,7 +174,7 @@ class LogTail(Newest):
         raise turns.taken(self._disk)
 
     def _is_still_ours(self) -> bool:
-        """Whether this process may go on in its turn, and says that it is in."""
+        """Whether this process may continue in its turn; if so, it notes that it is in."""
         turn, end, file = self._turn, self._end, self._file
         if turn is None or end is None or file is None or turn.read() != end:
             return False
@@ -182,7 +182,7 @@ class LogTail(Newest):
         return self._has_turn(end.number) and file.ends_at(end.position)
 
     def _adopt(self, end: End) -> bool:
-        """Go on where another writer has left the newest segment, if it is as that one says."""
+        """Continue where another writer left the newest segment, if that is as its turn says."""
         synced = self._sync.read()
         if synced is None or not synced.reaches(end) or has_number(self._disk, end.number + 1):
             return False
@@ -199,7 +199,7 @@ class LogTail(Newest):
     # -- one host ----------------------------------------------------------------------------------
 
     def _is_another_in(self) -> bool:
-        """Whether one is in its turn that came before one host alone wrote: it may be stopped."""
+        """Whether a writer of another host is still in its turn: it may be stopped."""
         if self._turn is None or not self._turn.is_current():
             self._forget()
             self._leave_turn()
@@ -208,7 +208,7 @@ class LogTail(Newest):
         return hinted is not None and bool(hinted.state)
 
     def _validated(self) -> End:
-        """The end where one host writes, whatever other processes have done, and crashes."""
+        """The end if one host writes, checked against other processes' appends and crashes."""
         assert self._turn is not None
         synced, hinted = self._sync.read(), self._turn.read()
         if (
@@ -225,7 +225,7 @@ class LogTail(Newest):
         return self._load()
 
     def _load(self) -> End:
-        """Find the end again where one host writes, and make it durable, or seal it."""
+        """Find the end again if one host writes, and make it durable, or seal the segment."""
         self._forget()
         assert self._turn is not None
         hinted = self._turn.read() if self._told_is_known else None
@@ -239,7 +239,7 @@ class LogTail(Newest):
             with close_on_error(file):
                 end = end_of(file, synced, hinted)
             if synced is not None and synced.offset > end.offset:
-                self._seal(file, free)  # what was there is lost; its offsets stay used
+                self._seal(file, free)  # messages were lost; their offsets stay used
             else:
                 self._file, self._end = file, end
                 if (
@@ -256,8 +256,8 @@ class LogTail(Newest):
     def _sync_found(self, end: End) -> None:
         """Make durable what was found, before anything is appended to it, under the lock.
 
-        What stands behind the place in the hint may have been answered before the machine stopped.
-        So a sync that fails here does not say that it is lost: the next one begins anew.
+        What follows the place in the checkpoint may have been acknowledged before the machine
+        stopped. So a failed sync here does not mark it as lost: the next one tries again.
         """
         with self._sync.locked():
             assert self._file is not None

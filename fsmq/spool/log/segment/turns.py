@@ -1,9 +1,9 @@
-"""Turns: who may append to a log, where more than one host writes.
+"""Turns: who may append to a log, if more than one host writes.
 
-A turn is a file ``.turn.<n>`` that was created exclusively; the one with the highest n is the turn.
-It says where the last whole append ended, and whether its writer is in. A writer says that it is in
-and then looks for a higher turn. Who takes the turn creates it, and then reads the one before. So
-one of the two sees the other, however long either was stopped in between.
+A turn is a file ``.turn.<n>`` that was created exclusively; the one with the highest n is valid. It
+notes where the last whole append ended, and whether its writer is in. A writer notes that it is in
+and then looks for a higher turn. A writer that takes the turn creates it, and then reads the one
+before. So one of the two sees the other, however long either was stopped in between.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import os
 import re
 
 from ...errors import Unavailable
+from .checkpoint import UNDER_WAY, Checkpoint, End, read_checkpoint
 from .disk import Disk
-from .hints import UNDER_WAY, End, Hint, read_hint
 from .record import FIRST
 from .segments import close_on_error
 
 _name = re.compile(r"\.turn\.([0-9]{20})")
 TRIES = 20
-NOWHERE = End(0, 0, 0, FIRST)  # where a log ends that has no segment
+NOWHERE = End(0, 0, 0, FIRST)  # the end of a log without segments
 
 
 def turn_of(name: str) -> int | None:
-    """The number of a turn, by its name; None if it is not that of one."""
+    """The number of a turn, by its name; None for any other name."""
     match = _name.fullmatch(name)
     return None if match is None else int(match[1])
 
 
-class Turn(Hint):
+class Turn(Checkpoint):
     """One turn, opened."""
 
     def __init__(self, disk: Disk, number: int, flags: int = 0) -> None:
@@ -39,7 +39,7 @@ class Turn(Hint):
     def is_last(self) -> bool:
         """Whether nobody has taken the turn since. Raises OSError."""
         self._disk.tree.refresh(self._disk.segments)
-        # Turns go from the lowest one: that this one is there tells that the next never was.
+        # Turns are removed from the lowest on: as this one exists, the next was never removed.
         return not _has(self._disk, self.number + 1) and self.is_current()
 
 
@@ -59,9 +59,9 @@ def turns(disk: Disk) -> list[int]:
 
 
 def last_end(disk: Disk) -> End | None:
-    """What the highest turn that says something says. Raises OSError."""
+    """The content of the highest turn that has any. Raises OSError."""
     for number in reversed(turns(disk)):
-        hinted = read_hint(disk.tree, _path(disk, number))
+        hinted = read_checkpoint(disk.tree, _path(disk, number))
         if hinted is not None:
             return hinted
     return None
@@ -73,9 +73,10 @@ def shared(disk: Disk) -> Turn:
 
 
 def create(disk: Disk) -> Turn:
-    """A new turn, which says nothing yet. Raises OSError, Unavailable.
+    """A new, empty turn. Raises OSError, Unavailable.
 
-    It stays, whatever happens to its writer: who looks for the next number would miss a later one.
+    It stays, whatever happens to its writer: a check of the next number alone would miss a later
+    one.
     """
     for _ in range(TRIES):
         before = max(turns(disk), default=0)
@@ -87,15 +88,15 @@ def create(disk: Disk) -> Turn:
             disk.tree.refresh(disk.segments)
             if not before or _has(disk, before):
                 return turn
-            # This number was used, and gone: the listing was older than that.
+            # This number was used and removed: the listing was out of date.
             disk.tree.unlink(turn.path)
         turn.close()
     raise taken(disk)
 
 
 def begin(disk: Disk, turn: Turn) -> tuple[bool, End | None]:
-    """Say in a new turn that its writer is in; whether it is the last one, and what the one before
-    it says. Raises OSError.
+    """Note in a new turn that its writer is in; returns whether it is the last one, and the end in
+    the one before it. Raises OSError.
     """
     hinted = last_end(disk)
     turn.write((hinted or NOWHERE)._replace(state=UNDER_WAY))
@@ -104,12 +105,12 @@ def begin(disk: Disk, turn: Turn) -> tuple[bool, End | None]:
 
 
 def taken(disk: Disk) -> Unavailable:
-    """Others take turns faster than this one can."""
-    return Unavailable(f"log {disk.name!r} is taken by other hosts again and again", 1)
+    """The error if others keep taking turns faster."""
+    return Unavailable(f"log {disk.name!r} keeps being taken by other hosts", 1)
 
 
 def _unlink_before(disk: Disk, turn: int) -> None:
-    """Unlink lower turns than one that says something, the lowest first."""
+    """Unlink the turns below one that has content, the lowest first."""
     lowest = min(turns(disk), default=turn)
     while _has(disk, lowest - 1):  # a listing may have missed it
         lowest -= 1

@@ -1,4 +1,4 @@
-"""What is done with one message by the id that its producer gave; its queue has an index.
+"""Verbs on one message by the id that its producer gave, in a queue with an index.
 
 Each verb opens the link of the id, reads the message's name from the header block, and finds its
 state by at most five lookups, however many messages there are. `upsert.py` puts them.
@@ -49,7 +49,7 @@ from ..removal import dirty_of, remove_from, remove_one
 from ..renew import renew
 from .upsert import check_index
 
-# Where a message that is acknowledged is, comes first.
+# The state in which messages are acknowledged comes first.
 _STATES = (State.DELAY, State.NEW, State.READY, State.DELAY, State.READY)
 ROUNDS = 20
 
@@ -65,12 +65,12 @@ def check_free(
     """Raise InUse if a verb by these ids would have to wait for others; InvalidValue.
 
     For callers that can try again later, without keeping a thread.
-    to_put: it has the locks of the ids in any case. to_remove: as of `standing`.
+    to_put: the verb needs the locks of the ids in any case. to_remove: as in `standing`.
     """
     tree, links = context.tree, [link_name(check_given(given_id)) for given_id in given_ids]
     for queue in queues:
         with (
-            suppress(OSError),  # the verb itself tells of it
+            suppress(OSError),  # the verb itself reports it
             closing(ByteLocks(tree, f"{tree.folder(IDS, queue)}/{LOCK}")) as file,
         ):
             for link in links:
@@ -85,8 +85,8 @@ def standing(
 ) -> Standing | None:
     """The message of an id, in whatever state; None if there is none.
 
-    Where a put is under way, or has died, the answer waits for its end, or makes it.
-    to_remove: also if there is a message: what an upsert that died has left of it goes first.
+    If a put of the id is under way this waits for it; one that died is finished first. to_remove:
+    do so even if the id has a message: what a dead upsert has left goes first.
 
     Raises OSError, Unavailable.
     """
@@ -99,7 +99,7 @@ def standing(
 
 
 def _look(tree: Tree, queue: str, link: str, *, to_remove: bool) -> tuple[Standing | None, bool]:
-    """The same as far as it is seen without the lock; and whether only who has that can tell."""
+    """The same without the lock, and whether only the holder of the lock can tell."""
     at, coming = (link_path(tree, queue, link, coming=after) for after in (False, True))
     for _ in range(ROUNDS):
         tree.refresh(tree.folder(IDS, queue))
@@ -115,7 +115,7 @@ def _look(tree: Tree, queue: str, link: str, *, to_remove: bool) -> tuple[Standi
             return found, False
         if leads_to(tree, at, opened.inode):
             return None, found is None
-        # A put has just ended.
+        # A put has just replaced the message.
     raise Unavailable("the message of this id keeps being replaced")
 
 
@@ -139,7 +139,7 @@ def find_id(context: Context, queue: str, given_id: str) -> Message | None:
 def claim_id(
     context: Context, queue: str, given_id: str, visibility: float | None
 ) -> Prepared[Message | None]:
-    """Claim the message of an id, also if it is delayed; None if there is none, or it is claimed,
+    """Claim the message of an id, even if it is delayed; None if there is none, if it is claimed,
     and while the queue is paused or at a limit.
 
     Raises:
@@ -163,16 +163,16 @@ def claim_id(
         raise
     message = claimed_message(context, queue, taken.claim, known, content)
 
-    def finish_claim() -> Message:
+    def commit_claim() -> Message:
         claim_ms = taken.claim.deadline_ms - context.now_ms()
         context.record(CLAIMED, queue, message.id, deliveries=message.deliveries, claim_ms=claim_ms)
         return message
 
-    return Prepared(dirty, finish_claim, partial(_release, context, queue, taken))
+    return Prepared(dirty, commit_claim, partial(_release, context, queue, taken))
 
 
 class _Taken(NamedTuple):
-    """A claim; ``before``: the mtime of a delayed message before it, which has not moved."""
+    """A claim. before: the earlier mtime of a delayed message, which was claimed in place."""
 
     claim: Claim
     before: int | None = None
@@ -226,7 +226,7 @@ def _claim_delayed(
 
 def _release(context: Context, queue: str, taken: _Taken) -> None:
     name, mtime = taken.claim.message_id, taken.claim.mtime_ns
-    with suppress(OSError, FsmqError):  # then its timer brings it back
+    with suppress(OSError, FsmqError):  # its timer brings it back
         if taken.before is None:
             release_uncounted(context, queue, name, mtime)
             return
@@ -247,8 +247,7 @@ def ack_ids(
 ) -> Prepared[list[bool]]:
     """Remove messages that are in flight; for each id whether its message was.
 
-    names: which messages of some ids are meant, by their names in the queue. One that has taken
-        the id since stays.
+    names: for some ids, the name of the message that is meant. A later one with the id stays.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -268,8 +267,8 @@ def _ack(context: Context, queue: str, given_id: str, name: str | None) -> str |
         if known is None:
             return None
         name = known.name
-    # Without a latch: no other message ever has this name, and one that leaves delay/ after the
-    # look is not found by the rename.
+    # No latch is needed: no other message ever has this name, and if it leaves delay/ after the
+    # look, the rename does not find it.
     tree = context.tree
     found = tree.look(tree.path(State.DELAY, queue, name))
     if found is None or not is_claimed(context.stamps, name, found.st_mtime_ns):
@@ -278,7 +277,7 @@ def _ack(context: Context, queue: str, given_id: str, name: str | None) -> str |
 
 
 def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Prepared[list[bool]]:
-    """Remove messages in whatever state they are; for each id whether there was one.
+    """Remove messages in any state; for each id whether there was one.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -289,7 +288,7 @@ def remove_ids(context: Context, queue: str, given_ids: Sequence[str]) -> Prepar
 
 
 def _remove(context: Context, queue: str, given_id: str) -> str | None:
-    """Remove the message of an id, also if it is replaced meanwhile; its name."""
+    """Remove the message of an id, even if it is being replaced; returns its name."""
     for _ in range(ROUNDS):
         found = standing(context, queue, given_id, to_remove=True)
         if found is None or remove_one(context, queue, found.name):
@@ -300,18 +299,18 @@ def _remove(context: Context, queue: str, given_id: str) -> str | None:
 def _removed(context: Context, queue: str, names: Sequence[str | None]) -> Prepared[list[bool]]:
     """Messages that were removed, or were not there."""
 
-    def finish_removal() -> list[bool]:
+    def commit_removal() -> list[bool]:
         removed: list[tuple[str, Details]] = [(name, {}) for name in names if name is not None]
         context.record_all(REMOVED, queue, removed)
         return [name is not None for name in names]
 
-    return Prepared(dirty_of(context.tree, queue), finish_removal)
+    return Prepared(dirty_of(context.tree, queue), commit_removal)
 
 
 def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> Prepared[bool]:
-    """Let the claim of an id's message end so many seconds from now; False if it is not claimed.
+    """Let the claim of an id's message end ``visibility`` seconds from now; False if not claimed.
 
-    With 0 it is released.
+    With 0 the message is released.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -330,11 +329,11 @@ def renew_id(context: Context, queue: str, given_id: str, visibility: float) -> 
         return Prepared(dirty_of(context.tree, queue), lambda: False)
     end = renewed.commit
 
-    def finish_renewal() -> bool:
+    def commit_renewal() -> bool:
         end()
         return True
 
-    return Prepared(renewed.dirty, finish_renewal)
+    return Prepared(renewed.dirty, commit_renewal)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Postpone: let a message that nobody has claimed be ready later, by the id that was given to it.
+"""Postpone: give an unclaimed message a new delay, by its given id.
 
-It is put anew with the other delay, so that it has its place among those that are due then. First
-it is taken out, back to the dot-name under which it was put: nobody can claim it there, and after a
-crash, or if the put fails, it comes back from there.
+It is put again with the new delay, so that it sorts among messages that are due then. First it is
+renamed back to the dot-name under which it was put: nobody can claim it there, and from there it
+comes back after a crash, or if the put fails.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .upsert import Staging, Stored
 def postpone(
     context: Context, queue: str, given_id: str, delay: float, attributes: Mapping[str, str]
 ) -> Prepared[Stored] | None:
-    """Put a message that nobody has claimed anew, with this delay; None if there is none.
+    """Put an unclaimed message again, with this delay; None if there is none.
 
-    attributes: what is changed of its attributes.
+    attributes: those to change.
 
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, Unavailable
@@ -45,20 +45,20 @@ def postpone(
             try:
                 is_done = _begin(context, staging, link_name(given_id), changed)
             except BaseException:
-                staging.abandon()
+                staging.abort()
                 raise
             if is_done:
-                return Prepared(staging.dirty, staging.stored, staging.abandon)
-            staging.abandon()
+                return Prepared(staging.dirty, staging.stored, staging.abort)
+            staging.abort()
             if is_done is None:
                 return None
     raise Unavailable(f"the message of the id {given_id!r} keeps moving from folder to folder")
 
 
 def _begin(context: Context, staging: Staging, link: str, changed: NewMessage) -> bool | None:
-    """Write a message anew, and take out the old one.
+    """Write a message again, and take out the old one.
 
-    None if there is none that may be postponed; False if it has moved meanwhile.
+    None if there is none that can be postponed; False if it has just moved.
     """
     queue = staging.queue
     staging.hold(link)
@@ -83,7 +83,7 @@ def _begin(context: Context, staging: Staging, link: str, changed: NewMessage) -
 
 
 def _again(context: Context, name: str, fd: int, changed: NewMessage) -> NewMessage:
-    """What an open message says, but for what is changed of it."""
+    """The content of an open message, with the changes applied."""
     known = facts(name)
     content = finish(read(context, fd, os.fstat(fd).st_size, known, UNLIMITED))
     ttl = None if known.expires_s is None else max(0.0, known.expires_s - context.clock())

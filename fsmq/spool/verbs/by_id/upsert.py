@@ -1,9 +1,9 @@
 """Upsert and ensure: put messages by the ids that their producers give, into a queue with an index.
 
 The ids are locked from the look to the end. A message whose id is free is linked to it before the
-sync. One that replaces another is linked as that which is to have the id next; after the sync the
-old one is removed, durably, before the new one is shown: there is no moment, and no crash, in which
-the id has neither of the two, or both are shown.
+sync. One that replaces another gets the link of the message that will have the id next. After the
+sync the old message is removed, durably, before the new one is shown: so at no time, crashes
+included, has the id neither message, and never are both shown.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ from ..removal import dirty_of, remove_one
 class Stored(NamedTuple):
     """What an upsert stored: the messages' names, in order.
 
-    rest: what is left to be done, if ids are taken from other messages; complete it, and what
-    comes of it, before anyone is told.
+    rest: what is left to do if messages are replaced; complete it and its result first.
     """
 
     names: list[str]
@@ -56,11 +55,11 @@ def upsert(
     queue: str,
     messages: Sequence[NewMessage],
 ) -> Prepared[Stored]:
-    """Put messages; each takes the place of the one that has its id, if there is one.
+    """Put messages; each replaces the one that has its id, if there is one.
 
-    All or none, until the first one is shown or replaced: what fails then may leave a part.
+    All or none, until the first one is shown or replaced: a later failure can leave a part.
 
-    The ``id`` of a message may be any text. Of an id that comes twice the last one counts.
+    The ``id`` of a message can be any text. If an id comes twice, the last one counts.
 
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
@@ -72,9 +71,9 @@ def upsert(
 def upsert_each(
     context: Context, messages: Mapping[str, Sequence[NewMessage]]
 ) -> list[Prepared[Stored]]:
-    """The same in several queues: what is to be completed in each, or nothing in any.
+    """The same in several queues, in all or none; what is to be completed in each.
 
-    Their ids are locked together: nobody waits for one while he has another.
+    Their ids are locked together, so that no process waits for one while it holds another.
     """
     stagings = [Staging(context, queue) for queue in messages]
     batches = [
@@ -87,7 +86,7 @@ def upsert_each(
             for staging, batch in zip(stagings, batches, strict=True):
                 staging.has(held.part(staging.queue))
                 staging.write_all(*batch)
-    return [Prepared(one.dirty, one.stored, one.abandon) for one in stagings]
+    return [Prepared(one.dirty, one.stored, one.abort) for one in stagings]
 
 
 def ensure(
@@ -98,7 +97,7 @@ def ensure(
 ) -> Prepared[list[bool]]:
     """Put those messages whose ids no message of the queue has; for each, whether it was put.
 
-    Of any number of callers, on any host, one puts a message of an id.
+    Of any number of callers, on any host, only one puts a message of an id.
     among: other queues, whose messages must not have the id either.
 
     Raises:
@@ -111,11 +110,11 @@ def ensure(
         staging.hold(*links)
         staging.write_all(links, checked)
 
-    def finish() -> list[bool]:
+    def commit() -> list[bool]:
         staging.publish()
         return staging.is_put
 
-    return Prepared(staging.dirty, finish, staging.abandon)
+    return Prepared(staging.dirty, commit, staging.abort)
 
 
 def _checked(
@@ -139,12 +138,12 @@ def _checked(
 
 @contextmanager
 def _storing(context: Context, *stagings: Staging) -> Iterator[None]:
-    """Take back what was written if something is wrong, and say what."""
+    """On an error take back what was written, and re-raise."""
     try:
         yield
     except BaseException as error:
         for staging in stagings:
-            staging.abandon()
+            staging.abort()
         if isinstance(error, FileNotFoundError):
             for queue in (queue for staging in stagings for queue in staging.queues):
                 context.settings_of(queue)  # raises NoSuchQueue if it was deleted just now
@@ -187,14 +186,14 @@ class Staging:
         self._written: list[_Written] = []
         self._refused: list[_Written] = []  # those whose id has a link already
         self._removes = False  # whether we have begun to remove what is replaced
-        # Where a message is that nobody may claim any more, though it may yet come back.
+        # The dot-name of the old message, where nobody can claim it but recovery finds it.
         self._taken_out: str | None = None
         self._names: ByteLocks | None = None
 
     def write_all(self, links: list[str], drafts: list[Draft]) -> None:
         """Write messages with these links, whose ids are locked."""
         tree = self._tree
-        # Of an id that comes twice the last one is put, or the first, if none is to be replaced.
+        # If an id comes twice, the last message is put, or with only_new the first.
         numbers = range(len(links))
         order = reversed(numbers) if self._only_new else numbers
         chosen = {links[at]: at for at in order}
@@ -212,7 +211,7 @@ class Staging:
                 tree.link(written.path, path)
 
     def has(self, held: Held) -> None:
-        """Have ids that are locked; they are freed with the others."""
+        """Take over ids that are locked; they are freed at the end."""
         self._held = held
 
     def hold(self, *links: str) -> None:
@@ -220,25 +219,25 @@ class Staging:
         self._held = hold_patiently(self._tree, dict.fromkeys(self.queues, links))
 
     def keep_purges_away(self) -> None:
-        """Until the end: what is written was there before. Raises Unavailable, OSError."""
+        """Keep purges out until the end: the message only gets a new name. Unavailable, OSError."""
         self._names = may_rename(self._tree, self.queue)
 
     def write(self, link: str, draft: Draft, replaced: Standing | None) -> None:
-        """Write one message. replaced: that which has the id, as far as is known."""
+        """Write one message. replaced: the one that has the id, as far as is known."""
         tree, context = self._tree, self._context
         path = tree.folder(NEW, draft.staged(self.queue, number_of_id(link)))
         written = _Written(draft, path, link=link, replaced=replaced)
         fd = tree.create(path)
         self._written.append(written)
         written.fill(fd, tree, context.stamps, self.dirty, context.clock)
-        # Behind the last byte: what has a link is whole, unless the power was cut.
+        # After the last byte: a file with a link is complete, unless the power was cut.
         try:
             tree.link(path, link_path(tree, self.queue, link, coming=replaced is not None))
         except FileExistsError:
             self._refused.append(written)
 
     def take_out(self, path: str, staged: str) -> bool:
-        """Bring what is to be replaced where nobody claims it; False if it is not there."""
+        """Move the old message where nobody can claim it; False if it is not there."""
         if not self._tree.rename(path, staged):
             return False
         self._taken_out = staged
@@ -251,14 +250,14 @@ class Staging:
         for queue in self.queues:
             found = settle(tree, queue, [link for link in dict.fromkeys(links) if link not in had])
             if found and self._only_new:
-                # What is said to stand must stand after a crash: nobody may have synced it.
+                # A message that is reported as existing must survive a crash, and may be unsynced.
                 folders = (tree.folder(name, queue) for name in (QUEUES, IDS))
                 self.dirty.folders |= {*folders, tree.folder(DELAY)}
             had |= found
         return had
 
     def stored(self) -> Stored:
-        """Go on when the messages are durable: show them, or remove first what they replace."""
+        """Continue once the messages are durable: remove what they replace, or show them."""
         if all(written.replaced is None for written in self._written):
             return Stored(self.publish())
         tree, queue = self._tree, self.queue
@@ -271,28 +270,28 @@ class Staging:
                     at = link_path(tree, queue, written.link)
                     remove_standing(tree, queue, at, written.replaced, self._taken_out)
         except BaseException as error:
-            self.abandon()
+            self.abort()
             reraise(error, f"cannot replace a message of queue {queue!r}")
-        return Stored([], Prepared(dirty, lambda: Stored(self.publish()), self.abandon))
+        return Stored([], Prepared(dirty, lambda: Stored(self.publish()), self.abort))
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now; their names."""
         try:
-            # Nobody deletes the index of an id that is held. Where the lock was lost with a
-            # network, or the index with `rm`, the look behind the renames takes them back. The one
-            # before makes a network filesystem forget a folder that was deleted.
+            # Nobody deletes the index of an id that is held. If a network lost the lock, or `rm`
+            # removed the index, the check after the renames takes them back. The one before makes a
+            # network filesystem drop its cache of a deleted folder.
             self._check_current()
             for written in self._written:
                 self._show(written)
             self._check_current()
         except BaseException as error:
-            self.abandon()
+            self.abort()
             reraise(error, f"cannot publish to queue {self.queue!r}")
         self._free()
         return note_stored(self._context, self.queue, self._written)
 
     def _is_current(self) -> bool:
-        """Whether the queue is there, and the same as at the beginning."""
+        """Whether the queue exists, and is still the same."""
         is_same = self._held is not None and self._held.stands(self.queue)
         return is_same and self._tree.has_queue(self.queue)
 
@@ -309,18 +308,18 @@ class Staging:
             at, coming = (
                 link_path(tree, self.queue, written.link, coming=after) for after in (False, True)
             )
-            if leads_to(tree, coming, written.inode):  # else our lock was lost with a network
+            if leads_to(tree, coming, written.inode):  # else the network lost our lock
                 tree.rename(coming, at, replace=True)
 
-    def abandon(self) -> None:
-        """Remove what was written. What cannot be done now, recovery does."""
+    def abort(self) -> None:
+        """Remove what was written. Recovery removes what cannot be removed now."""
         self.dirty.close()
         for written in self._written:
             with suppress(OSError, FsmqError):
-                self._abandon(written)
+                self._abort(written)
         self._free()
 
-    def _abandon(self, written: _Written) -> None:
+    def _abort(self, written: _Written) -> None:
         tree, queue, old = self._tree, self.queue, written.replaced
         if self._taken_out is not None and tree.stat(self._taken_out) is not None:
             settle(tree, queue, [written.link])  # it comes back
@@ -330,7 +329,7 @@ class Staging:
             and state_of(tree, queue, old.name, old.inode) is None
             and self._is_current()
         ):
-            return  # the id must have one of the two: whoever looks for it next shows this one
+            return  # the id must have a message: the next process to look it up shows this one
         for coming in (False, True):
             at = link_path(tree, queue, written.link, coming=coming)
             if leads_to(tree, at, written.inode):

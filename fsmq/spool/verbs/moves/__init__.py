@@ -1,1 +1,1 @@
-"""Verbs that bring messages from one queue to another, each by one rename: move and redrive."""
+"""Verbs that rename messages from one queue to another: move and redrive."""

@@ -1,9 +1,9 @@
-"""What a queue is to messages that move there: the same one for all of a part, whatever its kind.
+"""The target of a move stays the same queue for all messages of a part, and gets their links.
 
-In a queue with an index a message has its link, durably, before it comes there. The one in the
-queue that it leaves is stale from then on. So it is found by its id wherever a crash leaves it.
-Both ids are locked until it has moved: else another message could get the one in the source before
-this one is brought back.
+In a queue with an index a message has its link, durably, before it arrives; its link in the source
+is stale from then on. So it is found by its id wherever a crash leaves it. The id is locked in both
+queues until the message has moved: otherwise another message could take it before this one is
+brought back.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ T = TypeVar("T")
 # Messages that share a lock, and a sync of their links.
 PART = 500
 _STATES = (State.NEW, State.READY, State.DELAY, State.READY)
-# So long a move keeps the lock of a name for itself, and so long it then leaves it to others, who
-# try for it every 2 milliseconds.
+# How long a move keeps the lock of a name, and then leaves it to others, which retry every 2 ms.
 _TURN_S, _GAP_S = 0.1, 0.005
 
 
 class NotNow(NamedTuple):
     """The names of messages that cannot move now.
 
-    stay: another message of the target has the id, or nobody here may read which id it is. later:
-    another program has locked the id.
+    stay: another message of the target has the id, or this user may not read the id. later: another
+    program has locked the id.
     """
 
     stay: set[str]
@@ -51,7 +50,7 @@ class Turns:
         self._since = time.monotonic()
 
     def pause(self, at_least: float = 0.0) -> float:
-        """Seconds to wait before the next part; ``at_least``: those that it waits anyway."""
+        """Seconds to wait before the next part. at_least: the seconds that it waits anyway."""
         now = time.monotonic()
         if at_least < _GAP_S and now - self._since < _TURN_S:
             return at_least
@@ -60,13 +59,13 @@ class Turns:
 
 
 class LastTries:
-    """When to try again what is left, since other programs have locked the ids."""
+    """When to retry messages whose ids other programs have locked."""
 
     def __init__(self) -> None:
         self._since, self._pause = time.monotonic(), FIRST_S / 2
 
     def pause(self, left: int, tried: int) -> float:
-        """Seconds until the next try. Raises InUse if none of them has gone for long."""
+        """Seconds until the next try. Raises InUse if none was released for long."""
         now = time.monotonic()
         if left < tried:
             self._since, self._pause = now, FIRST_S / 2
@@ -77,9 +76,9 @@ class LastTries:
 
 
 def together_or_alone(make: Callable[[Sequence[T]], None], part: Sequence[T]) -> OSError | None:
-    """Do something to some messages, or to each alone: why it was not done to one of them.
+    """Act on all messages at once or, if that fails, on each alone; returns the first error.
 
-    make: does it to all, or to none if it raises OSError.
+    make: acts on all, or on none if it raises OSError.
     """
     try:
         make(part)
@@ -105,16 +104,15 @@ def receiving(
     is_home: bool = False,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[NotNow]:
-    """Keep a queue what it is while messages move there, and link those that have given ids.
+    """Keep the target unchanged while messages move there, and link those with given ids.
 
-    Who creates, changes or deletes the target waits meanwhile, and so does who changes which
-    message of it has one of the ids. Yields the names of those that have to stay, or wait.
+    Creations, changes and deletions of the target wait, and so do changes to the ids in question.
+    Yields the names of messages that have to stay, or wait.
 
-    is_home: they come back to where they were buried. patience_s: how long to wait for who has a
-        lock that it takes.
+    is_home: they return to where they were buried. patience_s: how long to wait for each lock.
 
     Raises:
-        NoSuchQueue: also if it was made anew as a fifo queue, which takes none of them.
+        NoSuchQueue: also if it was created anew as a fifo queue, which takes none of them.
         InUse: nothing was done.
         Unavailable, OSError
     """
@@ -127,12 +125,12 @@ def receiving(
 
 
 def keeps_order(settings: QueueSettings, source: str) -> bool:
-    """Whether messages of another queue may move to one of these settings."""
+    """Whether messages of ``source`` may move to a queue with these settings."""
     return not settings.fifo or settings.dead_letter_queue == source
 
 
 def index_folders(context: Context, *queues: str) -> set[str]:
-    """The folders of the indexes of those that have one. Raises OSError."""
+    """The index folders of those queues that have one. Raises OSError."""
     return {context.tree.folder(IDS, q) for q in queues if context.settings.get(q).index}
 
 
@@ -155,7 +153,7 @@ def _linked(
         yield NotNow(stay, set())
         return
     wanted = dict.fromkeys(indexed, links.values())
-    # Nobody waits while he has some: first all or none, and then what is free.
+    # No process waits while it holds some: first try all or none, then take those that are free.
     held, free = patiently(lambda: hold(tree, wanted), patience_s), {*links.values()}
     if held is None:
         held, free = _hold_free(tree, indexed, free)
@@ -173,7 +171,7 @@ def _linked(
 
 
 def _hold_free(tree: Tree, queues: Sequence[str], links: set[str]) -> tuple[Held, set[str]]:
-    """Lock those ids that nobody has locked in any of the queues; which they are."""
+    """Lock those ids that nobody has locked in any of the queues; returns which."""
     held, free = Held(tree), None
     try:
         free = {link for link in links if all(held.take(queue, [link]) for queue in queues)}
@@ -184,7 +182,7 @@ def _hold_free(tree: Tree, queues: Sequence[str], links: set[str]) -> tuple[Held
 
 
 def _link(tree: Tree, source: str, target: str, name: str) -> bool:
-    """Link a message in the target; False if another one that moves has been given its id."""
+    """Link a message in the target; False if another moving message has the same id."""
     while (found := _find(tree, source, name)) is not None:
         try:
             tree.link(found[1], link_path(tree, target, found[0]))

@@ -14,18 +14,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from ...context import Context
+from ...context import Context, Prepared
 from ...durability.ids import IS_HELD
+from ...durability.sync import Dirty
 from ...errors import InUse, InvalidValue, NoSuchQueue, Unavailable, as_unavailable
 from ...layout.duty_cycle import Rate, check_rate
 from ...layout.names import check_id, check_queue, fits, is_id
 from ...layout.stamps import Stamp
 from ...layout.steps import giving_way, portions
 from ...layout.transitions import (
+    DELAY,
     MOVE_DELAY,
     MOVE_NEW,
     MOVE_READY,
     MOVE_TIMER,
+    NEW,
+    QUEUES,
     REMOVE_DELAY,
     REMOVE_NEW,
     State,
@@ -58,13 +62,13 @@ def move_messages(
     delayed: bool = False,
     rate: float | None = None,
     progress: Callable[[int], None] = lambda done: None,
-) -> Moved:
+) -> Prepared[Moved]:
     """Move a queue's messages to another, each by one rename, ids and counts kept.
 
     New and ready ones move; with ``in_flight`` also those in ``delay/``, which are ready then.
     only: the ids to move; None is all. Ids that are not there are skipped.
     delayed: delayed ones, which nobody has claimed, move, too, and are delayed there.
-    rate: at most so many messages a second; None is no limit.
+    rate: the most messages a second; None: no limit.
     progress: called now and then with the number of messages moved so far.
 
     Raises:
@@ -91,7 +95,10 @@ def move_messages(
                 progress(done.moved)
             time.sleep(turns.pause(limit.pause(done.moved - before)))
         progress(done.moved)
-        return done.finish()
+        moved = done.finish()
+    queues = {tree.folder(QUEUES, source), tree.folder(QUEUES, target)}
+    dirty = Dirty(folders={tree.folder(NEW), tree.folder(DELAY), *queues})
+    return Prepared(dirty, lambda: moved)
 
 
 @dataclass(slots=True)

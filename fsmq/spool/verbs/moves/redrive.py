@@ -112,7 +112,7 @@ class Redrive:
     def bring(self, target: str, ids: Sequence[str], patience_s: float = PATIENCE_S) -> None:
         """Redrive messages to one queue; those that are not ready are skipped.
 
-        patience_s: how long to wait for who has a lock that it takes.
+        patience_s: how long to wait for each lock.
 
         Raises:
             NoSuchQueue: the queue ``to`` is gone; what has not moved yet stays.

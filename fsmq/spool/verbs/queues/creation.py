@@ -8,16 +8,17 @@ from typing import Any, TypeAlias
 
 from ...context import Context
 from ...durability.settings_lock import no_ids, settings_held
+from ...durability.shared_names import claims_name, limits_name
 from ...errors import InUse, InvalidValue, NoSuchQueue, as_unavailable, understood
 from ...layout.files import write_at
-from ...layout.names import check_queue, claims_name, limits_name
+from ...layout.names import check_queue
 from ...layout.settings import DEFAULTS, SETTINGS, QueueSettings
 from ...layout.transitions import CONFIG, IDS, QUEUES
 from ...layout.tree import Tree
 from .deletion import forget
 
-# Called under the lock with the settings as they stand, and all members of their file: it gives the
-# members that are to be others, or raises.
+# Called under the lock with the current settings and all members of their file: returns those to
+# change, or raises.
 Change: TypeAlias = Callable[[QueueSettings, Mapping[str, Any]], Mapping[str, Any]]
 _KINDS = ("index", "fifo")  # fixed when a queue is created
 _SHARED_BYTES = 80
@@ -31,13 +32,13 @@ def create(
     of_any_kind: bool = False,
     patience_s: float | None = None,
 ) -> bool:
-    """Create a queue durably, with the members of its file; False if it was there, unchanged.
+    """Create a queue durably, with the members of its file; False if it existed, unchanged.
 
-    of_any_kind: do not mind whether one that was there has an index, or is fifo, as these say.
-    patience_s: how long to wait for who holds its lock; some seconds by default.
+    of_any_kind: an existing queue may differ in whether it has an index or is fifo.
+    patience_s: how long to wait for its lock; some seconds by default.
 
     Raises:
-        InvalidValue: a member is wrong, or it was there and is of another kind.
+        InvalidValue: a member is wrong, or the queue exists and is of another kind.
         InUse: another process has its lock.
         Unavailable
     """
@@ -50,7 +51,7 @@ def create(
         return [k for k in _KINDS if not of_any_kind and getattr(wanted, k) > getattr(now, k)]
 
     with as_unavailable(f"cannot create queue {queue!r}"):
-        # Programs that start create what is there: no lock that another holds keeps them waiting.
+        # Starting programs create their queues: for existing ones they must not wait for a lock.
         if tree.has_queue(queue) and not lacks():
             tree.sync_folder(tree.folder(QUEUES))  # its creator may not have done so yet
             if tree.has_queue(queue):
@@ -58,25 +59,25 @@ def create(
         with settings_held(tree, queue, patience_s), no_ids(tree, queue, patience_s):
             is_new = not tree.has_queue(queue)
             if is_new:
-                forget(context, queue)  # what one that died while it created or deleted it has left
+                forget(context, queue)  # left by a dead creation or deletion
                 if wanted.index:
                     tree.make_folder(IDS, queue)
                 if members:
                     _make_shared(tree, queue, wanted)
                     context.settings.write(queue, members)
-            # The folder comes last: at no moment is there a queue without what it should have.
+            # The folder comes last: so a queue never exists without its settings and index.
             created = tree.make_folder(QUEUES, queue)
             if is_new and not created:
-                forget(context, queue)  # somebody has made it by hand meanwhile, as it is
+                forget(context, queue)  # somebody has just made it by hand, without them
             if kinds := lacks():
                 raise InvalidValue(kinds[0], f"queue {queue!r} was created without it")
     return created
 
 
 def finish_for_dead(context: Context, queue: str) -> bool:
-    """Remove what one that died, or failed, while it created or deleted a queue has left.
+    """Remove what a dead or failed creation or deletion of a queue has left.
 
-    The caller has the lock of the queue's name. False if somebody holds an id of it; OSError.
+    The caller has the lock of the queue's name. False if an id of it is locked; OSError.
     """
     if context.tree.has_queue(queue):
         return True
@@ -89,13 +90,12 @@ def finish_for_dead(context: Context, queue: str) -> bool:
 
 
 def change(context: Context, queue: str, change: Change, keeps: str | None = None) -> QueueSettings:
-    """Change members of a queue's file, durably; its settings then. All other members stay.
+    """Change members of a queue's file, durably; returns the new settings. Other members stay.
 
-    A dead-letter queue that is missing is created. keeps: a member that is no setting, but what one
-    dialect keeps there.
+    A missing dead-letter queue is created. keeps: a member that belongs to a dialect.
 
     Raises:
-        InvalidValue, NoSuchQueue, Unavailable, and what ``change`` raises.
+        InvalidValue, NoSuchQueue, Unavailable, and whatever ``change`` raises.
     """
     check_queue(queue)
     with (
@@ -125,8 +125,8 @@ def change(context: Context, queue: str, change: Change, keeps: str | None = Non
 
 
 def _make_shared(tree: Tree, queue: str, settings: QueueSettings) -> None:
-    """Make the files that those who claim share, with what their lines take: on a full disk the
-    first claim could not. Raises OSError.
+    """Create the files that claimers share, with room for their lines, which the first claim could
+    not do on a full disk. Raises OSError.
     """
     names = [claims_name(queue)] if settings.in_groups else []
     if settings.max_in_flight is not None or settings.max_rate is not None:

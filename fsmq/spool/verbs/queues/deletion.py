@@ -1,4 +1,4 @@
-"""Delete queues. A removal is a rename into ``remove/``, of a whole queue too."""
+"""Delete queues. A queue, too, is removed by a rename into ``remove/``."""
 
 from __future__ import annotations
 
@@ -13,19 +13,10 @@ from ...durability.leaving import unlink_message
 from ...durability.locks import free_lock
 from ...durability.send_lines import no_sends
 from ...durability.settings_lock import no_ids, settings_held
+from ...durability.shared_names import claims_name, limits_name, sends_name
 from ...durability.sync import Dirty
 from ...errors import NoSuchQueue, as_unavailable, is_full
-from ...layout.names import (
-    check_queue,
-    claims_name,
-    entry,
-    fits,
-    limits_name,
-    sends_name,
-    split_entry,
-    split_staged,
-    split_taken,
-)
+from ...layout.names import check_queue, entry, fits, split_entry, split_staged, split_taken
 from ...layout.steps import giving_way
 from ...layout.transitions import (
     CONFIG,
@@ -49,22 +40,22 @@ from ..removal import remove_from, remove_one
 PROGRESS_STEP = 1000
 # Up to this many ready messages are removed one by one as quickly as all at once.
 _FEW = 1000
-# A rename takes microseconds, but it may have to wait for other renames and for a processor.
+# A rename takes microseconds, but can have to wait for other renames and for a processor.
 _CLAIM_ENDS_S = 0.1
 
 
 def delete_queue(context: Context, queue: str) -> Prepared[None]:
     """Delete a queue, its settings and all its messages, wherever they are.
 
-    All of it under the lock of its name: one that is stopped in the middle meets no later queue
-    when it goes on. Where there is none, a deletion that died is finished.
+    It runs under the lock of the name: a deletion that is stopped in the middle meets no later
+    queue of that name when it continues. If there is no queue, a dead deletion is finished.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
     """
     check_queue(queue)
     tree = context.tree
-    # A subscription may have ended, alone or with its topic, and no one have come to sync that.
+    # A subscription may have ended, alone or with its topic, without a sync so far.
     dirty = Dirty(folders={tree.folder(name) for name in (QUEUES, REMOVE, TOPICS)})
     try:
         with (
@@ -78,7 +69,7 @@ def delete_queue(context: Context, queue: str) -> Prepared[None]:
                 with no_sends(tree, queue, context.settings):
                     _delete(context, queue)
             else:
-                tree.sync_folder(tree.folder(QUEUES))  # who deleted it may not have done so yet
+                tree.sync_folder(tree.folder(QUEUES))  # its deletion may not be synced yet
             forget(context, queue, leaves=was_there)
             if not was_there:
                 raise NoSuchQueue(queue)
@@ -89,16 +80,16 @@ def delete_queue(context: Context, queue: str) -> Prepared[None]:
 
 
 def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
-    """Remove, durably, what is left of a queue that is gone; the caller has its lock and its ids'.
+    """Remove, durably, what is left of a queue that is gone; the caller has the lock and all ids.
 
-    leaves: it was there until now. Raises OSError.
+    leaves: the caller has just removed its folder. Raises OSError.
     """
     tree, settings, left = context.tree, context.settings.path(queue), leaving(context.tree, queue)
     leaves = leaves or tree.look(left) is not None
     if not leaves and not any(map(tree.look, (settings, tree.folder(IDS, queue)))):
         return
-    # Now no put and no delivery finds the queue. A listing may miss what is renamed meanwhile,
-    # as what a put has written is once: so two see all that is left.
+    # Now no put and no delivery finds the queue. A listing can miss a name that changes meanwhile.
+    # A put's file is renamed once, so two listings see all that is left.
     if leaves:
         await_claims(tree, left)
         purge_folder(context, queue, NEW, is_gone=True)
@@ -109,8 +100,8 @@ def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
             if not tree.has_queue(queue) and not context.topics.outlives_its_queue(path):
                 tree.unlink(path)
                 tree.sync_folder(path.rpartition("/")[0])
-    # Before it is forgotten: a power cut may bring back what nobody has synced, the queue, too,
-    # or a message in new/ that a mover had brought to its folder.
+    # Sync before the records and settings go: a power cut can bring back what nobody has synced,
+    # even the queue, or a message in new/ that a mover had delivered.
     for folder in (left, *map(tree.folder, MESSAGE_FOLDERS)):
         tree.sync_folder(folder)
     forget_records(tree, queue)
@@ -118,21 +109,21 @@ def forget(context: Context, queue: str, *, leaves: bool = False) -> None:
         tree.sync_folder(tree.folder(IDS))
     for name in (limits_name(queue), sends_name(queue), claims_name(queue)):
         try:
-            free_lock(tree, tree.folder(CONFIG, name))  # one that is held stays, for its holder
+            free_lock(tree, tree.folder(CONFIG, name))  # a locked one stays for its holder
         except OSError:
-            tree.unlink(tree.folder(CONFIG, name))  # another user's, or there are no locks
+            tree.unlink(tree.folder(CONFIG, name))  # it is another user's, or there are no locks
     tree.unlink(settings)
     tree.sync_folder(tree.folder(CONFIG))
     _discard(tree, queue)
 
 
 def leaving(tree: Tree, queue: str) -> str:
-    """Where a queue's folder is while the rest of the queue is removed."""
+    """The path of a queue's folder while the rest of the queue is removed."""
     return tree.folder(QUEUES, f".{queue}")
 
 
 def _discard(tree: Tree, queue: str) -> None:
-    """Bring the folder of a deleted queue to ``remove/``, or empty it where that has no room."""
+    """Move the folder of a deleted queue to ``remove/``, or empty it if that has no room."""
     left = leaving(tree, queue)
     try:
         tree.rename(left, tree.folder(REMOVE, entry(queue, uuid7())))
@@ -146,14 +137,14 @@ def _discard(tree: Tree, queue: str) -> None:
 
 
 def _delete(context: Context, queue: str) -> None:
-    """Remove the messages of a queue, and have its folder leave."""
+    """Remove the messages of a queue, and rename its folder."""
     tree, folder = context.tree, context.tree.folder(QUEUES, queue)
-    # The folder goes behind the messages: after a crash in between a retry finds it.
+    # The folder goes after the messages: after a crash in between a retry finds it.
     purge_folder(context, queue, NEW)
     purge_folder(context, queue, DELAY)
     if has_few(tree, queue):
         purge_ready(context, queue)
-    _discard(tree, queue)  # who deleted another one died, and this one was made by hand
+    _discard(tree, queue)  # left by a dead deletion, before this queue was made by hand
     try:
         is_gone = tree.rename(folder, leaving(tree, queue))
     except OSError as error:
@@ -162,7 +153,7 @@ def _delete(context: Context, queue: str) -> None:
         purge_ready(context, queue)
         is_gone = tree.remove_folder(folder)
         if not is_gone and tree.has_queue(queue):
-            raise  # it has got a message since
+            raise  # it has just got a message
     if not is_gone:
         raise NoSuchQueue(queue)
     context.ready.forget(queue)
@@ -174,14 +165,14 @@ def has_few(tree: Tree, queue: str) -> bool:
 
 
 def purge_ready(context: Context, queue: str) -> int:
-    """Remove the ready messages one by one, also if they are claimed just then; how many."""
+    """Remove the ready messages one by one, even if they are just being claimed; how many."""
     tree = context.tree
     removed = 0
     for message_id in giving_way(tree.ready_names(queue) or ()):
         if fits(queue, message_id):
             is_gone = remove_one(context, queue, message_id)
         else:
-            # A name given by hand, which is too long for any other folder.
+            # A name that was given by hand, too long for any other folder.
             path = tree.path(State.READY, queue, message_id)
             is_gone = unlink_message(tree, path, queue, message_id)
         if is_gone:
@@ -191,9 +182,9 @@ def purge_ready(context: Context, queue: str) -> int:
 
 
 def await_claims(tree: Tree, trash: str) -> None:
-    """Wait for claims that looked a queue's folder up before it was renamed to ``trash``.
+    """Wait for claims that resolved a queue's folder before it was renamed to ``trash``.
 
-    The kernel looks a path up first, and then waits for its turn to rename. So a message can still
+    The kernel resolves a path first, and then waits for its turn to rename. So a message can still
     move from there to ``delay/``.
     """
     if next(tree.walk(trash), None) is not None:
@@ -201,10 +192,10 @@ def await_claims(tree: Tree, trash: str) -> None:
 
 
 def sync_afterwards(tree: Tree, queue: str, dirty: Dirty) -> None:
-    """Have a queue's folder synced, under whatever name.
+    """Add a queue's folder to ``dirty``, under whatever name it has by then.
 
-    The mover has brought messages there without a sync: after a crash they must not be back in
-    ``new/`` or ``delay/``. By its descriptor, because the reaper may come before the sync.
+    The mover has moved messages there without a sync: after a crash they must not be back in
+    ``new/`` or ``delay/``. By its descriptor, because the reaper can come before the sync.
     """
     try:
         dirty.moved_folders.append(tree.open_folder(tree.folder(QUEUES, queue)))
@@ -221,8 +212,8 @@ def purge_folder(
 ) -> int:
     """Remove a queue's messages from ``new/`` or ``delay/``, unfinished ones included; how many.
 
-    is_gone: the queue is. If there is one of its name again, which a shell user has made, what is
-        there may be its own, and stays: to remove an acknowledged message is a loss.
+    is_gone: the queue was deleted. If a shell user has made it again, messages can be its own, and
+        stay: removing an acknowledged message would be a loss.
     """
     tree = context.tree
     purged = 0
@@ -248,9 +239,9 @@ def purge_folder(
 
 
 def purge_taken(tree: Tree, queue: str, is_gone: bool = False) -> int:
-    """Remove what was taken away of a queue's messages, by who has died, too; how many.
+    """Remove messages of a queue that were taken away, also by processes that died; how many.
 
-    From any folder a message may be taken away, so this comes behind them. is_gone: as of
+    Messages can be taken away from any folder, so this comes after those. is_gone: as in
     `purge_folder`.
     """
     purged = 0

@@ -1,10 +1,10 @@
 """Purge: remove all messages of a queue, in whatever state; the queue stays.
 
-While it works, consumers claim and release, and timers end. A message that moves to and fro can be
-missing from each listing. But then it was claimed, so it came to ``delay/``, and that is an event.
-So the listings and the events together know each message, and it is removed wherever it is then.
-What is taken away to be removed is looked for behind all folders from which it can have come: who
-does so may be dead, and it would be brought back. Nobody gives a message another name meanwhile.
+Meanwhile consumers claim and release, and timers end. A message that moves to and fro can be
+missing from every listing. But then it was claimed, so it came to ``delay/``, which is an event. So
+listings and events together show every message, which is removed wherever it is by then. Messages
+that were taken away to be removed are looked for after all folders from which they can come: if
+that process is dead, recovery would bring them back. Nobody gives messages new names meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .deletion import (
 )
 
 # With all events one look is enough. Without them (on a network filesystem, if no watches are left,
-# or if the kernel lost some) it takes at least two, and at most this many: puts may never end.
+# or if the kernel lost some) it takes at least two, and at most this many: puts may go on forever.
 _LOOKS = 5
 
 
@@ -45,8 +45,8 @@ def purge(
 ) -> Prepared[None]:
     """Remove all messages of a queue, wherever they are; the queue and its settings stay.
 
-    Messages that are put at the same time may be removed too. A fifo queue forgets first which
-    deduplication ids it has got.
+    Messages that are put at the same time can be removed too. A fifo queue forgets its
+    deduplication ids.
 
     progress: called now and then with the number removed one by one. If many are ready, they are
         removed all at once.
@@ -62,7 +62,7 @@ def purge(
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue)
             with no_new_names(tree, queue), _Hidden(context, queue) as hidden:
-                # In the direction in which messages move, so that none can slip past.
+                # In the direction in which messages move, so that none slips past.
                 with no_sends(tree, queue, context.settings) as is_fifo:
                     if is_fifo:
                         forget_records(tree, queue)
@@ -93,7 +93,7 @@ def _empty(context: Context, queue: str, dirty: Dirty) -> int:
 
 
 def _swap_out(tree: Tree, queue: str, dirty: Dirty) -> bool:
-    """Exchange a queue's folder with an empty one; False where that cannot be done."""
+    """Exchange a queue's folder with an empty one; False if that is impossible."""
     while True:
         trash = tree.folder(REMOVE, entry(queue, uuid7()))
         try:
@@ -110,7 +110,7 @@ def _swap_out(tree: Tree, queue: str, dirty: Dirty) -> bool:
             tree.remove_folder(trash)
             return False
         except FileNotFoundError:
-            # The queue was deleted; or the reaper has removed the empty folder: once more.
+            # The queue was deleted, or the reaper has removed the empty folder: try again.
             if not tree.has_queue(queue):
                 raise NoSuchQueue(queue) from None
 
@@ -118,7 +118,7 @@ def _swap_out(tree: Tree, queue: str, dirty: Dirty) -> bool:
 def _remove_all(
     context: Context, queue: str, ids: set[str], done: int, progress: Callable[[int], None]
 ) -> int:
-    """Remove messages that were hidden, wherever they are by now; how many are done then."""
+    """Remove messages that were hidden, wherever they are by now; the new total."""
     for message_id in giving_way(ids):
         if remove_one(context, queue, message_id):
             context.record(PURGED, queue, message_id)
@@ -129,10 +129,10 @@ def _remove_all(
 
 
 class _Hidden:
-    """The messages of a queue in ``delay/``: those that are there, and those that come."""
+    """The messages of a queue in ``delay/``: those listed, and those that arrive."""
 
     def __init__(self, context: Context, queue: str) -> None:
-        self.is_complete = False  # whether the last look had all events
+        self.is_complete = False  # whether no event was lost since the last call
         self._tree = context.tree
         self._queue = queue
         self._events = None if context.tree.network else _watch(context.tree)
@@ -148,7 +148,7 @@ class _Hidden:
         return self._ours(self._tree.names(self._tree.folder(DELAY)))
 
     def came(self) -> set[str]:
-        """Messages that came since the last call, or since this was created."""
+        """Messages that have arrived since the last call, or since this was created."""
         if self._events is None:
             return set()
         events = self._events.read()
@@ -161,7 +161,7 @@ class _Hidden:
 
 
 def _watch(tree: Tree) -> Events | None:
-    """Watch ``delay/``; None where that cannot be done."""
+    """Watch ``delay/``; None if that is impossible."""
     try:
         events = Events(tree)
     except OSError:

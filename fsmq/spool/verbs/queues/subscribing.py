@@ -1,7 +1,7 @@
 """Create, change and delete topics, and the subscriptions of queues and logs to them.
 
-Each holds the lock of the topic from the look to the last change (`durability.settings_lock`). Who
-writes an entry holds that of the subscriber, too: no deletion of it can miss the entry.
+Each verb holds the lock of the topic from the look to the last change (`durability.settings_lock`).
+Writing an entry also takes the lock of the subscriber, so that no deletion of it misses the entry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ...layout.uuids import uuid7
 def _changing(
     context: Context, topic: str, *, is_there: bool = True, writes: bool = True
 ) -> Iterator[None]:
-    """Hold a topic's lock; raise NoSuchTopic if it has to be there and is not."""
+    """Hold a topic's lock; raise NoSuchTopic if it must exist but does not."""
     check_queue(topic, "topic")
     with (
         as_unavailable(f"cannot change topic {topic!r}"),
@@ -47,7 +47,7 @@ def _changing(
             yield
         except FileNotFoundError:
             if context.topics.has(topic):
-                raise  # a draft that was not replaced for an hour: a mover has removed it
+                raise  # a mover has removed our draft after an hour
             raise NoSuchTopic(topic) from None  # somebody has removed it by hand
         finally:
             context.topics.forget(topic)
@@ -57,9 +57,9 @@ def _changing(
 def _subscribing(
     context: Context, topic: str, subscriber: str, *, is_there: bool = True
 ) -> Iterator[str]:
-    """Hold the lock of a subscriber, too, so that no deletion of it misses its entry: that.
+    """Hold the lock of a subscriber, too; yields the path of its entry.
 
-    is_there: it has to be.
+    is_there: the subscriber must exist.
     """
     path, log = context.topics.entry(topic, subscriber), log_of(subscriber)
     name = subscriber if log is None else LOG + log
@@ -83,10 +83,10 @@ def describe_topic(
     *,
     creates: bool = False,
 ) -> None:
-    """Change what a dialect keeps of a topic, durably.
+    """Change the document that a dialect keeps for a topic, durably.
 
-    change: called with what stands there, it gives what is to stand there, or raises. creates: the
-        topic if it is missing, which has nothing then.
+    change: called with the current document, returns the new one, or raises. creates: create the
+        topic, without a document, if it is missing.
 
     Raises InvalidValue, NoSuchTopic, Unavailable.
     """
@@ -113,7 +113,7 @@ def delete_topic(context: Context, topic: str) -> None:
     with _changing(context, topic, is_there=False, writes=False):
         trash = tree.folder(REMOVE, entry(topic, uuid7()))
         was_there = context.topics.has(topic) and tree.rename(context.topics.folder(topic), trash)
-        # Also where it was gone: who deleted it may not have synced that yet.
+        # Even if it was gone: its deletion may not be synced yet.
         for name in (TOPICS, REMOVE):
             tree.sync_folder(tree.folder(name))
         if not was_there:
@@ -131,8 +131,8 @@ def subscribe(
 ) -> bool:
     """Subscribe a queue durably, or replace its filter; False if it was subscribed.
 
-    subscriber: a queue, or ``logs/<log>``. keep: leave one that is subscribed as it is. check:
-        called with the settings of the queue, which nobody changes meanwhile, it may refuse.
+    subscriber: a queue, or ``logs/<log>``. keep: leave an existing subscription as it is. check:
+        called with the settings of the queue, which nobody changes meanwhile; it can raise.
 
     Raises InvalidValue, NoSuchTopic, NoSuchQueue, NoSuchLog, Unavailable, and as ``check``.
     """
@@ -157,7 +157,7 @@ def change_filter(
 ) -> bool:
     """Change the filter of a subscription durably; False if there is none.
 
-    change: called with the filter that stands there, it gives the one that is to, or raises.
+    change: called with the current filter, returns the new one, or raises.
 
     Raises InvalidValue, NoSuchTopic, Unavailable.
     """
@@ -180,7 +180,7 @@ def unsubscribe(context: Context, topic: str, subscriber: str) -> bool:
     with _changing(context, topic, writes=False):
         _remove_folder(context, path)
         was_there = context.tree.unlink(path)
-        # Also where it was gone: the process that ended it may not have synced that yet.
+        # Even if it was gone: the process that ended it may not have synced that yet.
         context.tree.sync_folder(context.topics.folder(topic))
         return was_there
 
@@ -192,7 +192,7 @@ def _write(context: Context, path: str, filter: Filter | None) -> None:
 def _remove_folder(context: Context, path: str) -> None:
     """Remove an empty folder that someone made in an entry's place; it subscribes nothing.
 
-    Raises Unavailable where it is not empty.
+    Raises Unavailable if it is not empty.
     """
     tree = context.tree
     if tree.is_folder(path) and not tree.remove_folder(path):

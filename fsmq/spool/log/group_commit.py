@@ -1,4 +1,4 @@
-"""Publishes of many threads as one: who comes while one is under way forms the next group."""
+"""Publishes of many threads as one: those that arrive while one is running form the next group."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from ..errors import Unavailable
 from .segment.record import Entry
 
-# Those of a group that has ended mostly come again, one after the other: without a moment of
-# patience the first would be a group of its own, and have a sync of its own.
+# The callers of a finished group mostly come again, one after the other: without waiting for a
+# moment the first would form a group of one, with its own sync.
 _PATIENCE_S, _PAUSE_S = 0.0005, 0.00005
 
 
@@ -24,26 +24,25 @@ class Batch:
         self.first = -1
         self.done = False
         self.error: Exception | None = None
-        self.woken = threading.Lock()  # held until there is something to do
+        self.woken = threading.Lock()  # released when the thread has to act
         self.woken.acquire()
 
 
-class Joint:
+class GroupCommit:
     """Lets one thread publish for all that wait. leading: held meanwhile. run: publishes a group,
-    and sets the offsets and errors of its batches; what it raises is the error of all others."""
+    and sets the offsets and errors of its batches; what it raises is the error of the rest."""
 
     def __init__(self, leading: threading.Lock, run: Callable[[list[Batch]], None]) -> None:
         self._leading = leading
         self._run = run
         self._joining = threading.Lock()
         self._open: list[Batch] = []
-        self._leader: Batch | None = None  # the first one of the thread that leads, or is to
+        self._leader: Batch | None = None  # the first batch of the leading thread, or the next one
         self._callers = 0  # that have joined
         self._last = 1  # callers of the last group
 
     def publish_each(self, each: Iterable[Sequence[Entry]]) -> list[int | Exception]:
-        """Publish what has nothing to do with each other: the first offset of each, or its error,
-        which is what ``run`` has raised or set."""
+        """Publish independent batches: the first offset of each, or the error from ``run``."""
         return [one.first if one.error is None else _copy(one.error) for one in self._join(each)]
 
     def _join(self, each: Iterable[Sequence[Entry]]) -> list[Batch]:
@@ -59,10 +58,10 @@ class Joint:
                 if leads:
                     self._leader = first
             if not leads:
-                first.woken.acquire()  # they are done, or it is this thread's turn to lead
+                first.woken.acquire()  # until they are done, or this thread has to lead
             if not first.done:
                 self._lead()
-        except BaseException:  # of a signal's handler, too: the others must not wait for this one
+        except BaseException:  # also from a signal handler: the others must not wait for this one
             self._leave(own)
             raise
         return own
@@ -98,7 +97,7 @@ class Joint:
             following.woken.release()
 
     def _gather(self) -> None:
-        """Wait until there are as many as the last time, but not for long."""
+        """Wait briefly until there are as many callers as last time."""
         end = time.monotonic() + _PATIENCE_S
         while self._callers < self._last and time.monotonic() < end:
             time.sleep(_PAUSE_S)
@@ -106,10 +105,10 @@ class Joint:
     def _run_all(self, group: list[Batch]) -> None:
         try:
             self._run(group)
-        except Exception as error:  # each of the group is told
+        except Exception as error:  # raised to all of the group
             for batch in group:
                 batch.error = batch.error or error
-        except BaseException:  # a signal has come; nothing is known of the others
+        except BaseException:  # from a signal handler; nothing is known of the others
             for batch in group:
                 batch.error = batch.error or Unavailable("the publish was interrupted")
             raise
@@ -119,7 +118,7 @@ class Joint:
 
 
 def _copy(error: Exception) -> Exception:
-    """An error for one more thread: one object raised in many would mix their tracebacks."""
+    """A copy of an error for another thread: raising one object in many mixes their tracebacks."""
     if isinstance(error, Unavailable) and type(error) is Unavailable:
         return Unavailable(str(error), error.retry_after)
     try:

@@ -1,11 +1,11 @@
-"""The small files of a log: its locks, and hints that say up to where something is so.
+"""The small files of a log: its locks, and checkpoints that note how far something holds.
 
-``.writer`` is locked to append, and has nothing in it. ``.sync`` is locked to sync, and says up to
-where everything is on stable media: it is written behind the sync. A turn says where the last whole
-append ended. Nobody syncs hints for a crash of this machine: after it, or when the filesystem was
-lost and mounted again, they may be older than the segments, and a turn may be newer. No process
-outlives that, so each one compares them with the newest segment before it believes them. A hint
-that is not there, or does not verify, costs a walk through that segment and nothing else.
+``.writer`` is locked to append, and is empty. ``.sync`` is locked to sync, and notes up to where
+everything is on stable storage: it is written after the sync. A turn notes where the last whole
+append ended. Checkpoints are not synced: after a crash of the machine, or a lost and remounted
+filesystem, they can be older than the segments, and a turn can be newer. No process survives that,
+so each process compares them with the newest segment before it relies on them. A checkpoint that is
+missing or does not verify only costs a walk through that segment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import ClassVar, NamedTuple
 from ...errors import Unavailable
 from ...layout.tree import Tree
 
-_HINT_BYTES = 256
+_CHECKPOINT_BYTES = 256
 PATIENCE_S = 20.0
 FAILED, UNDER_WAY = 1, 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.01
@@ -33,9 +33,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.01
 class End(NamedTuple):
     """A place between two batches.
 
-    number, base: of the segment. ordinal: how many messages of it come before. time_us: of the last
-    one. latest_us: the latest time of them all; 0 if there are none. state: FAILED if a sync behind
-    it has failed, UNDER_WAY while one is under way, or in a turn while its writer is in.
+    number, base: of the segment. ordinal: how many of its messages come before. time_us: of the
+    last one. latest_us: the latest time of them all; 0 if there are none. state: FAILED if a sync
+    beyond it failed; UNDER_WAY while one is running or, in a turn, while its writer is in.
     """
 
     number: int
@@ -57,12 +57,12 @@ class End(NamedTuple):
         return self.number, self.base, self.offset, self.position, self.latest_us
 
     def reaches(self, end: End) -> bool:
-        """Whether all up to another place of the same segment comes before this one."""
+        """Whether another place of the same segment comes before this one, or is the same."""
         return self.number == end.number and self.position >= end.position
 
 
 class LockFile:
-    """A file that is locked, opened. Methods raise OSError."""
+    """A file for locking, opened. Methods raise OSError."""
 
     _open: ClassVar[weakref.WeakSet[LockFile]] = weakref.WeakSet()
 
@@ -104,7 +104,7 @@ class LockFile:
             raise
 
     def unlock(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         with suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._mutex.release()
@@ -140,21 +140,21 @@ class LockFile:
 os.register_at_fork(after_in_child=LockFile._leave_to_parent)
 
 
-class Hint(LockFile):
-    """A hint, opened. Methods raise OSError."""
+class Checkpoint(LockFile):
+    """A checkpoint, opened. Methods raise OSError."""
 
     def __init__(self, tree: Tree, path: str, flags: int = 0) -> None:
         super().__init__(tree, path, os.O_RDWR | os.O_CREAT | flags)
-        # The same bytes say the same: mostly they are those that this process has written.
+        # A cache of the parsed bytes, mostly those that this process has written.
         self._known: tuple[bytes, End | None] = b"", None
 
     def read(self) -> End | None:
-        """What the file says; None if nothing that verifies."""
+        """The content of the file; None if it does not verify."""
         if self._tree.network:
-            return read_hint(self._tree, self.path)  # an old descriptor may show what was
-        # A writer may be at it: the checksum tells, and a second look finds it whole.
+            return read_checkpoint(self._tree, self.path)  # an old descriptor may be stale
+        # A write may be in progress: the checksum tells, and another read finds it whole.
         for _ in range(3):
-            data = self.read_bytes(_HINT_BYTES)
+            data = self.read_bytes(_CHECKPOINT_BYTES)
             known, found = self._known
             if data == known:
                 return found
@@ -165,21 +165,26 @@ class Hint(LockFile):
         return None
 
     def write(self, end: End) -> None:
-        """Replace what the file says."""
-        text = " ".join(map(str, end)).encode()
-        line = (b"%s %08x" % (text, zlib.crc32(text))).ljust(_HINT_BYTES - 1) + b"\n"
+        """Replace the content of the file."""
+        line = encode_checkpoint(end)
         self.write_bytes(line)
         self._known = line, end
 
 
-def read_hint(tree: Tree, path: str) -> End | None:
-    """What a hint says, without the right to write; None if nothing that verifies. OSError."""
+def encode_checkpoint(end: End) -> bytes:
+    """The content of a checkpoint's file."""
+    text = " ".join(map(str, end)).encode()
+    return (b"%s %08x" % (text, zlib.crc32(text))).ljust(_CHECKPOINT_BYTES - 1) + b"\n"
+
+
+def read_checkpoint(tree: Tree, path: str) -> End | None:
+    """The content of a checkpoint, read only; None if it does not verify. Raises OSError."""
     try:
         fd = tree.open(path, os.O_RDONLY | tree.shared)
     except FileNotFoundError:
         return None
     try:
-        return _parse(os.pread(fd, _HINT_BYTES, 0))
+        return _parse(os.pread(fd, _CHECKPOINT_BYTES, 0))
     finally:
         os.close(fd)
 
