@@ -15,13 +15,13 @@ def json_answer(status: int, content: Mapping[str, Any]) -> Response:
 
 
 def made(is_new: bool, content: Mapping[str, Any], name: str) -> Response:
-    """The answer to a PUT that makes something where it is missing: 201 with its path, or 200.
+    """The answer to a PUT: 201 with the path of what it created, or 200 if it was there already.
 
-    name: of it, which is the last segment of the path.
+    name: the last segment of that path.
     """
     answer = json_answer(201 if is_new else 200, content)
     if is_new:
-        # Relative, as all our addresses are: a proxy may serve us below a path of its own. With a
-        # colon in it, it would be taken for one with a scheme.
+        # Relative, as all our addresses are: a proxy can serve us below a path of its own. Without
+        # the ``./``, a name with a colon would be read as one with a scheme.
         answer.headers["Location"] = f"./{name}" if ":" in name else name
     return answer

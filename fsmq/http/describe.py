@@ -1,8 +1,8 @@
-"""The words in which a dialect describes its routes, and from which the OpenAPI document is made.
+"""How a dialect describes its routes; the OpenAPI document is made from these descriptions.
 
-A dialect hands the description of a route to the router together with the handler, so a route
-without one cannot be added. The query of a request is read by it (:meth:`Call.read`), so what the
-document says of a parameter is what is checked. A schema is JSON Schema 2020-12 as a dictionary.
+The router takes a description with each handler, so there is no route without one. It also parses
+the query of requests (:meth:`Call.read`), so what the document says of a parameter is what is
+checked. A schema is JSON Schema 2020-12 as a dictionary.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ T = TypeVar("T")
 Schema: TypeAlias = "Mapping[str, Any] | Component"
 JSON = "application/json"
 ANY_BYTES = "application/octet-stream"
-# Of a query: it is looked at before it is known who asks, and no client sends more.
+# In one query: it is parsed before the sender is known, and no real client sends more.
 MOST_PARAMETERS = 1000
-# Less than float() takes: no nan, no infinity, no digits but 0 to 9.
+# Stricter than float(): no nan, no infinity, no digits but 0 to 9.
 _seconds = re.compile(r"-?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
 class Component:
-    """A schema that stands once in the document, under a name, and is referred to elsewhere."""
+    """A schema that the document has once, under a name, and refers to elsewhere."""
 
     name: str
     schema: Mapping[str, Any]
@@ -37,10 +37,10 @@ class Component:
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """What stands in the query, in a named segment of the path, or in a header.
+    """A parameter in the query, in a named segment of the path, or in a header.
 
-    values: what it may be, in words.
-    otherwise: what holds if it is not given, where the schema has no default.
+    values: the allowed values, in words.
+    otherwise: what applies if it is not given and the schema has no default.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Parameter:
 
     @property
     def in_words(self) -> str:
-        """All of it in words."""
+        """The whole description in words."""
         values = f" ({self.values})" if self.values else ""
         default = f"; default: {self.otherwise}" if self.otherwise else ""
         return f"{self.description}{values}{default}"
@@ -73,16 +73,16 @@ class QueryParameter(Parameter, Generic[T]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ManyParameters(QueryParameter[Mapping[str, str]]):
-    """Parameters of the query that begin alike, such as ``attribute.color`` and ``attribute.size``.
+    """Parameters of the query with a common prefix: ``attribute.color``, ``attribute.size``.
 
-    The value is each text by what follows the beginning; described with ``NAME`` for that.
+    The value maps the rest of each name to its text; the document has ``NAME`` for that rest.
     """
 
     begin: str
 
 
 class Values(dict[QueryParameter[Any], Any]):
-    """What a request gives for the parameters of its operation, or their defaults."""
+    """The values of an operation's parameters in a request, or their defaults."""
 
     if TYPE_CHECKING:
 
@@ -91,7 +91,7 @@ class Values(dict[QueryParameter[Any], Any]):
 
 @dataclass(frozen=True)
 class Header:
-    """A header of an answer; ``always`` if no such answer comes without it."""
+    """A header of an answer; ``always`` if every such answer has it."""
 
     description: str
     schema: Schema
@@ -100,7 +100,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Body:
-    """The body of a request: a schema for each media type. Without ``required`` it may be empty."""
+    """The body of a request: a schema for each media type. Unless ``required``, it can be empty."""
 
     description: str
     content: Mapping[str, Schema]
@@ -109,7 +109,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Answer:
-    """What comes back with one status: a schema for each media type, and headers by their names."""
+    """The answer with one status: a schema for each media type, and headers by their names."""
 
     description: str
     content: Mapping[str, Schema] = field(default_factory=dict)
@@ -125,12 +125,12 @@ class Operation:
     """One method on one path.
 
     id: a name for generated clients, unique among all dialects.
-    tag: the heading under which it stands.
-    parameters: of the path too.
-    answers: by status; every one that a client can get.
-    again: what comes of it where it is sent again, since the answer to an earlier try was lost
-        that may have been carried out. Empty: it changes nothing.
-    open: it is for everybody, also where there are keys. Any other route says what it needs.
+    tag: the heading under which the document lists it.
+    parameters: including those of the path.
+    answers: by status; all that a client can get.
+    again: what happens if a client sends it again after losing the answer to a first try, which
+        may have succeeded. Empty: it changes nothing.
+    open: needs no key, even if the server has keys. All other routes say what right they need.
     """
 
     id: str
@@ -150,7 +150,7 @@ class Operation:
 
     @cached_property
     def defaults(self) -> Values | None:
-        """The values of a request without a query; None if it may not be without."""
+        """The values of a request without a query; None if a parameter is required."""
         if any(parameter.required for parameter in self.query.values()):
             return None
         return Values({parameter: parameter.default for parameter in self.query.values()})
@@ -189,7 +189,7 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True)
 class OperationWithMany(Operation):
-    """One that takes parameters whose names begin alike, too; others pay nothing for them."""
+    """An operation with :class:`ManyParameters`; all others parse faster without them."""
 
     many: ManyParameters
 
@@ -217,17 +217,17 @@ class OperationWithMany(Operation):
 
 
 def _check_few(raw_query: str) -> None:
-    """Make sure that parameters are few enough to be looked at. Raises InvalidValue."""
+    """Refuse a query with too many parameters to parse. Raises InvalidValue."""
     if raw_query.count("&") >= MOST_PARAMETERS:
         raise InvalidValue("query", f"has more than {MOST_PARAMETERS} parameters")
 
 
-# What a request asks for whose route is not known.
+# The operation of a request whose route is unknown.
 UNKNOWN = Operation("none", "", "", {})
 
 
 def text(pattern: str | None = None, **more: Any) -> dict[str, Any]:
-    """A string; the pattern holds for all of it."""
+    """A string; the pattern applies to all of it."""
     return {"type": "string", **({"pattern": f"^{pattern}$"} if pattern else {}), **more}
 
 
@@ -266,11 +266,11 @@ def _short(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-# -- what the text of a query can be ---------------------------------------------------------------
+# -- kinds of parameters of the query --------------------------------------------------------------
 
 
 class Kind(NamedTuple, Generic[T]):
-    """A schema, what reads a value that fits it, and its values: see :class:`QueryParameter`."""
+    """A schema, the function that parses its values, and these in words: `QueryParameter`."""
 
     schema: Mapping[str, Any]
     parse: Callable[[str, str], T]
@@ -286,7 +286,7 @@ def query(name: str, description: str, kind: Kind[T], default: T) -> QueryParame
 def query(
     name: str, description: str, kind: Kind[Any], default: Any = None, *, otherwise: str = ""
 ) -> QueryParameter[Any]:
-    """A parameter of the query that need not be given."""
+    """An optional parameter of the query."""
     schema = kind.schema if default is None else {**kind.schema, "default": default}
     return QueryParameter(
         name,
@@ -300,7 +300,7 @@ def query(
 
 
 def many_named(begin: str, description: str, schema: Schema) -> ManyParameters:
-    """Parameters of the query whose names begin alike; none need be given."""
+    """Optional parameters of the query whose names begin with ``begin``."""
     return ManyParameters(
         f"{begin}NAME", description, schema, parse=lambda _, value: {}, default={}, begin=begin
     )
@@ -352,21 +352,21 @@ def _true(name: str, value: str) -> bool:
 TRUE = word(["true"], _true)
 
 
-# -- what comes of a second try -----------------------------------------------------------------
+# -- what a second try does: `Operation.again` --------------------------------------------------
 
-EXISTS = "it is there by then: 200 in the place of 201, `False` from a client"
-GONE = "if it is missing (404), it was done"
-SAME = "done again, with the same end"
+EXISTS = "it exists already: 200 instead of 201, `False` from a client"
+GONE = "404 if the first try succeeded"
+SAME = "done again, with the same result"
 OTHERS = (
-    "others are claimed; the messages of a lost answer are redelivered when their claims end, with"
-    " one delivery more"
+    "claims other messages; those of a lost answer are redelivered when their claims end, with one"
+    " more delivery"
 )
-REMOVED = "messages that are not there count as removed"
-MOVED = "a message that is not there any more counts as not moved"
+REMOVED = "messages that are missing count as removed"
+MOVED = "a message that is missing counts as not moved"
 ONCE = "if all tries carry ids, nothing is stored twice within the log's `dedupe_window`"
 DONE_BEFORE = "what is done already counts as done"
 
-# -- what dialects have in common ------------------------------------------------------------------
+# -- shared by dialects ----------------------------------------------------------------------------
 
 MAX_SETTINGS_BYTES = 64 * 1024
 

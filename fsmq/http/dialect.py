@@ -1,8 +1,8 @@
-"""Dialects: the languages that the server speaks, each with paths, rules and errors of its own.
+"""Dialects: the HTTP APIs that the server offers, each with paths, rules and errors of its own.
 
-A request belongs to the dialect that its path's first segment names, and to the native one if
-none does. From there on everything about it is that dialect's: which paths there are, and how an
-error is told, also where no handler was found.
+The first segment of its path decides to which dialect a request belongs; by default it belongs to
+the native one. That dialect has its routes, and the form of all its errors, those for unknown paths
+included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class AdminServer(Protocol):
-    """What a dialect serves on a socket beside those of requests."""
+    """Serves a separate socket for the administration of a dialect."""
 
     async def start(self, listening: socket.socket) -> None: ...
 
@@ -38,10 +38,10 @@ class Dialect(ABC):
     """One dialect; ``__init__`` adds its routes. `fsmq.http.dialects` has the list of them.
 
     name: as ``--dialects`` takes it.
-    prefixes: the first segments of paths that are its own.
-    in_document: whether the OpenAPI document tells of it.
-    admin_port: the field of the setting that names the port of `admin`, by default the one after
-        that of requests; empty: it has none.
+    prefixes: the first segments of its paths.
+    in_document: whether the OpenAPI document includes it.
+    admin_port: the field of the setting with the port of `admin`, by default the port of requests
+        plus one; empty: it has no admin port.
     """
 
     name: ClassVar[str]
@@ -54,7 +54,7 @@ class Dialect(ABC):
 
     @classmethod
     def problem_of(cls, settings: Mapping[str, Any], *, has_keys: bool) -> str | None:
-        """Why it cannot be served with these settings, for the operator; None where it can.
+        """Why it cannot be served with these settings, for the operator; None if it can.
 
         settings: the values of the settings of all dialects, by field.
         """
@@ -62,19 +62,19 @@ class Dialect(ABC):
 
     @classmethod
     def make(cls, service: Service, settings: Mapping[str, Any]) -> Self:
-        """The dialect as an operator has set it up."""
+        """The dialect with the operator's settings."""
         return cls(service)
 
     def admin(self) -> AdminServer:
-        """What serves its admin port. Raises LookupError if it has none."""
+        """The server of its admin port. Raises LookupError if it has none."""
         raise LookupError(f"the dialect {self.name} has no admin port")
 
     def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
-        """Whether it has this request although another dialect, or none, has the first segment."""
+        """Whether this request belongs to it whatever the first segment of the path is."""
         return False
 
     def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
-        """What answers a request, and the decoded values of the path's named segments.
+        """The endpoint for a request, and the decoded values of the path's named segments.
 
         Raises:
             NotFound, MethodNotAllowed
@@ -82,7 +82,7 @@ class Dialect(ABC):
         return self.router.find(method, path)
 
     def reader(self, origins: Origins) -> Reader | None:
-        """What reads the heads of requests that may take the fast path; None where none may."""
+        """Reads the heads of requests that can take the fast path; None: there are none."""
         return None
 
     def admit(self, origins: Origins, request: BaseRequest) -> None:
@@ -94,7 +94,7 @@ class Dialect(ABC):
         origins.check(request.headers)
 
     async def identify(self, call: Call) -> Identity:
-        """Tell who sends a request that is for those who have a right.
+        """Identify the sender of a request that needs a right.
 
         Raises:
             Unauthorized, TooManyRequests
@@ -107,7 +107,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def problem(self, error: FsmqError) -> Response:
-        """The answer to an error of any kind, the spool's too."""
+        """The answer to an error, of HTTP or of the spool."""
 
 
 class Handlers:

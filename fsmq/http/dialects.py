@@ -1,8 +1,8 @@
-"""The dialects that there are beside the native one: one line for each.
+"""The table of the dialects besides the native one.
 
-The rows have the shape of entry points, ``module:class``, and each is imported only where it is
-switched on. They stand here and not in the metadata of the distribution since reading that takes
-longer, and more memory, than all dialects: see docs/decisions/0028-what-belongs-in-the-core.md.
+Each is named like an entry point, ``module:class``, and is imported only if it is switched on. They
+are not entry points in the metadata of the distribution because reading that takes more time and
+memory than all dialects: see docs/decisions/0028-what-belongs-in-the-core.md.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Registered:
         at: its class, a :class:`~fsmq.http.dialect.Dialect`, as ``module:class``.
         extra: the extra that installs what it needs.
         settings_at: its own settings, a tuple of `Setting`, as ``module:name``; empty: it has none.
-        switch: the field of its settings that switches it on, unless that is ``off``; empty:
-            ``--dialects`` does.
+        switch: the field of the setting that switches it on unless it is ``off``; empty:
+            ``--dialects`` switches it on.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Registered:
     switch: str = ""
 
     def settings(self) -> tuple[Setting, ...]:
-        """What the operator can say about it."""
+        """Its settings for operators."""
         found: tuple[Setting, ...] = _loaded(self.settings_at) if self.settings_at else ()
         return found
 

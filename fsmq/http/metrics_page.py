@@ -1,7 +1,7 @@
-"""The page of metrics: what was seen, as families of the official Prometheus library.
+"""The page of metrics, made by the official Prometheus library.
 
-That library is imported here alone, and this module with the first page: a server whose metrics
-nobody reads does without its megabyte.
+Only this module imports that library, and it is itself imported for the first page: a server whose
+metrics nobody reads saves a megabyte.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from fsmq._version import __version__
-from fsmq.spool.probe.room import Left
-from fsmq.spool.records.metrics import METRICS, Key, Snapshot
-from fsmq.spool.records.reports import Report
-from fsmq.spool.views.counts import Overview
+from fsmq.spool.inspection import METRICS, Left, MetricKey, Overview, Report, Snapshot
 
 from .guard import access
+from .guard.access import Identity
 from .service.monitoring.log_survey import OF_CHANNEL, OF_LOG, LogOverview
 from .service.monitoring.surveys import ByConsumer
 
 
 class Seen(NamedTuple):
-    """What a page is made of.
+    """The data of a page.
 
-    reports: what the processes of this host count. schedules: on what rights on each are asked for.
+    reports: the metrics of this host's processes. schedules: the name whose rights govern each.
     """
 
     reports: list[Report]
@@ -43,23 +41,24 @@ class Seen(NamedTuple):
     now: float
 
 
-def render(seen: Seen, may_see: Callable[[str], bool], accepted: str) -> tuple[bytes, str]:
-    """The page in the format that an Accept header asks for, and its media type.
-
-    may_see: what it may name, by the names on which rights are granted.
-    """
+def render(seen: Seen, identity: Identity, accepted: str) -> tuple[bytes, str]:
+    """The page for an identity, in the format of an Accept header, and its media type."""
     encode, kind = choose_encoder(accepted)
-    return encode(_Page(seen, may_see)), kind
+    return encode(_Page(seen, identity)), kind
 
 
 class _Page:
-    """The metrics as a registry of the official library, which writes them."""
+    """The metrics as a registry of the Prometheus library.
 
-    def __init__(self, seen: Seen, may_see: Callable[[str], bool]) -> None:
+    What is counted for all queues together, and the room on the disk, reveals what others do: only
+    who may see all queues gets it.
+    """
+
+    def __init__(self, seen: Seen, identity: Identity) -> None:
         reports, self._surveyed, self._behind, self._logs, *_ = seen
         self._schedules, self._left, self._now = seen.schedules, seen.left, seen.now
         self._processes = _by_process(reports)
-        self._may_see = may_see
+        self._may_see, self._sees_all = identity.may_see, identity.sees_all_queues
 
     def collect(self) -> Iterator[Metric]:
         build = GaugeMetricFamily("fsmq_build_info", "The version that runs", labels=["version"])
@@ -77,7 +76,7 @@ class _Page:
             yield self._family(what)
 
     def _filesystem(self) -> Iterator[Metric]:
-        if self._left is None:
+        if self._left is None or not self._sees_all:
             return
         of = self._left
         for name, value, help in (
@@ -143,8 +142,8 @@ class _Page:
         name, labels = f"fsmq_{metric.name}", [*metric.labels, "process"]
         if metric.kind == "counter":
             counter = CounterMetricFamily(name, metric.help, labels=labels)
-            if not metric.labels:
-                # A counter of what has not happened yet is 0: a rule about it must find one.
+            if not metric.labels and self._sees_all:
+                # 0 for what has not happened yet, so that alerting rules find the series.
                 for process, snapshot in self._processes.items():
                     counter.add_metric([process], snapshot.counts.get((what,), 0))
                 return counter
@@ -163,7 +162,7 @@ class _Page:
             )
         return histogram
 
-    def _values(self, what: str, table: str) -> Iterator[tuple[str, Key, Any]]:
+    def _values(self, what: str, table: str) -> Iterator[tuple[str, MetricKey, Any]]:
         for process, snapshot in self._processes.items():
             for key, value in getattr(snapshot, table).items():
                 labels = METRICS[what].labels
@@ -173,7 +172,7 @@ class _Page:
                     yield process, key, value
 
     def _is_visible(self, labels: tuple[str, ...], value: str) -> bool:
-        """Whether a series may be told whose last label has this value."""
+        """Whether a series may be shown whose last label has this value."""
         match labels:
             case ("queue",):
                 return self._may_see(value)
@@ -181,11 +180,11 @@ class _Page:
                 return self._may_see(access.log(value))
             case ("schedule",):
                 return self._may_see(self._schedules.get(value, access.schedule(value)))
-        return True
+        return self._sees_all
 
 
 def _buckets(bounds: tuple[float, ...], cells: list[float]) -> list[tuple[str, float]]:
-    """Upper bounds and how many values are not above them, as Prometheus counts."""
+    """Upper bounds and how many values are not above each, as Prometheus counts."""
     total = 0.0
     result = []
     for bound, number in zip((*bounds, float("inf")), cells[:-1], strict=True):
@@ -197,7 +196,7 @@ def _buckets(bounds: tuple[float, ...], cells: list[float]) -> list[tuple[str, f
 def _families(
     logs: dict[str, LogOverview], may_see: Callable[[str], bool]
 ) -> Iterator[GaugeMetricFamily]:
-    """The metrics of those logs and channels that may be seen."""
+    """The metrics of logs and channels that may be shown."""
     for name, (about, of_log) in OF_LOG.items():
         family = GaugeMetricFamily(f"fsmq_log_{name}", about, labels=["log"])
         for log, found in logs.items():

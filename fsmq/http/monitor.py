@@ -1,4 +1,4 @@
-"""Monitoring: the Prometheus page, and whether this server is fit to serve."""
+"""Monitoring: metrics for Prometheus, and health checks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from aiohttp import hdrs
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import Unavailable, as_unavailable
+from fsmq.spool.inspection import Left, Report, left, limits_reached, try_to_store
 from fsmq.spool.prepare import LARGE_BYTES
-from fsmq.spool.probe.room import Left, left
-from fsmq.spool.probe.scratch import try_to_store
-from fsmq.spool.records.metrics import limits_reached
-from fsmq.spool.records.reports import Report
 
 from .answers import json_answer
 from .connection.pieces import Pieces
@@ -25,17 +22,17 @@ from .routing.call import Call
 from .routing.router import Router
 from .service.service import Service
 
-# A disk that has not taken a byte after so long counts as one that refuses.
+# A disk that has not stored a byte after this time counts as failed.
 _DISK_PATIENCE_S = 5.0
 _SHORT = (
     "limits that are reached, so that programs of this host list folders instead of watching them"
 )
-# What a mover may serve; each has to be served by one that lives.
+# The kinds of work of a mover; for each there has to be a live one.
 WORKS = ("new", "timers")
 
 
 class Monitor:
-    """What is known about the spool and the processes that serve it."""
+    """Handlers for metrics and for checks of the spool and its processes."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -55,7 +52,7 @@ class Monitor:
         summary="Metrics of all processes of this host, for Prometheus",
         answers={
             200: Answer(
-                "The text format, or OpenMetrics where that is asked for",
+                "The text format, or OpenMetrics if that is asked for",
                 {"text/plain": text(), "application/openmetrics-text": text()},
             ),
             **keyed(Unavailable),
@@ -75,12 +72,12 @@ class Monitor:
         accepted = call.request.headers.get(hdrs.ACCEPT, "")
 
         def page() -> tuple[bytes, str]:
-            from .metrics_page import Seen, render  # which is large, and may never be asked for
+            from .metrics_page import Seen, render  # large, and perhaps never needed
 
             now = self._spool.context.clock()
             schedules = {one.name: ruled_by(one) for one in self._spool.schedules()}
             seen = Seen(self._of_host(), surveyed, behind, logs, schedules, self._left(), now)
-            return render(seen, identity.may_see, accepted)
+            return render(seen, identity, accepted)
 
         body, kind = await self._service.listing(page)
         pieces = body if len(body) <= LARGE_BYTES else Pieces(split(body), len(body))
@@ -123,7 +120,7 @@ class Monitor:
         if self._service.stopping:
             raise Unavailable("the server is shutting down", 1)
         if self._trial is None or self._trial.done():
-            # One for all who ask: on a disk that hangs, threads must not hang in ever more of them.
+            # One trial for all requests, so that a disk that hangs blocks only one thread.
             self._trial = asyncio.ensure_future(self._service.in_thread(self._try_disk))
         try:
             async with asyncio.timeout(_DISK_PATIENCE_S):
@@ -142,7 +139,7 @@ class Monitor:
         return json_answer(200, {"ready": True, "short": short} if short else {"ready": True})
 
     def _of_host(self) -> list[Report]:
-        """What all processes of this host count."""
+        """The metrics of all processes of this host."""
         here = [report for report in self._others() if report.node == self._reports.node]
         snapshot = self._spool.context.metrics.snapshot_quietly()
         return [Report(self._reports.node, self._reports.process, snapshot), *here]
@@ -151,7 +148,7 @@ class Monitor:
         try:
             return left(self._spool.tree.fd)
         except OSError:
-            return None  # the page is wanted most where a disk refuses
+            return None  # the page is needed most when a disk fails
 
     def _others(self) -> list[Report]:
         with as_unavailable("cannot read what other processes report"):

@@ -1,4 +1,4 @@
-"""Descriptions of the native dialect's errors, made from the table that answers them."""
+"""Descriptions of the native dialect's errors, made from the table of their types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .problems import (
     UnsupportedEncoding,
 )
 
-# What a route can answer that reads a body.
+# The errors of routes that read a body.
 OF_BODIES = (UnreadableBody, SlowBody, MessageTooLarge, UnsupportedEncoding, ExpectationFailed)
 CONTENT_TYPE = "application/problem+json"
 PROBLEM = Component(
@@ -68,7 +68,7 @@ _WWW_AUTHENTICATE = Header(
 
 
 def problems(*errors: type[FsmqError]) -> dict[int, Answer]:
-    """Answers for these errors, and for those that any request can meet."""
+    """Answers for these errors, and for those of any route."""
     kinds: dict[int, list[type[FsmqError]]] = {}
     for error in (InvalidValue, MalformedRequest, *errors, InternalError):
         kinds.setdefault(PROBLEM_TYPES[error].status, []).append(error)
@@ -76,12 +76,12 @@ def problems(*errors: type[FsmqError]) -> dict[int, Answer]:
 
 
 def keyed(*errors: type[FsmqError]) -> dict[int, Answer]:
-    """Answers for these errors, and for those of a route that asks for a key, with any rights."""
+    """Answers for these errors, and for those of a route that needs a key with any rights."""
     return problems(Unauthorized, TooManyRequests, *errors)
 
 
 def guarded(*errors: type[FsmqError]) -> dict[int, Answer]:
-    """Answers for these errors, and for those of a route that asks for a key and its rights."""
+    """Answers for these errors, and for those of a route that needs a key with certain rights."""
     return keyed(Forbidden, *errors)
 
 

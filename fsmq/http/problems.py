@@ -1,4 +1,4 @@
-"""Errors as the native dialect answers them: problem details (RFC 9457), one shape for all."""
+"""Errors as the native dialect answers them: problem details (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from typing import Any, ClassVar
 
 from aiohttp.web import Response
 
-from fsmq.spool.errors import (
-    FsmqError,
-    NoRoom,
-    Unavailable,
-)
+from fsmq.spool.errors import FsmqError, NoRoom, NoSuchQueue, Unavailable
 from fsmq.wire import ERROR_FIELDS, PROBLEM_PREFIX, SPOOL_PROBLEMS, ProblemType
 
-# In what form a body may come.
+# The content codings of bodies that are supported.
 ENCODINGS = ("gzip", "deflate")
 
 
@@ -31,7 +27,7 @@ class HttpError(FsmqError):
 
 
 class Unauthorized(HttpError):
-    """No key was sent where one is needed, or (``unknown``) one that opens nothing."""
+    """No key was sent where one is needed, or (``unknown``) one that does not exist."""
 
     status = 401
     kind = "unauthorized"
@@ -43,7 +39,7 @@ class Unauthorized(HttpError):
 
 
 class Forbidden(HttpError):
-    """The key has not the right that this needs."""
+    """The key lacks the right that the request needs."""
 
     status = 403
     kind = "forbidden"
@@ -57,12 +53,12 @@ class NotFound(HttpError):
     kind = "no-such-path"
     title = "Unknown path"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(f"nothing is served at {path[:200]!r}")
+    def __init__(self, path: str, near: str = "") -> None:
+        super().__init__(f"nothing is served at {path[:200]!r}{near and f'; {near}'}")
 
 
 class MethodNotAllowed(HttpError):
-    """The path has no such method."""
+    """The path exists, but not with this method."""
 
     status = 405
     kind = "method-not-allowed"
@@ -78,10 +74,10 @@ class PreconditionFailed(HttpError):
 
     status = 412
     kind = "precondition-failed"
-    title = "The settings were changed since"
+    title = "The settings have changed"
 
     def __init__(self, current: str) -> None:
-        super().__init__(f"the settings were changed since: their ETag is {current}; look again")
+        super().__init__(f"the settings have changed: their ETag is now {current}; read them again")
 
 
 class KeyReused(HttpError):
@@ -101,14 +97,14 @@ class KeyReused(HttpError):
 
 
 class UnreadableBody(HttpError):
-    """The body ended too early, is not encoded as it says, or is not what the route needs."""
+    """The body ended too early, is not encoded as declared, or is not what the route needs."""
 
     kind = "unreadable-body"
     title = "The body cannot be read"
 
 
 class UnsupportedEncoding(HttpError):
-    """The body is encoded in a way that nobody here can undo."""
+    """The body has a content coding that is not supported."""
 
     status = 415
     kind = "unsupported-encoding"
@@ -135,7 +131,7 @@ class SlowHead(HttpError):
 
 
 class CrossSite(HttpError):
-    """A browser sends this for a page that comes from elsewhere."""
+    """A page of another site made a browser send the request."""
 
     status = 403
     kind = "cross-site"
@@ -143,7 +139,7 @@ class CrossSite(HttpError):
 
 
 class UnknownHost(HttpError):
-    """The request calls this server by a name that nobody gave it."""
+    """The request's Host is not a name of this server."""
 
     status = 421
     kind = "unknown-host"
@@ -151,7 +147,7 @@ class UnknownHost(HttpError):
 
 
 class Overloaded(HttpError, Unavailable, NoRoom):
-    """The server has more going on than it may; nothing was begun."""
+    """A limit of the server is reached; the request was not begun."""
 
     status = 503
     kind = "overloaded"
@@ -186,7 +182,7 @@ class ExpectationFailed(HttpError):
 
 
 class TooManyRequests(HttpError, NoRoom):
-    """One client has more going on than it may. ``retry_after`` is in whole seconds."""
+    """A limit of one client is reached. ``retry_after`` is in whole seconds."""
 
     status = 429
     kind = "too-many-requests"
@@ -197,7 +193,7 @@ class TooManyRequests(HttpError, NoRoom):
         self.retry_after = retry_after
 
 
-# What the spool raises; and what only a server does.
+# The errors of the spool, and those of HTTP.
 PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
     **SPOOL_PROBLEMS,
     **{
@@ -205,11 +201,20 @@ PROBLEM_TYPES: Mapping[type[FsmqError], ProblemType] = {
         for error in HttpError.__subclasses__()
     },
 }
+# Paths that other servers have, and ours: there they are names of queues.
+_MISTAKEN = {
+    "health": "/_health/ready",
+    "healthz": "/_health/live",
+    "metrics": "/_metrics",
+    "openapi.json": "/_openapi.json",
+    "queues": "/",
+    "ui": "/_ui",
+}
 _FIELDS = (*ERROR_FIELDS, "retry_after", "allowed")
 
 
 def problem_type(error: FsmqError) -> ProblemType:
-    """The type of an error: that of its class, or of the nearest one above that has one."""
+    """The type of an error: that of its class, or of the nearest base class that has one."""
     known = (PROBLEM_TYPES.get(one) for one in type(error).__mro__)
     return next(filter(None, known), PROBLEM_TYPES[InternalError])
 
@@ -223,6 +228,8 @@ def problem(error: FsmqError) -> Response:
         "status": status,
         "detail": str(error),
     }
+    if isinstance(error, NoSuchQueue) and error.queue in _MISTAKEN:
+        details["detail"] += f"; did you mean {_MISTAKEN[error.queue]}?"
     for name in _FIELDS:
         value = getattr(error, name, None)
         if value is not None:

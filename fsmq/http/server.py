@@ -14,7 +14,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
-from fsmq.spool.records.journal import via
+from fsmq.spool.inspection import via
 
 from .connection.connection import WRITTEN_TIMES, Connection
 from .connection.leftovers import forget_frames
@@ -46,9 +46,9 @@ from .service.asking import work_for
 from .service.service import Service
 
 log = logging.getLogger(__name__)
-# How long a silent connection may still send a request after the stop has begun.
+# How long an idle connection may still send a request after the stop has begun.
 _MOMENT_S = 0.5
-# When the time for open requests is over, answers on their way may take so long.
+# How long answers that are being sent may take after the time for open requests is over.
 _LAST_WORDS_S = 1.0
 _BACKLOG = 4096
 _BODY_LEFT = (MessageTooLarge, Overloaded, SlowBody, UnreadableBody, UnsupportedEncoding)
@@ -58,7 +58,7 @@ class Server:
     """Serves one :class:`Service` on listening sockets, in the native dialect and others.
 
     dialects: the others, of this service.
-    host_names: names of this server besides its own and its addresses; None: any will do.
+    host_names: names of this server besides its own and its addresses; None: any name.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class Server:
         self._runner = web.ServerRunner(self._connections, shutdown_timeout=_LAST_WORDS_S)
 
     async def start(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
-        """Begin to serve; HTTPS where there is a context."""
+        """Begin to serve; HTTPS if a context is given."""
         self.service.start()
-        self._keeper = asyncio.create_task(self._connections.look_after_all())
+        self._keeper = asyncio.create_task(self._connections.enforce_timeouts_of_all())
         await self._runner.setup()
         for listening in sockets:
-            # A handshake is a head, too: who takes long for it gets no further.
+            # A handshake has the same time limit as a head.
             handshake = self.service.admission.limits.header_timeout
             listener = Listener(
                 listening, self._connections, tls, handshake=handshake, shutdown=LINGER_S
@@ -116,10 +116,10 @@ class Server:
             self._listening.append(listener)
 
     async def stop(self, timeout: float) -> None:
-        """Accept no more, answer what was accepted within ``timeout`` seconds, close everything.
+        """Accept no more connections, answer within ``timeout`` seconds, close everything.
 
-        Every answer from now on ends its connection. One that is silent may have a request on its
-        way at this very moment, which closing would leave without an answer: it gets a moment.
+        From now on each connection is closed after its next answer. Idle ones stay open for
+        ``_MOMENT_S``, because a request may be on its way, which would get no answer.
         """
         for listening in self._listening:
             listening.close()
@@ -131,7 +131,7 @@ class Server:
             async with asyncio.timeout(min(_MOMENT_S, timeout)):
                 await self._connections.until_none_open()
         except TimeoutError:
-            pass  # the silent ones; who is being answered gets its time now
+            pass  # connections are left: requests that are being answered have their time now
         try:
             async with asyncio.timeout(max(0.0, timeout - _MOMENT_S)):
                 await self._open.until_none()
@@ -146,14 +146,14 @@ class Server:
         self._open.begin()
         started = time.perf_counter()
         service = self.service
-        # As it came over the wire: anything else has been normalised already.
+        # As it came over the wire: the other forms of the path are normalized already.
         path, query = split_target(request.raw_path)
         call = Call(request, {}, query, service.access, service.admission, service)
         work_for(call)
         try:
             response = await self._answer(call, path)
         except ConnectionError:
-            # The client has gone. aiohttp would keep the error, and all that it leads to.
+            # The client has gone. aiohttp would keep the error, and everything it refers to.
             response = _nobody_answers(request)
         except BaseException:
             call.end()
@@ -162,7 +162,7 @@ class Server:
             self._open.end()
             forget_frames(request.content.exception())
         if response.prepared:
-            call.end()  # a stream, which has written all that it had to say
+            call.end()  # a stream, which is written already
             return response
         if service.stopping:
             response.force_close()
@@ -191,7 +191,7 @@ class Server:
             if isinstance(error, _BODY_LEFT) and not (
                 isinstance(error, Overloaded) and request.content.is_eof()
             ):
-                # The rest of the body is not read, so nothing can follow on this connection.
+                # The rest of the body is not read, so the connection cannot be used again.
                 response.force_close()
             if isinstance(error, Unavailable) and not isinstance(error, Overloaded):
                 log.warning("%s %s: %s", request.method, path, error)
@@ -205,14 +205,14 @@ class Server:
             return dialect.problem(InternalError())
 
     def _end_when_written(self, call: Call, response: StreamResponse) -> None:
-        """Hold what the answer holds until the client has taken it."""
+        """Count the memory of an answer until it is written."""
         body = response.body if isinstance(response, Response) else None
         if isinstance(body, bytes | bytearray):
             call.answer_with(WRITTEN_TIMES * len(body))
         elif (
             isinstance(body, Pieces) and body.size is None and call.request.version < HttpVersion11
         ):
-            # It cannot be chunked: where it ends, only the end of the connection tells.
+            # HTTP/1.0 has no chunks: only the end of the connection marks the end of the answer.
             response.force_close()
         connection = call.request.protocol
         if isinstance(connection, Connection):
@@ -221,13 +221,13 @@ class Server:
             self._end(call, response)
 
     def _end(self, call: Call, response: StreamResponse) -> None:
-        """Count a request as answered, or as one whose answer nobody has taken."""
+        """End a request; count the memory it held if it failed or its client has gone."""
         if response.status >= 400 or call.is_gone:
             self._connections.leftovers.add(call.held)
         call.end()
 
     def _dialect(self, request: BaseRequest, path: str, query: str) -> Dialect:
-        # A matrix parameter (";…") is no part of a segment's name.
+        # A matrix parameter (";…") is not part of a segment's name.
         first = path[1:].partition("/")[0].partition(";")[0]
         for one in self._others:
             if one.claims(request.method, path, query, request.headers):

@@ -1,1 +1,1 @@
-"""Connections and their bytes, below the requests."""
+"""Connections and their bytes: the layer below requests."""

@@ -1,7 +1,7 @@
-"""What clients have sent ahead: heads without an end, and what stands behind a request.
+"""Bytes that clients have sent ahead: incomplete heads, and what follows the current request.
 
-Nobody knows yet who has sent it, or what for, so it is counted here and not for a key. A little is
-free on each connection; the rest takes room of which all connections together have so much.
+It is not known yet which key they belong to, so they are counted per server and not per key. A
+little is free on each connection; the rest counts against a limit that all connections share.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import select
 from .leftovers import Leftovers
 
 END_OF_HEAD = b"\r\n\r\n"
-# So much of each connection is not counted: as much as most requests take in all.
+# This much of each connection is not counted; most requests need no more in all.
 FREE_BYTES = 16 * 1024
-# aiohttp has a head as bytes and as text. One sign beyond ASCII may give four bytes to each sign of
-# a text, and each field is some objects of its own.
+# aiohttp keeps a head as bytes and as text. One character beyond ASCII can make a str use four
+# bytes for each of its characters, and each field takes several objects.
 _TIMES, _TIMES_BEYOND_ASCII = 2, 5
 FIELD_BYTES = 320
 # Of all connections together.
 ROOM_BYTES = 64 * 1024 * 1024
-# What is more has to wait in the kernel.
+# Anything beyond this waits in the kernel.
 _LONG_BYTES = 64 * 1024
 
 
 class AheadOfAll:
-    """How much is counted, on all connections of a server."""
+    """The bytes that are counted on all connections of a server."""
 
     def __init__(self, leftovers: Leftovers, room: int = ROOM_BYTES) -> None:
         self.room = room
@@ -33,7 +33,7 @@ class AheadOfAll:
         self._leftovers = leftovers
 
     def change(self, by: int) -> None:
-        """Count so much more, or less."""
+        """Add to the count; a negative number subtracts."""
         self.size += by
         if by < 0:
             self._leftovers.add(-by)
@@ -42,8 +42,8 @@ class AheadOfAll:
 class Ahead:
     """What was sent ahead on one connection.
 
-    head: the memory of a head that has no end yet, or of the one that is being answered. behind:
-    what has come behind the request that is being answered, since when it is there.
+    head: the memory of an incomplete head, or of the head of the request being answered.
+    behind: bytes that follow the request being answered. since: when the first of them arrived.
     """
 
     __slots__ = ("_all", "_counted", "_fields", "_size", "_times", "behind", "head", "since")
@@ -58,7 +58,7 @@ class Ahead:
         self.since = 0.0
 
     def add_to_head(self, data: bytes) -> None:
-        """Take note of more of a head."""
+        """Count more bytes of a head."""
         self._size += len(data)
         self._fields += data.count(b"\n")
         if not data.isascii():
@@ -68,7 +68,7 @@ class Ahead:
             self.count()
 
     def forget_head(self) -> None:
-        """Its request is answered."""
+        """Stop counting the head, because its request is answered."""
         self._size = self._fields = self.head = 0
         self._times = _TIMES
         if self._counted:
@@ -80,25 +80,25 @@ class Ahead:
         return self.head > FREE_BYTES
 
     def keep(self, data: bytes, now: float) -> None:
-        """Put bytes behind the others."""
+        """Append bytes to ``behind``."""
         if not self.behind:
             self.since = now
         self.behind += data
         self.count()
 
     def take(self) -> bytes:
-        """What is behind, which is no longer kept here."""
+        """Return ``behind`` and clear it."""
         behind, self.behind = self.behind, b""
         self.count()
         return behind
 
     def forget(self) -> None:
-        """Keep nothing."""
+        """Drop everything."""
         self.behind = b""
         self.forget_head()
 
     def count(self) -> None:
-        """Take note of how much there is."""
+        """Update the server's count with what this connection holds."""
         size = self.head + len(self.behind)
         counted = size - FREE_BYTES if size > FREE_BYTES else 0
         if counted != self._counted:
@@ -107,21 +107,21 @@ class Ahead:
 
     @property
     def is_too_much(self) -> bool:
-        """Whether there is no room for it, since others have it."""
+        """Whether this connection adds to a count that exceeds the shared limit."""
         return self._counted > 0 and self._all.size > self._all.room
 
     @property
     def is_long(self) -> bool:
-        """Whether there is so much that more has to wait in the kernel."""
+        """Whether ``behind`` is so long that more has to wait in the kernel."""
         return len(self.behind) > _LONG_BYTES
 
     def is_late(self, now: float, seconds: float) -> bool:
-        """Whether what is behind is a head that has not come to its end within so many seconds."""
+        """Whether ``behind`` is a head that is still incomplete after ``seconds``."""
         return now - self.since > seconds and END_OF_HEAD not in self.behind
 
 
 def has_hung_up(wire: asyncio.Transport) -> bool:
-    """Whether the client has gone, where nobody reads what comes."""
+    """Whether the client has gone; works while reading is paused."""
     poller = select.poll()
     poller.register(wire.get_extra_info("socket").fileno(), select.POLLRDHUP)
     return bool(poller.poll(0))

@@ -1,4 +1,4 @@
-"""What aiohttp answers by itself, to what is no HTTP, told in our shape of errors."""
+"""A connection: shares its bytes between the fast path and aiohttp, and enforces its limits."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 # On the clock of the loop.
 _NEVER = 1e12
-# What is not public in aiohttp and yet used here, by what it is used for; nothing else of that kind
-# is used in fsmq. A test tells when a later aiohttp lacks one of these.
+# The private attributes of aiohttp that fsmq uses (there are no others), and what each is used for.
+# A test fails when a later aiohttp lacks one of them.
 BORROWED: Mapping[str, str] = {
-    "_force_close": "to take in nothing more on a connection that is to end",
+    "_force_close": "to read nothing more on a connection that is to be closed",
     "_messages": "to see whether a request has come, and whether its head or body is broken",
     "_next_keepalive_close_time": "to keep a connection whose requests the fast path answers",
-    "_waiter": "to know a connection that is idle, which may have to give its place up",
+    "_waiter": "to recognize an idle connection, which can be closed to make room for another",
 }
-# Until all of a body is sent, it is there as it is, and as aiohttp writes it behind its head.
+# Until all of a body is sent, it is in memory twice: alone, and behind its head as aiohttp writes.
 WRITTEN_TIMES = 2
-# So long aiohttp may read before others have their turn.
+# How long aiohttp may read before other connections have their turn.
 _TURN_S = 0.002
 
 
 class Connection(OnWire):
     """One connection.
 
-    beginning: its TLS handshake, as long as that is under way.
-    on_hang_up: what the request that is being answered wants done when the client goes.
-    on_written: what is to be done when the answer is written, or cannot be.
+    beginning: its TLS handshake, while that is under way.
+    on_hang_up: set by the request being answered; called when the client hangs up.
+    on_written: called when the answer is written, or cannot be.
     """
 
     __slots__ = (
@@ -68,16 +68,16 @@ class Connection(OnWire):
         self.beginning: asyncio.Task[None] | None = None
         self.on_hang_up: Callable[[], None] | None = None
         self.on_written: Callable[[], None] | None = None
-        self._has_read = False  # whether aiohttp has had anything of it
-        self._head_bytes = 0  # of a head that has not come to its end
+        self._has_read = False  # whether aiohttp has had any bytes of it
+        self._head_bytes = 0  # of an incomplete head
         self._head_since = 0.0
         self._parts = Parts()
         self._unanswered = 0  # requests that aiohttp has read
-        self._will_read_on = False  # in the next turn: what comes before that has to wait
+        self._will_read_on = False  # in the loop's next turn; bytes that come before that wait
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered, or is on its way."""
+        """Whether no request is being answered or received."""
         if self.beginning is not None:
             return True
         if self._wire is not None and self._wire.is_closing():
@@ -86,13 +86,13 @@ class Connection(OnWire):
 
     @property
     def _is_begun(self) -> bool:
-        """Whether a part of a request has come that aiohttp has not answered."""
+        """Whether a request has arrived, at least in part, that aiohttp has not answered."""
         return bool(
             self._messages or self._head_bytes or self.ahead.behind or not self._payload.is_eof()
         )
 
     def give_way(self) -> None:
-        """End at once, for another to have the place."""
+        """Close at once, to make room for another connection."""
         wire = self._wire
         if wire is None:
             if self.beginning is not None:
@@ -101,30 +101,30 @@ class Connection(OnWire):
         nothing_unsent = not wire.get_write_buffer_size()
         self.force_close()
         if nothing_unsent:
-            wire.abort()  # over TLS, to close is to wait for the client's goodbye
+            wire.abort()  # over TLS, close() would wait for the client's close_notify
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve, if it has got a place."""
-        self._wire = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        # An answer is on its way as long as there is a byte that the kernel has not taken.
+        """Begin to serve, if the server has a place for it."""
+        self._wire = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
+        # An answer counts as unsent while there is a byte that the kernel has not taken.
         self._wire.set_write_buffer_limits(high=1)
         if self in self._server.open:
             super().connection_made(transport)
         else:
-            limit = self._limits.connections  # aiohttp never hears of it
+            limit = self._limits.connections  # aiohttp never sees this connection
             self._answer_last(Overloaded(f"{limit} connections are open and busy"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell the request, if it has asked for that, and keep nothing for it."""
+        """Notify the request, if it has asked for that, and drop what is held for it."""
         if self.writing_paused:
-            # Who waits finds out at the next write. aiohttp would tell it by an error, which keeps
-            # all that its traceback leads to, and itself.
+            # The handler notices at its next write. aiohttp would raise an error in it, which keeps
+            # itself alive, and everything that its traceback refers to.
             self.resume_writing()
         super().connection_lost(exc)
         self._server.forget(self)
         self._wire = None
         self._messages.clear()
-        self._payload = EMPTY_PAYLOAD  # it leads back to here
+        self._payload = EMPTY_PAYLOAD  # the old one refers to this connection
         self.ahead.forget()
         if self.protocol is not None:
             self.protocol.gone()
@@ -132,19 +132,19 @@ class Connection(OnWire):
         if on_hang_up is not None:
             on_hang_up()
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio asks for it
-        """Whether the connection stays, for answers to a client that sends no more."""
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio declares it
+        """The client sends no more; whether the connection stays open for answers."""
         wire = self._wire
         if wire is None or wire.get_extra_info("sslcontext") is not None:
-            return False  # TLS ends both ways at once
+            return False  # TLS closes both directions at once
         self.has_ended = self._outlives_sending
         return self.has_ended
 
     @property
     def _needs_client(self) -> bool:
-        """Whether what goes on ends where the client sends no more.
+        """Whether the current request ends when the client sends no more.
 
-        It may as well have hung up: nobody can tell. What waits takes it for that.
+        It may just as well have hung up, which is what a waiting request, such as a claim, assumes.
         """
         if self.protocol is not None:
             return not self.protocol.outlives_sending()
@@ -152,16 +152,16 @@ class Connection(OnWire):
 
     @property
     def _outlives_sending(self) -> bool:
-        """Whether there is something to be answered, of a client that sends no more."""
+        """Whether something is still to be answered after the client's end of file."""
         if self._needs_client:
             return False
         is_whole = self._unanswered > 0 and self._payload.is_eof()
-        # aiohttp may have had more of a body than it has read.
+        # Bytes can be left that aiohttp has not parsed yet.
         is_unread = self._is_full or self._will_read_on or bool(self.ahead.behind)
         return is_whole or self.protocol is not None or is_unread
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in, for whoever has the connection."""
+        """Pass bytes to the protocol, the fast path or aiohttp."""
         if self.protocol is not None:
             if behind := self.protocol.more(data):
                 self._keep(behind)
@@ -175,7 +175,7 @@ class Connection(OnWire):
             and not self._is_begun
             and not wire.get_write_buffer_size()
         ):
-            # Who waits for an answer is not idle; aiohttp, which knows nothing of it, would close.
+            # Waiting for an answer is not idle; aiohttp, which knows of no request, would close.
             idle_at, self._next_keepalive_close_time = self._next_keepalive_close_time, _NEVER
             if fast_path.take(self, data):
                 return
@@ -186,14 +186,14 @@ class Connection(OnWire):
 
     @property
     def is_last_answer(self) -> bool:
-        """Whether no answer follows the next one, since of what is behind it none can be made."""
+        """Whether the next answer is the last: nothing that follows it can be answered."""
         if self._is_last and not self._messages:
             return True
         ahead, seconds = self.ahead, self._limits.header_timeout
         return bool(ahead.behind) and ahead.is_late(self._now(), seconds)
 
     def go_on(self, *, closing: bool) -> None:
-        """The protocol has answered. closing: that was the last."""
+        """Continue after the protocol has answered. closing: that was the last answer."""
         self._next_keepalive_close_time = self._now() + self._limits.idle_timeout
         if closing:
             self._end()
@@ -201,37 +201,37 @@ class Connection(OnWire):
             self._take_up_behind()
 
     def leave_to_aiohttp(self, data: bytes) -> None:
-        """Let aiohttp answer what its protocol has had."""
+        """Let aiohttp answer a request whose bytes went to the protocol."""
         self.read(data + self.ahead.take())
 
     # -- for aiohttp -------------------------------------------------------------------------------
 
     @property
     def _is_occupied(self) -> bool:
-        """Whether what comes now is for later: a request that has come whole is to be answered."""
+        """Whether new bytes have to wait, such as for the answer to a complete request."""
         if self._is_full or self._is_last:
             return True
         return self._unanswered > 1 or (self._unanswered == 1 and self._payload.is_eof())
 
     def read(self, data: bytes) -> None:
-        """Let aiohttp read, to the end of a request; what is behind it is kept."""
+        """Let aiohttp read to the end of a request; what follows that is kept."""
         self._read(self.ahead.take() + data)
         self._after_reading()
 
     def _read_on(self) -> None:
-        """Let aiohttp read what it has kept of the last part, and then what is behind that."""
+        """Let aiohttp read what it has kept of the last part, and then what follows that."""
         self._will_read_on = False
         if self.protocol is None and not self._force_close:
             self._feed(b"")
             self.read(b"")
 
     def _plan_to_read_on(self) -> None:
-        if not self._will_read_on:  # once, however often more comes meanwhile
+        if not self._will_read_on:  # once, however often more comes before that
             self._will_read_on = True
             asyncio.get_running_loop().call_soon(self._read_on)
 
     def _take_up_behind(self) -> None:
-        """Go on with what was sent behind a request that has been answered."""
+        """Go on with what follows a request that has been answered."""
         if self.ahead.behind and self.protocol is None:
             self.data_received(self.ahead.take())
         self._after_reading()
@@ -239,7 +239,7 @@ class Connection(OnWire):
     def _after_reading(self) -> None:
         self._let_come()
         if self.has_ended and not self._outlives_sending:
-            self.force_close()  # what there is of a request is all that comes
+            self.force_close()  # the rest of the request will never come
 
     def _read(self, data: bytes) -> None:
         at, until = 0, 0.0
@@ -256,10 +256,10 @@ class Connection(OnWire):
         if at < len(data) and not self._force_close:
             self._keep(data[at:])
             if self._is_last and self._head_bytes and not self._unanswered:
-                self._answer_last(no_room())  # of this very head there was no room for the rest
+                self._answer_last(no_room())  # there was no room for the rest of this head
 
     def _feed(self, data: bytes) -> None:
-        """Let aiohttp read; a body that turns out to be broken ends the request that reads it."""
+        """Let aiohttp parse bytes; a broken body raises an error in the request that reads it."""
         self._has_read = True
         before = len(self._messages)
         body = self._payload
@@ -276,8 +276,8 @@ class Connection(OnWire):
         self._head_bytes = 0
         newest, self._payload = self._messages[-1]
         self.ahead.add_to_head(data[: len(data) - self._payload.total_bytes])
-        # aiohttp puts the error in line behind the request, and lets that one wait for its body,
-        # whether it has begun to answer it or not.
+        # aiohttp queues the error after the request, and leaves that request waiting for its body,
+        # whether it has begun to handle it or not.
         if isinstance(newest, RawRequestMessage):
             self._parts.note_head(newest, self._payload)
         else:
@@ -286,7 +286,7 @@ class Connection(OnWire):
                 body.set_exception(newest.exc)
 
     def waits(self, on_hang_up: Callable[[], None] | None) -> None:
-        """The request waits for something, and wants no more of its body; None: it does no more."""
+        """The request waits for an event and ignores the rest of its body; None: no longer."""
         self.on_hang_up = on_hang_up
         self._forget_unwanted(self._payload)
 
@@ -300,18 +300,18 @@ class Connection(OnWire):
         limit = self._limits.header_bytes
         if self._parts.barren > limit and not body.is_eof():
             self._is_last = True
-            body.set_exception(RequestPayloadError(f"more than {limit} bytes of it say nothing"))
+            body.set_exception(RequestPayloadError(f"more than {limit} bytes without content"))
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Read more of a body; not at once, as its reader is at work now."""
+        """Read more of a body; not at once, because its reader is running now."""
         self._is_full = False
         super().resume_reading(resume_parser=False)
         self._let_come()
         if resume_parser:
             self._plan_to_read_on()
 
-    def look_after(self, now: float) -> None:
-        """End it if the client takes too long: for a head, for an answer, or between the two."""
+    def enforce_timeouts(self, now: float) -> None:
+        """Close if the client takes too long to send a head, to take an answer, or in between."""
         wire = self._wire
         if wire is None:
             return
@@ -324,7 +324,7 @@ class Connection(OnWire):
             self.force_close()
             return
         if self.protocol is not None:
-            self.protocol.look_after()
+            self.protocol.enforce_timeouts()
         seconds = self._limits.header_timeout
         if self._head_bytes and now - self._head_since > seconds:
             self._answer_last(SlowHead(f"the request did not arrive within {seconds:g} seconds"))
@@ -335,11 +335,11 @@ class Connection(OnWire):
     async def finish_response(
         self, request: BaseRequest, resp: StreamResponse, start_time: float | None
     ) -> tuple[StreamResponse, bool]:
-        """Write an answer, and go on with what was sent behind the request."""
+        """Write an answer, and go on with what follows the request."""
         if not resp.prepared:
             sign(resp.headers)
         if self.is_last_answer or self.ahead.has_long_head:
-            # aiohttp would keep the head until the next one comes.
+            # Otherwise aiohttp would keep the head in memory until the next one comes.
             resp.force_close()
         if isinstance(resp, Response) and isinstance(resp.body, bytes):
             self._writes = WRITTEN_TIMES * len(resp.body)
@@ -379,7 +379,7 @@ class Connection(OnWire):
         self._linger()
 
     def _end(self) -> None:
-        """End it behind the last answer: by and by, where the client may be sending."""
+        """Close after the last answer; linger where the client may still be sending."""
         is_unread = self._wire is not None and not self._wire.is_reading()
         if (is_unread or self._is_begun or self._is_last) and not self.has_ended:
             self._linger()
@@ -387,13 +387,13 @@ class Connection(OnWire):
             self.force_close()
 
     def _linger(self) -> None:
-        """End it when the client has seen its last answer."""
+        """Close once the client has had a chance to see the last answer."""
         self.ahead.forget()
         self._head_bytes = 0
         wire = self._wire
         if wire is None or wire.is_closing():
             return
-        self._force_close = True  # and aiohttp leaves the end to us
+        self._force_close = True  # so that aiohttp does not close it
         if self._server.let_linger(self):
             self.protocol = Lingering(wire)
         else:

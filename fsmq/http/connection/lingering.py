@@ -1,9 +1,9 @@
 """The end of a connection whose client may still be sending.
 
-Who closes a socket with bytes in it that nobody has read makes the kernel reset the connection, and
-a reset can take away the answer before the client has seen it (RFC 9112, section 9.6). So what
-comes behind the last answer is read and thrown away: until the client closes, for a moment, up to
-so many bytes, and on so many connections at once.
+If a socket is closed while it has unread bytes, the kernel resets the connection, and a reset can
+discard the answer before the client has seen it (RFC 9112, section 9.6). So what comes after the
+last answer is read and thrown away until the client closes, within limits of time, bytes and the
+number of such connections.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from aiohttp.web import RequestPayloadError
 from .leftovers import forget_frames
 
 LINGER_S = 2.0
-# A client that reads no answer before it has sent all of its body gets one for a body that is
-# twice as large as it may be.
+# Enough for a client that reads the answer only after it has sent all of a body that is twice as
+# large as allowed.
 _MOST_BYTES = 32 * 1024 * 1024
-# They take up no place among the connections, so there is a limit to their number, too.
+# Lingering connections do not count as open, so they have a limit of their own.
 MOST_CONNECTIONS = 128
 
 
@@ -32,31 +32,31 @@ class Lingering:
         self._wire = wire
         self._left = _MOST_BYTES
         if wire.can_write_eof():
-            wire.write_eof()  # behind the answer; over TLS the client has to go by its headers
+            wire.write_eof()  # after the answer; over TLS the client has to rely on its headers
         wire.resume_reading()
         self._timer = asyncio.get_running_loop().call_later(LINGER_S, wire.close)
 
     def more(self, data: bytes) -> bytes:
-        """Throw away what comes."""
+        """Throw bytes away."""
         self._left -= len(data)
         if self._left < 0:
             self._wire.close()
         return b""
 
     def gone(self) -> None:
-        """It is over."""
+        """The client has closed."""
         self._timer.cancel()
 
-    def look_after(self) -> None:
-        """Its timer does."""
+    def enforce_timeouts(self) -> None:
+        """Do nothing: its timer limits the time."""
 
     def outlives_sending(self) -> bool:
-        """That the client sends no more was waited for."""
+        """Return False: the client's end of file is what it waits for."""
         return False
 
 
 async def skip(body: StreamReader, is_gone: Callable[[], bool]) -> bool:
-    """Read a body that nobody has wanted, so that the connection can be kept; whether it ended."""
+    """Read an unwanted body, so that the connection can be kept; whether it came to its end."""
     left = _MOST_BYTES
     try:
         async with asyncio.timeout(LINGER_S):
@@ -65,7 +65,7 @@ async def skip(body: StreamReader, is_gone: Callable[[], bool]) -> bool:
     except (
         TimeoutError,
         ConnectionError,
-        RuntimeError,  # in its place, where it was woken by the end of a chunk just before
+        RuntimeError,  # instead of those, if the end of a chunk has just woken the reader
         RequestPayloadError,
         HttpProcessingError,
     ) as error:

@@ -1,7 +1,7 @@
-"""A listening socket, from which connections are taken as long as there are descriptors for them.
+"""A listening socket, from which connections are accepted while file descriptors are left.
 
-The event loop's own server throws connections away when the last descriptor is used up, or asks for
-them again and again without a pause. Here they wait in the kernel until there is one.
+When none is left, the servers of event loops drop connections, or retry without a pause. Here
+connections wait in the kernel until a descriptor is free.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from .serving import ProblemServer
 from .tls_wire import TlsWire
 
 log = logging.getLogger(__name__)
-# After an accept without a descriptor for it.
+# After an accept that found no free descriptor.
 _PAUSE_S = 0.25
-# So many are taken before others have their turn.
+# How many are accepted before other work has its turn.
 _BATCH = 64
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Listener:
-    """Takes connections from one socket for a server.
+    """Accepts connections on one socket for a server.
 
-    Each has its place among the server's connections from the moment that it is accepted: who
-    says nothing in place of a handshake takes up as much as who says nothing behind one.
+    Each counts as open from the moment it is accepted: a client that is silent before its handshake
+    uses as much as one that is silent after it.
 
-    tls: for HTTPS, with ``handshake`` and ``shutdown``, seconds that those may take.
+    tls: for HTTPS, with ``handshake`` and ``shutdown``, the seconds that each may take.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Listener:
         self._loop.add_reader(self._socket, self._accept)
 
     def close(self) -> None:
-        """Take no more; whoever waits in the kernel is another process's, or nobody's."""
+        """Accept no more; clients that wait in the kernel are left to other processes, if any."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
 
     async def begun(self, timeout: float) -> None:
-        """Wait, for so many seconds, until what was taken is with its protocol."""
+        """Wait at most ``timeout`` seconds until all accepted connections have their protocol."""
         if self._beginning:
             await asyncio.wait(self._beginning, timeout=timeout)
 
@@ -87,7 +87,7 @@ class Listener:
             beginning.add_done_callback(self._beginning.discard)
 
     async def _begin(self, accepted: socket.socket) -> None:
-        # Not before this turn of the loop: a request that had come before is no idle connection's.
+        # In the loop's next turn, when connections whose requests have arrived are no longer idle.
         connection = self._server()
         has_place = self._server.take_in(connection)
         try:
@@ -96,9 +96,9 @@ class Listener:
             elif has_place:
                 await self._secure(connection, accepted, self._tls)
             else:
-                accepted.close()  # to say why would take a handshake: there is no place for one
+                accepted.close()  # to say why would take a handshake, for which there is no room
         except (OSError, asyncio.CancelledError):
-            accepted.close()  # it has gone, its handshake was none, or another got its place
+            accepted.close()  # it has gone, its handshake failed, or another got its place
             self._server.forget(connection)
 
     async def _secure(
@@ -109,7 +109,7 @@ class Listener:
         try:
             await self._loop.connect_accepted_socket(lambda: wire, accepted)
             if not await wire.begun:
-                raise ConnectionAbortedError("the handshake was none")
+                raise ConnectionAbortedError("the handshake failed")
         except asyncio.CancelledError:
             wire.abort()
             raise

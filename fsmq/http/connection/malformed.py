@@ -1,4 +1,4 @@
-"""What is no HTTP request that may be handled: how it is known, and what it is answered."""
+"""Recognizes and answers what is not an HTTP request that can be handled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .render import head
 
 
 def head_size(request: BaseRequest) -> int:
-    """Bytes of the head of a request, as it was most likely written."""
+    """The size of a request's head in bytes, as it was most likely sent."""
     around = len(": \r\n")
     line = len(request.method) + len(request.raw_path) + len("  HTTP/1.1\r\n")
     fields = sum([len(name) + len(value) + around for name, value in request.raw_headers])
@@ -30,23 +30,27 @@ def too_long(limit: int) -> MalformedRequest:
     return MalformedRequest(f"the head has more than {limit} bytes")
 
 
+def other_version(version: str) -> MalformedRequest:
+    return MalformedRequest(f"the request line is one of HTTP/{version}; expected HTTP/1.1")
+
+
 def no_room() -> Overloaded:
-    return Overloaded("what others have sent ahead uses all the memory for that")
+    return Overloaded("the memory for bytes that clients send ahead is used up")
 
 
 def ends_in_doubt(request: BaseRequest) -> bool:
-    """Whether nobody can tell where a request that was answered ends, and the next one begins."""
+    """Whether it is unclear where a request that was answered ends and the next one begins."""
     headers = request.headers
     if not request.content.is_eof() and (hdrs.EXPECT in headers or hdrs.UPGRADE in headers):
-        return True  # a body follows now, or none; or aiohttp waits for another protocol behind it
+        return True  # the body may follow or not; or aiohttp expects another protocol next
     if request.method == hdrs.METH_CONNECT:
         return True
-    # RFC 9112, section 6.1: whoever has handed it on may have read it in another way.
+    # RFC 9112, section 6.1: a proxy on the way may have parsed it differently.
     return request.version < HttpVersion11 and hdrs.TRANSFER_ENCODING in headers
 
 
 def last_words(error: FsmqError) -> bytes:
-    """The answer to an error as bytes, for where no request is that aiohttp could answer."""
+    """The answer to an error as bytes, where aiohttp has no request to answer."""
     answer = problem(error)
     assert isinstance(answer.body, bytes)
     size = len(answer.body)
@@ -56,7 +60,7 @@ def last_words(error: FsmqError) -> bytes:
 def error_for(status: int, exc: BaseException | None, message: str | None) -> HttpError:
     if status >= 500:
         return InternalError()
-    # The parser draws the place of the error below it: of no use in one line.
+    # Further lines of the parser's message point at the place of the error, which one line cannot.
     reason = (message or "").split("\n")[0].rstrip(": ")[:200] or "unknown reason"
     if isinstance(exc, http_exceptions.PayloadEncodingError):
         return UnreadableBody(f"the body cannot be read: {reason}")

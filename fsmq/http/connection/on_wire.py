@@ -1,4 +1,4 @@
-"""What a connection does with its transport, whoever has it."""
+"""The side of a connection that writes, and that limits what waits to be read or sent."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class OnWire(web.RequestHandler):
-    """A connection, but for what is read from it.
+    """A connection without the parsing of what arrives.
 
-    ahead: what was sent ahead on it. has_ended: the client sends no more, and may have hung up.
-    protocol: what has it, as long as that is not aiohttp.
+    ahead: bytes that were sent ahead. has_ended: the client sends no more, and may have hung up.
+    protocol: what receives its bytes; None: aiohttp does.
     """
 
     __slots__ = (
@@ -50,26 +50,26 @@ class OnWire(web.RequestHandler):
         self, server: ProblemServer, *, loop: asyncio.AbstractEventLoop, **options: Any
     ) -> None:
         super().__init__(server, loop=loop, **options)
-        self._now = loop.time  # to ask which loop runs costs a system call
+        self._now = loop.time  # get_running_loop() costs a system call
         self._server = server
         self._limits = server.limits
         self._wire: asyncio.Transport | None = None
-        self._payload = EMPTY_PAYLOAD  # of the request that came last
-        self._is_full = False  # whether so much of a body waits that more has to wait elsewhere
-        self._is_last = False  # whether what stands behind this request is not read
+        self._payload = EMPTY_PAYLOAD  # of the newest request
+        self._is_full = False  # whether so much of a body is unread that more waits in the kernel
+        self._is_last = False  # whether nothing is read after this request
         self._taking = Taking(self._now())
-        self._writes = 0  # the memory of the part of an answer that was written last
+        self._writes = 0  # the memory of the last part of an answer that was written
         self.ahead = Ahead(server.ahead)
         self.has_ended = False
         self.protocol: ByteProtocol | None = None
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client has hung up, as far as one can tell."""
+        """Whether the client has hung up, as far as the server can tell."""
         return self.has_ended or self._wire is None or self._wire.is_closing()
 
     def write(self, data: bytes) -> None:
-        """Send bytes to a client that has not hung up."""
+        """Send bytes, unless the client has hung up."""
         if self._wire is not None:
             self.will_write(len(data))
             self._wire.write(data)
@@ -81,16 +81,16 @@ class OnWire(web.RequestHandler):
 
     @property
     def slow_since(self) -> float:
-        """Since when the client has taken less than it has to."""
+        """Since when the client has been reading too slowly."""
         return self._taking.since
 
     def cut_off(self) -> None:
-        """End it at once: the client takes its answer too slowly."""
+        """Close at once: the client reads its answer too slowly."""
         if self._wire is not None:
             self._wire.abort()
 
     def force_close(self) -> None:
-        """End at once; who reads a body is told, also where its request has not begun yet."""
+        """Close at once, with an error for the reader of a body, even one that comes later."""
         super().force_close()
         if not self._payload.is_eof():
             self._payload.set_exception(ConnectionResetError("the connection is closed"))
@@ -106,21 +106,21 @@ class OnWire(web.RequestHandler):
         self._note_unsent()
 
     def resume_writing(self) -> None:
-        """None has to wait any more."""
+        """Nothing has to wait for the client any more."""
         super().resume_writing()
         self._server.unsent.note(self, 0)
 
     def _note_unsent(self) -> None:
-        # Of a part that was begun all stays in memory.
+        # A part stays in memory whole until its last byte is sent.
         self._server.unsent.note(self, max(self._writes, self.unsent))
 
     def will_write(self, size: int) -> None:
-        """Take note of a part of an answer: what the client takes of it counts."""
+        """Record that a part of an answer is written, to measure how fast the client reads it."""
         self._writes = size
         self._taking.written += size
 
     def _keep(self, data: bytes) -> None:
-        """Keep what is for later; a little here, the rest in the kernel."""
+        """Keep bytes for later; when there are many, the rest waits in the kernel."""
         if self._is_last:
             return
         self.ahead.keep(data, self._now())
@@ -131,7 +131,7 @@ class OnWire(web.RequestHandler):
         self._let_come()
 
     def _let_come(self) -> None:
-        """Let more come, or leave it in the kernel."""
+        """Resume reading, or pause it and leave bytes in the kernel."""
         wire = self._wire
         if wire is None or wire.is_closing() or isinstance(self.protocol, Lingering):
             return
@@ -140,7 +140,7 @@ class OnWire(web.RequestHandler):
             (wire.resume_reading if more else wire.pause_reading)()
 
     def log_exception(self, *args: Any, **more: Any) -> None:
-        """Tell of an error that nobody expects, and keep nothing of it."""
+        """Log an unexpected error, and drop its traceback."""
         super().log_exception(*args, **more)
         forget_frames(more.get("exc_info"))
 
@@ -151,10 +151,10 @@ class OnWire(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> StreamResponse:
-        """Answer what never reached a handler, or what a handler could not have foreseen."""
+        """Answer a request that never reached a handler, or an error that no handler expects."""
         if request.writer.output_size > 0:
-            raise ConnectionError("an answer has begun: there is no place for another one")
-        if status >= 500 and not isinstance(exc, ConnectionError):  # which is the client's doing
+            raise ConnectionError("an answer has begun: another cannot be sent")
+        if status >= 500 and not isinstance(exc, ConnectionError):  # caused by the client
             log.error("a request failed outside its handler", exc_info=exc)
         response = problem(error_for(status, exc, message))
         response.force_close()

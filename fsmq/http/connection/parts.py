@@ -1,7 +1,7 @@
-"""Where what comes on a connection is parted, so that aiohttp never has more than one request.
+"""Splits what arrives on a connection, so that aiohttp never has more than one request.
 
-It would read up to 32 of them ahead, and makes some objects for each chunk of a body, however small
-that is.
+Otherwise aiohttp would read up to 32 requests ahead, and make several objects for each chunk of a
+body, however small.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _length = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IG
 
 
 class Parts:
-    """Of one connection.
+    """The state of splitting one connection's bytes.
 
-    barren: bytes that have come since the last one of a body in chunks, and are none of it.
+    barren: bytes of a chunked body that have come since the last one of its content.
     """
 
     __slots__ = ("_before", "_left", "barren")
 
     def __init__(self) -> None:
-        self._left = 0  # of a body that has said how long it is
-        self._before = b""  # the last bytes of the part before: of the end of a head, perhaps
+        self._left = 0  # of a body whose length is known
+        self._before = b""  # the last bytes of the previous part, which may begin the end of a head
         self.barren = 0
 
     def end_of_next(self, data: bytes, at: int, *, in_body: bool) -> int:
-        """Where the part ends that begins there: with its body, or its head, if that is sooner.
+        """Where the part that begins at ``at`` ends: at the end of a head or body, or before.
 
-        The chunks of a body end as a head does. So no part has a request's end within it: behind
-        one that asks for another protocol, aiohttp throws away what comes in the same piece.
+        A chunked body ends with an empty line as a head does, so no part goes beyond the end of a
+        request: after one with Upgrade, aiohttp throws away the rest of the same piece.
         """
         if self._left:
             return min(len(data), at + self._left)
@@ -51,7 +51,7 @@ class Parts:
         return min(len(data), end)
 
     def _end_of_head(self, data: bytes, at: int) -> int:
-        """Where a head ends, or chunks do; -1 if that is not in the next part."""
+        """Where a head or a chunked body ends; -1 if not in the next part."""
         before = self._before
         across = (before + data[at : at + _OVERLAP]).find(END_OF_HEAD) if before else -1
         if across >= 0:
@@ -60,14 +60,14 @@ class Parts:
         return -1 if blank < 0 else blank + len(END_OF_HEAD)
 
     def note_head(self, message: Any, body: StreamReader) -> None:
-        """A head has come to its end."""
+        """A head is complete."""
         self.barren = self._left = 0
         if not body.is_eof() and not message.chunked:
             length = int(message.headers.get(hdrs.CONTENT_LENGTH, "0"))
             self._left = max(0, length - body.total_bytes)
 
     def note_body(self, size: int, came: int) -> None:
-        """A part of so many bytes has been read, of which so many are the body's."""
+        """A part of ``size`` bytes has been read, ``came`` of which are content of the body."""
         if self._left:
             self._left = max(0, self._left - size)
         else:

@@ -1,7 +1,7 @@
 """Answers that are made and written piece by piece.
 
-The whole of such an answer is never there, though one byte of a message may be six in JSON. And no
-piece takes longer to make than others may wait; between two of them it is their turn.
+Such an answer is never in memory as a whole; one byte of a message can be six in JSON. Each piece
+is made quickly, and other requests have their turn between two of them.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from fsmq.spool.prepare import FEW, portions
 
 from .connection import Connection
 
-# Bytes of a body in one piece; base64 takes them by three.
+# Bytes of a body in one piece; a multiple of three, for base64.
 PIECE_BYTES = 96 * 1024
-# A byte may be six in JSON: "\\u0001".
+# A byte can be six in JSON: "\\u0001".
 JSON_FACTOR = 6
 _WRITE_BYTES = 64 * 1024
-# So much of an answer is there at a time in the form in which it is written.
+# The most bytes of an encoded answer that are in memory at a time.
 FORM_BYTES = JSON_FACTOR * PIECE_BYTES + _WRITE_BYTES
 _VALUES = 256
 
 
 class Pieces(Payload):
-    """The body of an answer, each piece of which is made when the one before is on its way.
+    """The body of an answer; each piece is made after the one before is written.
 
-    size: of all of them, where it is known.
+    size: of all pieces together, if it is known.
     """
 
     def __init__(self, pieces: Iterable[bytes], size: int | None = None) -> None:
@@ -42,15 +42,15 @@ class Pieces(Payload):
 
     @property
     def size(self) -> int | None:
-        """How many bytes it has, where that is known."""
+        """The number of bytes, if it is known."""
         return self._bytes
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The whole as text, which takes the memory that pieces save: for a look at it in tests."""
+        """The whole body as text, for tests: it takes the memory that pieces save."""
         return b"".join(self._pieces).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write all of it, as quickly as the client takes it."""
+        """Write all of it, as fast as the client reads."""
         waiting: list[bytes] = []
         size = 0
         for piece in self._pieces:
@@ -64,7 +64,7 @@ class Pieces(Payload):
 
 
 class PiecesInTime(Pieces):
-    """The body of an answer whose pieces come when they are found; ``first`` has been."""
+    """The body of an answer whose pieces are found over time; ``first`` is there already."""
 
     def __init__(self, first: bytes, following: AsyncIterator[bytes]) -> None:
         super().__init__(())
@@ -72,7 +72,7 @@ class PiecesInTime(Pieces):
         self._following = following
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write each piece when it is there."""
+        """Write each piece when it is found."""
         await _write(writer, [self._first])
         async for piece in self._following:
             await _write(writer, [piece])
@@ -97,7 +97,7 @@ def listed(
     content_type: str = "application/json",
     status: int = 200,
 ) -> Response:
-    """An answer in JSON that is a list, or an object, but for what stands before and behind it.
+    """An answer in JSON: a list or an object between the texts ``before`` and ``behind``.
 
     ``before`` ends with the opening bracket.
     """

@@ -1,4 +1,4 @@
-"""Answers as bytes, and what all of them say."""
+"""Heads of answers as bytes, and the headers that all answers have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _date = 0, ""
 
 
 def sign(headers: MutableMapping[str, str]) -> None:
-    """Add what every answer says: who gives it, and that nobody keeps it, unless it says more."""
+    """Add ``Server``, and ``Cache-Control: no-store`` unless the answer has its own."""
     headers["Server"] = SOFTWARE
     headers.setdefault("Cache-Control", "no-store")
 
@@ -26,7 +26,7 @@ def sign(headers: MutableMapping[str, str]) -> None:
 def head(status: int, headers: Mapping[str, str], size: int | None, *, closing: bool) -> bytes:
     """The head of an answer; ``size`` of its body, or None if it comes in chunks.
 
-    closing: the connection ends behind it.
+    closing: the connection is closed after it.
     """
     global _date
     now = int(time.time())

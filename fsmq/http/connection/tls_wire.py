@@ -1,8 +1,8 @@
-"""TLS between a socket and a connection: it keeps nothing that the connection does not know of.
+"""TLS between a socket and a connection, without buffers that the connection does not know of.
 
-The transports for TLS that event loops have go on reading where their reading is paused, and tell
-nobody what waits in the transport below them. Here what is read is handed on at once, reading is
-paused where it is paused, and all that waits to be sent is counted.
+The TLS transports of event loops go on reading when they are paused, and do not report what waits
+in the transport below them. Here what is read is passed on at once, pausing stops the reading from
+the socket, and all that waits to be sent is counted.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import ssl
 from collections import deque
 from typing import Any, cast
 
-# So much is read at once, into one place for all connections of a process: each of them leaves it
+# How much is read at once, into one buffer for all connections of a process: each is done with it
 # before the next one reads.
 _READ_BYTES = 64 * 1024
 _place = memoryview(bytearray(_READ_BYTES))
-# So much is encrypted before the socket gets it.
+# How much is encrypted before the socket gets it.
 _WRITE_BYTES = 64 * 1024
-# So much goes through the memory of TLS at once, which stays as large as it has been: one record.
+# How much goes through the BIOs of TLS at once: one record. They never shrink.
 _STEP_BYTES = 16 * 1024
 _LATER = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -26,7 +26,7 @@ _LATER = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
     """The protocol of a socket's transport, and the transport of a connection.
 
-    begun: whether the handshake has succeeded, once that is known.
+    begun: whether the handshake succeeded, once that is known.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         handshake: float | None,
         shutdown: float | None,
     ) -> None:
-        """``handshake`` and ``shutdown``: the seconds that those may take; None for any number."""
+        """``handshake`` and ``shutdown``: the seconds that each may take; None: no limit."""
         super().__init__()
         loop = asyncio.get_running_loop()
         self.begun: asyncio.Future[bool] = loop.create_future()
@@ -52,17 +52,17 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         self._unwritten_size = 0
         self._is_closing = False
         self._is_full = False  # whether something waits in the transport below
-        self._has_paused = False  # whether the connection has been told that it does
+        self._has_paused = False  # whether the connection was told to pause writing
 
     # -- for the transport below -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a handshake."""
-        self._raw = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._raw = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self._abort_after(self._times[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the connection, or who waits for its beginning."""
+        """Tell the connection, or whoever waits for the handshake."""
         self._abort_after(None)
         self._is_closing = True
         self._raw = None
@@ -82,11 +82,11 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
             if self._read(_place[:nbytes]):
                 self._end()
         except ssl.SSLError:
-            self._flush()  # which tells what is wrong
+            self._flush()  # sends the TLS alert
             self.abort()
 
     def eof_received(self) -> bool:
-        """The client has ended it without a word, as an attacker could: there is no more to say."""
+        """The client closed without close_notify, as an attacker could: close without an answer."""
         self._is_closing = True
         return False
 
@@ -98,7 +98,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
             self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """The socket has taken all."""
+        """The socket takes more again."""
         self._is_full = False
         self._send()
         if self._has_paused and not self._is_full:
@@ -108,7 +108,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
     # -- for the connection ------------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Of TLS, or of the socket."""
+        """Information about TLS, or about the socket."""
         if name == "sslcontext":
             return self._context
         if name == "ssl_object":
@@ -120,21 +120,21 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         return self._is_closing
 
     def is_reading(self) -> bool:
-        """Whether more may come."""
+        """Whether reading is not paused."""
         return self._raw is not None and self._raw.is_reading()
 
     def pause_reading(self) -> None:
-        """Leave in the kernel what comes."""
+        """Leave what arrives in the kernel."""
         if self._raw is not None:
             self._raw.pause_reading()
 
     def resume_reading(self) -> None:
-        """Let it come again."""
+        """Read again."""
         if self._raw is not None:
             self._raw.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """From when on the connection is told to write no more."""
+        """Set at how many unsent bytes the connection is told to pause writing."""
         if self._raw is not None:
             self._raw.set_write_buffer_limits(high, low)
 
@@ -152,11 +152,11 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         self._send()
 
     def can_write_eof(self) -> bool:
-        """TLS ends both ways at once."""
+        """Return False: TLS closes both directions at once."""
         return False
 
     def close(self) -> None:
-        """End it when all is sent and the client has said goodbye, or does not in time."""
+        """Close when all is sent and the client has sent close_notify, or has not in time."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -164,11 +164,11 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
             self.abort()
             return
         self._abort_after(self._times[1])
-        self.resume_reading()  # who closes on unread bytes makes the kernel reset the connection
+        self.resume_reading()  # closing with unread bytes makes the kernel reset the connection
         self._part()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close at once."""
         self._is_closing = True
         self._forget()
         if self._raw is not None:
@@ -177,7 +177,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
     # -- between the two ---------------------------------------------------------------------------
 
     def _read(self, data: memoryview) -> bool:
-        """Hand on what has come, of which nothing is kept; whether the client has said goodbye."""
+        """Decrypt and pass on what has arrived; whether the client has sent close_notify."""
         parts: list[bytes] = []
         is_over = False
         for at in range(0, len(data), _STEP_BYTES):
@@ -190,14 +190,14 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         return is_over
 
     def _has_begun(self) -> bool:
-        """Go on with the handshake; whether that was its end."""
+        """Go on with the handshake; whether it is complete."""
         try:
             self._tls.do_handshake()
         except _LATER:
             return False
         self._abort_after(None)
         self.begun.set_result(True)
-        # Before the next bytes are sent, by which it may turn out that the client has gone.
+        # Before the next bytes are sent, which can reveal that the client has gone.
         self._connection.connection_made(self)
         return True
 
@@ -215,7 +215,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         return False
 
     def _end(self) -> None:
-        """The client has said goodbye."""
+        """The client has sent close_notify."""
         if not self._is_closing:
             self._connection.eof_received()
             self.close()
@@ -223,7 +223,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
             self._part()
 
     def _send(self) -> None:
-        """Encrypt what is to be sent, as long as the socket takes it."""
+        """Encrypt and send, as long as the socket takes it."""
         try:
             while self._unwritten and not self._is_full and self._raw is not None:
                 self._raw.write(self._encrypted())
@@ -239,7 +239,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         left = _WRITE_BYTES
         while self._unwritten and left > 0:
             data = self._unwritten[0]
-            count = self._tls.write(data)  # a part of it, perhaps: one record
+            count = self._tls.write(data)  # perhaps only a part: one record
             if count == len(data):
                 self._unwritten.popleft()
             else:
@@ -250,12 +250,12 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _flush(self) -> None:
-        """Send what is encrypted."""
+        """Send what TLS has to send."""
         if self._outgoing.pending and self._raw is not None:
             self._raw.write(self._outgoing.read())
 
     def _part(self) -> None:
-        """Say goodbye when all is sent, and close the socket when the client has done so."""
+        """Send close_notify when all is sent, and close the socket when the client has sent its."""
         if self._unwritten or self._raw is None:
             return
         try:
@@ -264,7 +264,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
             self._flush()
             return
         except ssl.SSLError:
-            pass  # it has not done so, and sends on
+            pass  # the client goes on sending instead
         self._flush()
         self._raw.close()
 
@@ -273,7 +273,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         self._unwritten_size = 0
 
     def _abort_after(self, seconds: float | None) -> None:
-        """End it then, whatever goes on; None: let it go on."""
+        """Abort after this time, whatever goes on; None: cancel that."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

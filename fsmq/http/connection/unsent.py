@@ -1,8 +1,7 @@
-"""Answers that wait for their clients: how much of them there is, on all connections together.
+"""Counts the unsent bytes of answers on all connections.
 
-What the kernel has taken of an answer is not here any more; the rest lies in this process, and the
-request that it answers goes on until there is none. Whoever takes an answer slowly may do so as
-long as there is room.
+Only bytes that the kernel has not taken count: they are in this process's memory, and their
+request goes on until all are sent. Clients may read slowly as long as there is room.
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ from typing import Protocol
 
 
 class Waiting(Protocol):
-    """A connection on which an answer waits."""
+    """A connection with an unsent answer."""
 
     @property
     def slow_since(self) -> float:
-        """Since when its client has taken less than it has to."""
+        """Since when its client has been reading too slowly."""
 
     def cut_off(self) -> None:
-        """End it at once: what waits there is forgotten."""
+        """Close it at once and drop what is unsent."""
 
 
 class UnsentOfAll:
-    """Counts it, on all connections of a server, and ends the slowest when there is no more room.
+    """Counts unsent bytes on all connections of a server; closes the slowest when room runs out.
 
     room, size: bytes.
     """
@@ -33,7 +32,7 @@ class UnsentOfAll:
         self._sizes: dict[Waiting, int] = {}
 
     def note(self, of: Waiting, size: int) -> None:
-        """So much waits on a connection now. One alone may be of any size."""
+        """Record how much waits on a connection now. A single answer can be of any size."""
         self.size += size - self._sizes.pop(of, 0)
         if size:
             self._sizes[of] = size
@@ -41,7 +40,7 @@ class UnsentOfAll:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Cut off the slowest: some of them, as to look for them takes a while where many wait."""
+        """Cut off the slowest: several at once, because finding them takes time if many wait."""
         enough = self.room - self.room // 4
         for one in sorted(self._sizes, key=lambda one: one.slow_since)[:-1]:
             one.cut_off()

@@ -1,4 +1,4 @@
-"""Answers as Dynamiq gives them: JSON that is often a bare value, and errors of one member."""
+"""Answers in Dynamiq's form: JSON that is often a bare value, and errors with one member."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON = {"Content-Type": CONTENT_TYPE}
 
 
 class Refused(HttpError):
-    """What Dynamiq refuses in words of its own. ``bare``: without an object around them."""
+    """An error in Dynamiq's own words. ``bare``: a JSON string instead of an object."""
 
     def __init__(self, status: int, words: str, *, bare: bool = False) -> None:
         super().__init__(words)
@@ -32,12 +32,12 @@ def answer(status: int, content: Any) -> Response:
 
 
 def written(content: Any) -> bytes:
-    """A value as it stands in an answer."""
+    """A value as JSON of an answer."""
     return _dumps(content).encode("utf-8", "replace")
 
 
 def answer_list(before: str, values: Collection[Any], behind: str) -> Response:
-    """What :func:`fsmq.http.connection.pieces.listed` answers, in this form."""
+    """The answer of :func:`fsmq.http.connection.pieces.listed`, in Dynamiq's form."""
     return listed(before, values, behind, dumps=_dumps, content_type=CONTENT_TYPE)
 
 
@@ -58,7 +58,7 @@ def no_such_queue(queue: str) -> str:
 
 
 def problem(error: FsmqError) -> Response:
-    """The answer to an error: Dynamiq's words where it has some, else ours."""
+    """The answer to an error, in Dynamiq's words if it has any, else in ours."""
     if isinstance(error, Refused):
         words = str(error)
         return answer(error.status, words if error.bare else {"error": words})

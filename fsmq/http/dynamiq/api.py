@@ -1,4 +1,4 @@
-"""What the routes take and answer; docs/dynamiq.md says what it means."""
+"""The descriptions of the routes; docs/dynamiq.md is their documentation."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _ROUTES = {
         "delete_queue", "Delete a queue", {**_good(_DELETED), **_bad(_ERROR, 404)}
     ),
     "PUT /queues/{queue}/message": _Route(
-        "put", "Store a message; its id, or nothing where there is no queue", _good(_TEXT), _BODY
+        "put", "Store a message; its id, or nothing if there is no queue", _good(_TEXT), _BODY
     ),
     "GET /queues/{queue}/messages/{number}": _Route(
         "fetch",
@@ -136,7 +136,7 @@ _ROUTES = {
     "DELETE /queues/{queue}/message/{id}": _Route(
         "delete_message", "Delete a message", _good({JSON: {"type": "boolean"}})
     ),
-    "GET /status/servers": _Route("servers", "The hosts that live", _good(_TEXT)),
+    "GET /status/servers": _Route("servers", "The hosts that are alive", _good(_TEXT)),
     "GET /status/partitionrange": _Route(
         "partition_range",
         "This host's part of the ids",
@@ -146,10 +146,10 @@ _ROUTES = {
 _ALIASES = {"/queues/{queue}/": "/queues/{queue}", "/queue/{queue}": "/queues/{queue}"}
 _COMMON = {
     401: Answer("a key is needed", _ERROR),
-    403: Answer("the key has not the right", _ERROR),
+    403: Answer("the key lacks the right", _ERROR),
     422: Answer("a value does not fit", _ERROR),
     500: Answer("an error of the server", _ERROR),
-    503: Answer("the disk refuses", _ERROR, _RETRY),
+    503: Answer("the disk fails", _ERROR, _RETRY),
 }
 _OF_BODIES = {
     408: Answer("the body did not arrive in time", _ERROR),

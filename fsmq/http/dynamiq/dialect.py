@@ -1,4 +1,4 @@
-"""The dialect: which paths there are, under ``/v1`` and without it."""
+"""The dialect: its paths, with and without ``/v1``."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Dynamiq(Dialect):
         self._add("GET", "/queues", queues.list, needs.anybody)
         self._add("GET", "/queues/{queue}", queues.show, needs.queue())
         self._add("PUT", "/queues/{queue}", queues.create, admin)
-        for path in ("/queues/{queue}", "/queues/{queue}/"):  # its page has one with a slash
+        for path in ("/queues/{queue}", "/queues/{queue}/"):  # Dynamiq's documentation has a slash
             self._add("PATCH", path, queues.configure, admin)
-        for path in ("/queues/{queue}", "/queue/{queue}"):  # as its source and as its page say
+        for path in ("/queues/{queue}", "/queue/{queue}"):  # of its source and its documentation
             self._add("DELETE", path, queues.delete, admin)
         self._add("PUT", "/queues/{queue}/message", queues.put, needs.queue("send"))
         self._add("GET", "/queues/{queue}/messages/{number}", queues.fetch, receive)
@@ -64,7 +64,7 @@ class Dynamiq(Dialect):
         self._add("GET", "/status/partitionrange", status.partition_range, needs.anybody)
 
     def claims(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> bool:
-        # Its page deletes a queue there; EmoDB has /queue/1 and what is below.
+        # The path for DELETE in Dynamiq's documentation; /queue/1 and below belong to EmoDB.
         segments = path.split("/")[1:]
         at = len(segments) == 2 and segments[0] == "queue" and segments[1] != "1"
         return at and method == "DELETE"

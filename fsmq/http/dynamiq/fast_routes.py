@@ -1,6 +1,6 @@
-"""Messages of Dynamiq's clients, as the fast path takes them.
+"""Messages of Dynamiq's clients on the fast path.
 
-What requests mean and what answers hold, `queues.py` says.
+`queues.py` defines the meaning of requests and answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .queues import fetched, new_message
 
 
 class DynamiqRoutes:
-    """The routes, with each prefix that paths may have."""
+    """The routes of the fast path, with each prefix that paths can have."""
 
     def __init__(self, service: Service) -> None:
         self._spool = service.spool
@@ -59,7 +59,7 @@ class DynamiqRoutes:
         self._queues.begin_claim(request, wanted, partial(_fetched, request))
 
     def _remove_many(self, request: Request) -> None:
-        self._spool.settings(request.queue)  # it is an error that there is no such queue
+        self._spool.settings(request.queue)  # raises NoSuchQueue
         self._remove(_removed_some, request)
 
     def _remove(self, answer: Callable[[Request, Sequence[Acked]], None], request: Request) -> None:

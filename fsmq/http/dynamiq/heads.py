@@ -1,4 +1,4 @@
-"""Heads of requests of Dynamiq's clients that the fast path is sure of."""
+"""Heads of requests of Dynamiq's clients, parsed for the fast path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..fast_path.request import FastRoutes, Line
 from ..guard.origin import Origins
 from .queues import can_be, count_of, ids_of
 
-# By the prefix, and what stands behind the queue.
+# The part of the path after the queue, by which, with the prefix, a route is found.
 MESSAGE, MESSAGES, ONE = "message", "messages", "message/{id}"
 _LINE = re.compile(
     rb"(?P<method>GET|PUT|DELETE) (?P<prefix>|/v1)/queues/(?P<queue>%(name)s)"
@@ -24,7 +24,7 @@ _LINE = re.compile(
 
 
 class DynamiqHeads(BearerHeads):
-    """Reads heads. routes: by the method, and by the path behind the queue with its prefix."""
+    """Reads heads. routes: by the method, and by the prefix and the part after the queue."""
 
     def __init__(self, routes: FastRoutes, origins: Origins, needs_keys: bool) -> None:
         super().__init__(origins, needs_keys)
@@ -51,7 +51,7 @@ class DynamiqHeads(BearerHeads):
 
 
 def _read(method: str, place: str, queue: str, name: str) -> Any:
-    """What stands behind the queue: a number of messages, or a few ids; None to leave it."""
+    """What follows the queue: a number of messages, or a few ids; None to leave the request."""
     if method == "GET":
         return count_of(name)
     if method == "PUT":

@@ -1,4 +1,4 @@
-"""Queues and messages."""
+"""Handlers for queues and messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from aiohttp.web import Response, StreamResponse
 from fsmq.spool import Message, NewMessage, QueueSettings
 from fsmq.spool.checks import check_id, check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchQueue
-from fsmq.spool.verbs.queues import creation
 
 from ...wire import quote_id
 from ..describe import MAX_SETTINGS_BYTES
@@ -28,7 +27,7 @@ _whole = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Queues(Handlers):
-    """Queues and their messages, in Dynamiq's words."""
+    """Queues and their messages, in Dynamiq's form."""
 
     # -- queues ----------------------------------------------------------------------------------
 
@@ -58,7 +57,7 @@ class Queues(Handlers):
     async def create(self, call: Call) -> StreamResponse:
         queue = call.queue
         await call.discard_body(self._service.read_timeout)
-        if not await self._service.in_thread(self._spool.create_queue, queue):
+        if not await self._service.resources.create_queue(queue):
             raise Refused(422, "Queue already exists.")
         return answer(201, "created")
 
@@ -69,13 +68,13 @@ class Queues(Handlers):
         def change(now: QueueSettings, _: object) -> dict[str, Any]:
             return _changes(body, now)
 
-        await self._service.in_thread(creation.change, self._spool.context, queue, change)
+        await self._service.resources.configure_queue(queue, change)
         return answer(200, "ok")
 
     async def delete(self, call: Call) -> StreamResponse:
         queue = call.queue
         try:
-            await self._service.listing(self._spool.delete_queue, queue)
+            await self._service.resources.delete_queue(queue)
         except NoSuchQueue:
             raise Refused(404, "Queue did not exist.") from None
         return answer(200, {"Deleted": True})
@@ -112,7 +111,7 @@ class Queues(Handlers):
         if can_be(queue, message_id):
             message = await self._service.receiver.find(call, queue, message_id)
         if message is None:
-            self._spool.settings(queue)  # that there is no such queue explains it
+            self._spool.settings(queue)  # raises NoSuchQueue
             raise Refused(404, f"Message {message_id[:200]} not found.")
         return bodies.in_json([message], _encode, (b'{"messages":[', b"", b"]}"), CONTENT_TYPE)
 
@@ -132,7 +131,7 @@ class Queues(Handlers):
 
 
 def new_message(body: bytes, kept: tuple[str | None, dict[str, str]]) -> NewMessage:
-    """The message of a PUT, with what it keeps of its headers."""
+    """The message of a PUT. kept: its content type and attributes."""
     content_type, attributes = kept
     return NewMessage(body, content_type=content_type, attributes=attributes)
 
@@ -145,7 +144,7 @@ def count_of(asked: str) -> int:
 
 
 def ids_of(queue: str, names: str) -> list[str]:
-    """The ids that a path names, each once, as far as there can be such messages."""
+    """The valid ids in a path, each once."""
     return [one for one in dict.fromkeys(names.split(",")) if can_be(queue, one)]
 
 
@@ -161,7 +160,7 @@ def _encode(message: Message) -> Iterator[bytes]:
 
 
 def can_be(queue: str, message_id: str) -> bool:
-    """Whether there can be such a message: Dynamiq tells no errors about ids."""
+    """Whether an id is valid; Dynamiq does not report errors of ids."""
     try:
         check_id(check_queue(queue), message_id)
     except InvalidValue:
@@ -170,7 +169,7 @@ def can_be(queue: str, message_id: str) -> bool:
 
 
 def _changes(body: bytes, settings: QueueSettings) -> dict[str, Any]:
-    """The settings of the spool that a PATCH asks for; members that Dynamiq has not are ignored."""
+    """The spool's settings for a PATCH; members that Dynamiq does not know are ignored."""
     members = object_in(body, "the settings are")
     given = {name: value for name, value in members.items() if value is not None}
     same = ("visibility_timeout", "min_partitions", "max_partitions", "max_partition_age")

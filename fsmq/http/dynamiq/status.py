@@ -1,22 +1,22 @@
-"""The hosts that serve the spool, and what part of the ids this one prefers."""
+"""The hosts that serve the spool, and the part of the ids that this host prefers."""
 
 from __future__ import annotations
 
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.records import peers
+from fsmq.spool.inspection import peers
 
 from ..routing.call import Call
 from ..service.service import Service
 from .answers import answer, plain
 
-# An id's place among all of them, as Dynamiq counts.
+# The number of places among which Dynamiq distributes ids.
 PLACES = 2**63
 
 
 class Status:
-    """Answers from the heartbeat files."""
+    """Handlers that answer from the heartbeat files."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -38,6 +38,6 @@ class Status:
 
 
 def _alone(address: str) -> str:
-    """An address without its port, as Dynamiq's servers tell it."""
+    """An address without its port, as Dynamiq's servers show it."""
     host, _, port = address.rpartition(":")
     return host.strip("[]") if port.isdecimal() else address

@@ -1,14 +1,12 @@
-"""Topics and subscriptions."""
+"""Handlers for topics and subscriptions."""
 
 from __future__ import annotations
-
-from functools import partial
 
 from aiohttp.web import StreamResponse
 
 from fsmq.spool import NewMessage
 from fsmq.spool.errors import NoSuchQueue, NoSuchTopic
-from fsmq.spool.layout.topics.topics import log_of
+from fsmq.spool.resources import log_of
 
 from ...wire import quote_id
 from ..dialect import Handlers
@@ -20,7 +18,7 @@ from .answers import Refused, answer, answer_list
 
 
 class Topics(Handlers):
-    """Topics and their queues, in Dynamiq's words."""
+    """Topics and their queues, in Dynamiq's form."""
 
     async def list(self, call: Call) -> StreamResponse:
         names = await self._service.names(call, self._spool.topics, call.sender.visible_topics)
@@ -36,14 +34,14 @@ class Topics(Handlers):
     async def create(self, call: Call) -> StreamResponse:
         topic = call.topic
         await call.discard_body(self._service.read_timeout)
-        if not await self._service.in_thread(self._spool.create_topic, topic):
+        if not await self._service.resources.create_topic(topic):
             raise Refused(422, "Topic already exists.")
         return answer(201, {"Queues": []})
 
     async def delete(self, call: Call) -> StreamResponse:
         topic = call.topic
         try:
-            await self._service.listing(self._spool.delete_topic, topic)
+            await self._service.resources.delete_topic(topic)
         except NoSuchTopic:
             raise Refused(404, "Topic did not exist.") from None
         return answer(200, {"Deleted": True})
@@ -52,9 +50,8 @@ class Topics(Handlers):
         topic, queue = call.topic, call.queue
         await call.discard_body(self._service.read_timeout)
         try:
-            # One that is subscribed stays as it is: the native dialect may have given it a filter.
-            subscribe = partial(self._spool.subscribe, topic, queue, keep=True)
-            await self._service.in_thread(subscribe)
+            # keep: an existing subscription may have a filter from the native dialect.
+            await self._service.resources.subscribe(topic, queue, keep=True)
             return await self._queues(call, topic)
         except NoSuchTopic:
             raise Refused(422, "Topic does not exist. Please create it first.") from None
@@ -63,9 +60,9 @@ class Topics(Handlers):
 
     async def unsubscribe(self, call: Call) -> StreamResponse:
         topic, queue = call.topic, call.queue
-        await self._service.in_thread(self._spool.create_topic, topic)
+        await self._service.resources.create_topic(topic)
         if call.sender.may_see(queue):
-            await self._service.in_thread(self._spool.unsubscribe, topic, queue)
+            await self._service.resources.unsubscribe(topic, queue)
         return await self._queues(call, topic)
 
     async def publish(self, call: Call) -> StreamResponse:
@@ -78,7 +75,7 @@ class Topics(Handlers):
             ids = await self._service.publish(call.sender, topic, message)
         except NoSuchTopic:
             if call.sender.may("admin", access.topic(topic)):
-                await self._service.in_thread(self._spool.create_topic, topic)
+                await self._service.resources.create_topic(topic)
             ids = {}
         quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}
         return answer_list("{", quoted, "}")

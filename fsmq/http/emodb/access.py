@@ -1,7 +1,7 @@
-"""Keys as EmoDB's clients send them, and what EmoDB's permissions are here.
+"""Keys as EmoDB's clients send them, and the rights that correspond to EmoDB's permissions.
 
-``post`` is the right send, ``poll`` is receive, and ``get_status`` any right on the queue. A queue
-is made by the first send, so that needs no other right.
+``post`` is the right send, ``poll`` is receive, and ``get_status`` any right on the queue. The
+first send creates a queue, without another right.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _ANONYMOUS = "anonymous"
 
 
 def identify(call: Call) -> Identity:
-    """Tell who sends a request. Raises Unauthorized, TooManyRequests."""
+    """Identify the sender of a request. Raises Unauthorized, TooManyRequests."""
     return call.identify(key_of(call.request.headers, Query(call.raw_query)))
 
 
 def key_of(headers: Mapping[str, str], query: Query) -> str | None:
-    """The key that a request has."""
+    """The key in a request; None if it has none."""
     key = headers.get(HEADER, "") or query.text(PARAMETER)
     return None if key in ("", _ANONYMOUS) else key
 
@@ -56,14 +56,14 @@ MAY_MOVE = Need(_move).then("`receive` on `from`, `send` on `to`")
 
 
 def _name(queue: str, identity: Identity) -> str:
-    """A name that a right may be asked about. No right is for names with a slash, not even all."""
+    """A name whose rights can be checked. A name with a slash is refused, whatever the rights."""
     if "/" in queue:
-        identity.require_any()  # without a key that is all there is to say
+        identity.require_any()  # a missing key is reported first
         check_queue(queue, len(queue))
     return queue
 
 
 def require_send(identity: Identity, queue: str) -> None:
-    """Make sure that one queue of a batch may be sent to. Raises QueueForbidden."""
+    """Check the right to send to one queue of a batch. Raises QueueForbidden."""
     if not identity.may("send", queue):
         raise QueueForbidden(queue)

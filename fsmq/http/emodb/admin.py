@@ -1,7 +1,7 @@
-"""The admin port, on which EmoDB's clients and Dropwizard's tools ask for the server's health.
+"""The admin port, on which EmoDB's clients and Dropwizard's tools check the server's health.
 
-``HEAD /healthcheck`` is what the Java client asks after a failed request; until it gets 200 it
-sends nothing more. It carries no key, so nothing here tells more than whether the server is well.
+After a failed request the Java client sends ``HEAD /healthcheck``, and nothing else until it gets
+200. It sends no key, so the answers reveal nothing but whether the server is healthy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from aiohttp import web
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
-from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
+from fsmq.spool.on_disk import DELAY, NEW, QUEUES
 
 from ..connection.listener import Listener
 from ..connection.serving import ProblemServer
@@ -32,7 +32,7 @@ class Admin:
     def __init__(self, service: Service) -> None:
         self._service = service
         limits = service.admission.limits
-        # Whoever asks here does so seldom; the files are for those who have work.
+        # Health checks are rare; most file descriptors are for the clients of queues.
         limits = replace(limits, connections=min(limits.connections, _CONNECTIONS))
         self._connections = ProblemServer(self._answer, limits)
         self._runner = web.ServerRunner(self._connections, shutdown_timeout=1.0)
@@ -41,7 +41,7 @@ class Admin:
 
     async def start(self, listening: socket.socket) -> None:
         await self._runner.setup()
-        self._keeper = asyncio.create_task(self._connections.look_after_all())
+        self._keeper = asyncio.create_task(self._connections.enforce_timeouts_of_all())
         self._listener = Listener(listening, self._connections)
         self._listener.start(_BACKLOG)
 

@@ -1,4 +1,4 @@
-"""Good answers as EmoDB gives them."""
+"""Answers to successful requests, in EmoDB's form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def in_json(body: bytes) -> Response:
 
 
 async def answered(service: Service, channel: str, messages: Sequence[Message]) -> Response:
-    """Messages of the spool's queue, of any size."""
+    """The answer with messages of the spool's queue, of any size."""
     large = [message for message in messages if len(message.body) > LARGE_BYTES]
     kinds = {m.id: await service.in_thread(is_json, m.body) for m in large}
     return polled(channel, messages, kinds)
@@ -33,7 +33,7 @@ async def answered(service: Service, channel: str, messages: Sequence[Message]) 
 def polled(
     channel: str, messages: Sequence[Message], kinds: Mapping[str, bool] = MappingProxyType({})
 ) -> Response:
-    """The same, if none is large, or it is known which of those are JSON: kinds, by id."""
+    """The same if none is large, or ``kinds`` says by id which of the large ones are JSON."""
 
     def encode(message: Message) -> Iterator[bytes]:
         yield b'{"id":"%s","payload":' % ids.encode(channel, message.id).encode()

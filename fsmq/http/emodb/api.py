@@ -1,4 +1,4 @@
-"""What the routes take and answer; docs/emodb.md says what it means."""
+"""The descriptions of the routes; docs/emodb.md is their documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TAGS = {"queue": "EmoDB queues", "dedupq": "EmoDB dedup queues"}
 _NAME = text(r"([a-z0-9:@-]|__)[a-z0-9.:@_-]*", minLength=1, maxLength=180)
 _QUEUE = Parameter("queue", "the queue's name; it need not exist", _NAME, "path")
 _TTL = Parameter("ttl", "seconds of the claim; default 30", integer(0, 3600))
-_PARTITIONED = Parameter("partitioned", "taken, and without meaning", {"type": "boolean"})
+_PARTITIONED = Parameter("partitioned", "accepted and ignored", {"type": "boolean"})
 _ID = text(r"([0-9a-f]{2})+", description="bound to its queue")
 _ANY: Schema = {"description": "any JSON value"}
 _EXCEPTION = Header("the name of a Java exception", text())
@@ -35,10 +35,10 @@ _REFUSED = Answer("a value does not fit", {**_TEXT, JSON: _ANY}, {"X-BV-Exceptio
 _ERRORS = {
     400: _REFUSED,
     403: Answer("the key may not do this", {JSON: _ANY}, {"X-BV-Exception": _EXCEPTION}),
-    406: Answer("the client takes no JSON", _TEXT),
-    429: Answer("of this key too many requests are open", _TEXT),
+    406: Answer("the client does not accept JSON", _TEXT),
+    429: Answer("the key has too many open requests", _TEXT),
     500: Answer("an error of the server", {JSON: _ANY}),
-    503: Answer("the disk refuses", {JSON: _ANY}, {"X-BV-Exception": _EXCEPTION}),
+    503: Answer("the disk fails", {JSON: _ANY}, {"X-BV-Exception": _EXCEPTION}),
 }
 _BODY_ERRORS = {
     408: Answer("the body did not arrive in time", _TEXT),
@@ -55,14 +55,14 @@ def _limit(most: int) -> Parameter:
 
 @dataclass(frozen=True)
 class _Route:
-    """An operation but for what differs between the two services."""
+    """An operation, without what differs between the two services."""
 
     id: str
     summary: str
     good: Answer
     parameters: tuple[Parameter, ...] = (_QUEUE,)
     body: Body | None = None
-    partitioned: tuple[str, ...] = ("queue", "dedupq")  # which services look at it
+    partitioned: tuple[str, ...] = ("queue", "dedupq")  # which services check this parameter
     more: Mapping[int, Answer] = field(default_factory=dict)
 
 
@@ -104,14 +104,14 @@ _ROUTES = {
         partitioned=("dedupq",),
     ),
     ("POST", "/{queue}/renew"): _Route(
-        "renew", "Let claims end later, or with ttl=0 now", _DONE, (_QUEUE, _TTL), _IDS
+        "renew", "Renew claims, or end them with ttl=0", _DONE, (_QUEUE, _TTL), _IDS
     ),
     ("POST", "/{queue}/ack"): _Route("ack", "Remove messages", _DONE, body=_IDS),
     ("GET", "/{queue}/size"): _Route(
         "size",
         "Count messages, claimed ones too",
         _COUNT,
-        (_QUEUE, Parameter("limit", "count exactly up to so many", integer(1, 2**63 - 1))),
+        (_QUEUE, Parameter("limit", "count exactly up to this number", integer(1, 2**63 - 1))),
         partitioned=("dedupq",),
     ),
     ("GET", "/{queue}/claimcount"): _Route("claim_count", "Count claims", _COUNT),
@@ -128,7 +128,7 @@ _ROUTES = {
     ),
     ("GET", "/_move/{reference}"): _Route(
         "show_move",
-        "How far a move is",
+        "The progress of a move",
         Answer(
             "the move",
             {
@@ -141,7 +141,7 @@ _ROUTES = {
                 )
             },
         ),
-        (Parameter("reference", "as the answer to the move gave it", text(), "path"),),
+        (Parameter("reference", "from the answer to the move", text(), "path"),),
         partitioned=(),
         more={404: Answer("there is no such move", {JSON: _ANY}, {"X-BV-Exception": _EXCEPTION})},
     ),
@@ -158,7 +158,7 @@ PING = Operation(
 
 
 def operation(service: str, method: str, path: str) -> Operation:
-    """The description of a route of ``queue`` or ``dedupq``, its path without the prefix."""
+    """The description of a route of ``queue`` or ``dedupq``; ``path`` is without the prefix."""
     route = _ROUTES[method, path]
     parameters = route.parameters
     if service in route.partitioned:

@@ -1,7 +1,7 @@
-"""Bodies of requests as what they are to become: messages as they are stored, and ids.
+"""Converts bodies of requests to messages in their stored form, and to ids.
 
-They are read part by part, and of a batch each message is stored before the next one is parsed:
-what they are parsed into takes many times their room, and is never there as a whole.
+They are read part by part, and each message of a batch is converted before the next one is parsed:
+parsed values take many times the memory of their text, so they are never in memory all at once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .errors import EmptyBody, IllegalArgument, NotJson
 from .stored import MAX_STORED_BYTES, careful_decoder, parse, quick_decoder, store
 
 T = TypeVar("T")
-# What is sent at once; to throw away a list of millions takes as long as to make it.
+# The most messages of a request: freeing a list of millions takes as long as making it.
 MAX_MESSAGES = 100_000
 _endless_number = re.compile(rb"[0-9]{309}")
 
 
 class Batches(NamedTuple):
-    """Messages by queue, None where ``null`` stood; and what is wrong with the first that is."""
+    """Messages by queue, None for ``null``; and the error of the first invalid message."""
 
     stored: dict[str, list[bytes] | None]
     fault: IllegalArgument | None
@@ -38,7 +38,7 @@ def parse_any(body: bytes) -> Any:
 def store_any(value: Any) -> bytes:
     """A value of a large body as it is stored. Raises IllegalArgument."""
     if _is_too_long(value):
-        raise IllegalArgument(f"a message has more than the {MAX_STORED_BYTES} bytes of a message")
+        raise IllegalArgument(f"a message has more than {MAX_STORED_BYTES} bytes")
     return store(value)
 
 
@@ -48,13 +48,13 @@ def elements(body: bytes) -> list[Any]:
 
 
 def stored_batch(body: bytes) -> list[bytes]:
-    """The messages of an array as they are stored: all of them, or none. Raises the same."""
+    """The messages of an array, as they are stored. Raises as :func:`elements`."""
     stored = _storing(body)
     return _read(body, lambda reader: [stored(value) for value in _array(reader, body)])
 
 
 def stored_batches(body: bytes) -> Batches:
-    """The messages of an object of queues. Raises EmptyBody, NotJson."""
+    """The messages by queue of a JSON object. Raises EmptyBody, NotJson."""
     return _read(body, partial(_batches, body=body))
 
 
@@ -92,7 +92,7 @@ def _batches(reader: Reader, body: bytes) -> Batches:
     number = 0
     for queue in reader.members():
         if isinstance(queue, LongText):
-            raise NotJson("the name of a queue has no end")
+            raise NotJson("the name of a queue is too long")
         messages: list[bytes] | None = None
         _check_number(number + len(batches.stored))
         if reader.first() == "[":
@@ -103,7 +103,7 @@ def _batches(reader: Reader, body: bytes) -> Batches:
                 try:
                     messages.append(store_one(value))
                 except IllegalArgument as fault:
-                    # First it has to be JSON to its end, and its queues those that may be sent to.
+                    # Raised later: invalid JSON and missing rights on queues are reported first.
                     batches = batches._replace(fault=batches.fault or fault)
         elif reader.value() is not None:
             raise NotJson("a JSON array is expected")
@@ -113,7 +113,7 @@ def _batches(reader: Reader, body: bytes) -> Batches:
 
 def _check_number(number: int) -> None:
     if number > MAX_MESSAGES:
-        raise IllegalArgument(f"one request takes {MAX_MESSAGES} at most, and these are more")
+        raise IllegalArgument(f"one request takes at most {MAX_MESSAGES}, and there are more")
 
 
 def _storing(body: bytes) -> Callable[[Any], bytes]:
@@ -121,7 +121,7 @@ def _storing(body: bytes) -> Callable[[Any], bytes]:
 
 
 def _is_too_long(value: Any) -> bool:
-    """Whether a value cannot be stored; finds out without writing it, which could take long."""
+    """Whether a value is too long, without converting it, which could take long."""
     left = MAX_STORED_BYTES
     waiting = [value]
     while waiting and left >= 0:

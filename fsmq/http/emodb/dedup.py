@@ -1,4 +1,4 @@
-"""The DedupQueueService over the spool; `fsmq.spool.verbs.dedup` says how equal messages meet."""
+"""The DedupQueueService over the spool; see `fsmq.spool.verbs.dedup` for the deduplication."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from collections.abc import Mapping, Sequence
 
 from fsmq.spool import Message, prepare
 from fsmq.spool.errors import NoSuchQueue, Reserved, Unavailable
-from fsmq.spool.prepare import Batch, Prepared, Steps, in_order
-from fsmq.spool.verbs import dedup
-from fsmq.spool.verbs.dedup import read_side, write_side
-from fsmq.spool.views.reading import Room
+from fsmq.spool.prepare import Batch, Prepared, Room, Steps, dedup, in_order, read_side, write_side
 
 from ..routing.call import Call
 from ..service.wanted import GLANCE_S, Wanted
-from .plain import LOOK_AGAIN_S, PlainQueues
+from .plain import PlainQueues
 
-# While an equal message is being stored, its send takes milliseconds; then it is told to wait.
+# Storing an equal message takes milliseconds; after this time the sender gets an error.
 _RESERVED_PATIENCE_S = 10.0
 _RETRY_S = 0.004
 _LONGEST_RETRY_S = 0.05
-# To sort a queue's name among others takes about as long as to copy so many bytes.
+# Sorting a queue's name among others takes about as long as copying this many bytes.
 _WORK_OF_QUEUE = 256
 
 
 class DedupQueues(PlainQueues):
-    """The same verbs for queues in which equal messages collapse until they are shown."""
+    """The same verbs for queues in which equal messages become one until they are delivered."""
 
     longest_name = dedup.MAX_NAME_BYTES
     is_dedup = True
@@ -37,7 +34,7 @@ class DedupQueues(PlainQueues):
     async def send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
         end = asyncio.get_running_loop().time() + _RESERVED_PATIENCE_S
         pause = _RETRY_S
-        # As the spool does within a queue.
+        # Sorted, as the spool does within a queue.
         in_turn = await self._service.beside(len(batches) * _WORK_OF_QUEUE, _sorted, batches)
         while True:
             try:
@@ -60,10 +57,10 @@ class DedupQueues(PlainQueues):
 
         sides = (write_side(queue), read_side(queue))
         try:
-            wanted = Wanted(sides, limit, wait=LOOK_AGAIN_S, begin=begin)
+            wanted = Wanted(sides, limit, begin=begin)
             messages = await self._service.queues.claim(call, wanted)
             if not ttl and taken is not None:
-                await self._service.in_thread(taken.abort)  # they were only looked at
+                await self._service.in_thread(taken.abort)  # with a ttl of 0 they are only shown
         except NoSuchQueue:
             return []
         return messages

@@ -1,4 +1,4 @@
-"""The dialect: which paths there are, and in which order a request is judged."""
+"""The dialect: its paths, and the order in which a request is checked."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ from .stored import store
 T = TypeVar("T")
 MAX_PEEK = 5000
 MAX_BODY_BYTES = 64 * 1024 * 1024
-# A value takes about as long to be read as so many bytes.
+# Reading a value takes about as long as reading this many bytes.
 _WORK_A_PART = 256
 _ROOTS = frozenset(("/queue/1", "/dedupq/1"))
-# Of two patterns the one with more literal characters wins: here the one that begins with a queue.
+# In EmoDB, of two matching patterns the one with more literal characters wins. For these paths that
+# is the one that begins with a queue.
 _QUEUE_FIRST = re.compile(r"(/(?:queue|dedupq)/1)/_move/(claimcount|sendbatch|unclaimall)")
 _NO_LIMIT = 2**63 - 1
 

@@ -1,8 +1,8 @@
-"""Errors as EmoDB tells them: the status, the exception header and the body that clients expect.
+"""Errors in EmoDB's form: the status, the exception header and the body that clients expect.
 
 A 400 with the header becomes the Java client's IllegalArgumentException, with our text; it must
-not be labelled as JSON. No wrong input may be answered with 5xx: that client takes the server for
-dead then.
+not be labelled as JSON. Invalid input must never be answered with 5xx, after which that client
+considers the server dead.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class IllegalArgument(HttpError):
 
 
 class BadParameter(HttpError):
-    """A query parameter that is not of its type, or a Content-Type that is none."""
+    """A query parameter that is not of its type, or an invalid Content-Type."""
 
 
 class NotJson(HttpError):
-    """The body is no JSON, or JSON of another shape."""
+    """The body is not JSON, or not of the expected form."""
 
 
 class EmptyBody(HttpError):
-    """The body has no value, or the value null where a list has to be."""
+    """The body has no value, or null instead of a list."""
 
     status = 422
 
@@ -61,7 +61,7 @@ class NotConsumable(HttpError):
 
 
 class NotAcceptable(HttpError):
-    """The client takes no JSON."""
+    """The client does not accept JSON."""
 
     status = 406
 
@@ -114,7 +114,7 @@ def problem(error: FsmqError) -> Response:  # noqa: C901  a table in the form of
 
 
 def _unavailable(error: Unavailable | NoSuchQueue) -> Response:
-    # A queue that was deleted in the middle of a request is there again for the next one.
+    # A queue that was deleted during the request is created again by the next one.
     seconds = error.retry_after if isinstance(error, Unavailable) else 1
     body = {"message": str(error), "retryAfterSeconds": seconds, "suppressed": []}
     answer = _json(503, body, _UNAVAILABLE)

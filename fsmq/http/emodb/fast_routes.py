@@ -1,7 +1,7 @@
-"""Messages of EmoDB's plain queues, as the fast path takes them.
+"""Messages of EmoDB's plain queues on the fast path.
 
-What requests mean and what answers hold, the modules of the handlers say. What equal messages of
-dedup queues become is theirs: those have no fast path.
+The meaning of requests and answers is defined in the modules of the handlers. Dedup queues have no
+fast path.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from ..describe import Operation
 from ..fast_path.json_bodies import json_body
 from ..fast_path.request import FastRoute, FastRoutes, Request
 from ..service.service import Service
+from ..service.wanted import Wanted
 from . import api, heads, ids
 from .answers import JSON, SUCCESS, answered, polled
 from .batches import elements, parse_any, stored_batch
 from .errors import problem
-from .plain import AT_ONCE, claim_of
+from .plain import AT_ONCE
 from .stored import store
 
-# The things that a body is about.
+# Reads the messages or ids of a body.
 _Read: TypeAlias = Callable[[bytes], list[Any]]
 
 
 class EmoRoutes:
-    """The routes."""
+    """The routes of the fast path for plain queues."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -64,19 +65,19 @@ class EmoRoutes:
         self._queues.begin_ack(request.queue, names, (), partial(request.answer_by, _confirm))
 
     def _read(self, read: _Read, request: Request) -> list[Any]:
-        """The elements of a body; none where they may be many, since to read them takes long."""
+        """The elements of a body; none if there may be many, which take long to read."""
         body = json_body(request, self._service.admission)
-        # Of commas there are as many between them.
+        # There are at least as many commas between elements.
         return [] if read is not _one and body.count(b",") >= AT_ONCE else read(body)
 
     def _poll(self, request: Request) -> None:
         poll = request.given
-        wanted = claim_of(request.queue, poll.limit, poll.ttl)
+        wanted = Wanted((request.queue,), poll.limit, poll.ttl)
         self._queues.begin_claim(request, wanted, partial(self._polled, request))
 
     def _polled(self, request: Request, outcome: list[Message] | Exception) -> None:
         if isinstance(outcome, NoSuchQueue):
-            outcome = []  # none is ever missing
+            outcome = []  # EmoDB's queues are never missing
         request.answer_by(self._give, outcome)
 
     def _give(self, request: Request, claimed: Sequence[Message]) -> None:

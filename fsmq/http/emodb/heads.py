@@ -1,4 +1,4 @@
-"""Heads of requests to EmoDB's plain queues that the fast path is sure of."""
+"""Heads of requests to EmoDB's plain queues, parsed for the fast path."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_JSON: _Kept = (None, {})
 
 
 class EmoHeads(Heads):
-    """Reads heads. routes: of the plain queues."""
+    """Reads heads of EmoDB's requests. routes: of the plain queues."""
 
     def __init__(self, routes: FastRoutes, origins: Origins) -> None:
         super().__init__(origins, (HEADER,))
@@ -65,7 +65,7 @@ class EmoHeads(Heads):
             check_queue(queue, PlainQueues.longest_name)
         except FsmqError:
             return None
-        # A key stands in the head, or it is not for the fast path.
+        # A key in the query, or a poll with a ttl of 0, is not for the fast path.
         if query.text(PARAMETER) or (place == POLL and not given.ttl):
             return None
         return remember(self._lines, named, Line(route, queue, "", Values(), given))
@@ -81,7 +81,7 @@ class EmoHeads(Heads):
 
 
 def _read(place: str, query: Query) -> Any:
-    """What the query asks for. Raises BadParameter, IllegalArgument."""
+    """Read and check the query. Raises BadParameter, IllegalArgument."""
     if place == POLL:
         poll = read_poll(query)
         check_poll(poll)

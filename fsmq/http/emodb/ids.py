@@ -1,8 +1,8 @@
-"""Ids as EmoDB's clients see them: bound to their queue, so that a mix-up is an error.
+"""Ids as EmoDB's clients see them: bound to their queue, so that an id of another one is an error.
 
-Lower-case hex of the message's name and four bytes of a checksum over queue and name. A UUIDv7
-without prefix and flags, which is what a send makes, is packed into its 16 bytes, so that its id
-has EmoDB's own 40 digits; any other name stands behind a zero byte, with which no such UUID begins.
+An id is the message's name and a checksum of four bytes over queue and name, in lower-case hex. A
+UUIDv7 without prefix and flags, which is what a send makes, is packed into its 16 bytes, so its id
+has 40 digits as in EmoDB; any other name follows a zero byte, with which no such UUID begins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from fsmq.spool.checks import MAX_FILE_NAME_BYTES, is_id
-from fsmq.spool.layout.names import UUID7
+from fsmq.spool.on_disk import UUID7
 
 from .errors import IllegalArgument
 
@@ -25,7 +25,7 @@ _MAX_DIGITS = 2 * (1 + MAX_FILE_NAME_BYTES + _CHECK_BYTES)
 
 
 def encode(queue: str, message_id: str) -> str:
-    """The id that clients get for a message of the spool's queue."""
+    """A message's id for clients, from the spool's queue and id."""
     packed = _pack(message_id)
     return (packed + _check(queue, packed)).hex()
 
@@ -34,7 +34,7 @@ def decode(queue: str, text: object) -> str:
     """The message's id in the spool.
 
     Raises:
-        IllegalArgument: it is no id, or one of another queue.
+        IllegalArgument: it is not an id, or one of another queue.
     """
     if not isinstance(text, str) or len(text) > _MAX_DIGITS or not _hex.fullmatch(text):
         raise IllegalArgument(f"Invalid message ID: {str(text)[:100]!r} is not hexadecimal")
@@ -47,7 +47,7 @@ def decode(queue: str, text: object) -> str:
 
 
 def decode_all(queue: str, text: Sequence[object]) -> list[str]:
-    """The same for many. Raises IllegalArgument for the first that is none."""
+    """The same for many. Raises IllegalArgument for the first invalid one."""
     return [decode(queue, one) for one in text]
 
 

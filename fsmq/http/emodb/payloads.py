@@ -1,7 +1,7 @@
-"""What stored bodies are in answers: the JSON that they are, or what tells it.
+"""Stored bodies in answers, always as JSON.
 
-A body that another dialect has put need be no JSON: text becomes a string, and what is no text an
-object with ``body_base64``.
+A body that was put through another dialect need not be JSON: text becomes a string, and anything
+else an object with ``body_base64``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .stored import BOM, plain_decoder
 
 
 def is_json(body: bytes) -> bool:
-    """Whether a body, however large, is JSON; nothing that it says is kept in the memory."""
+    """Whether a body of any size is JSON, without keeping its values in memory."""
     try:
         return not body.startswith(BOM) and json_check.is_json(body, plain_decoder)
     except NotJson:
@@ -24,7 +24,7 @@ def is_json(body: bytes) -> bool:
 
 
 def payload(body: bytes, is_large_json: bool | None = None) -> Iterator[bytes]:
-    """The pieces of a payload. Of a large body it has to be known whether it is JSON."""
+    """The pieces of a payload. is_large_json: whether a large body is JSON; None for small ones."""
     if is_large_json is None:
         yield _small(body)
     elif is_large_json:

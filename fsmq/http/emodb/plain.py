@@ -10,30 +10,21 @@ from itertools import chain
 from fsmq.spool import Message, NewMessage
 from fsmq.spool.checks import MAX_QUEUE_BYTES
 from fsmq.spool.errors import NoSuchQueue
-from fsmq.spool.moves.order import Move
+from fsmq.spool.inspection import Move, browse
 from fsmq.spool.prepare import Batch, Prepared
-from fsmq.spool.views import browse
 
 from ..routing.call import Call
 from ..service.service import Service
 from ..service.wanted import Wanted
 
-# So many messages are stored, or removed, on the loop.
+# How many messages are stored, or removed, on the loop.
 AT_ONCE = 256
-# A message on its way to its queue gets there within milliseconds: a poll that finds nothing looks
-# again so long.
-LOOK_AGAIN_S = 0.05
-
-
-def claim_of(queue: str, limit: int, ttl: int) -> Wanted:
-    """What a poll claims."""
-    return Wanted((queue,), limit, ttl, LOOK_AGAIN_S)
 
 
 class PlainQueues:
     """The verbs of EmoDB's plain queues. Queues appear on the first send; none is ever missing.
 
-    All methods raise Unavailable where the disk refuses.
+    All methods raise Unavailable if the disk fails.
     """
 
     longest_name = MAX_QUEUE_BYTES
@@ -62,13 +53,13 @@ class PlainQueues:
         """Claim up to ``limit`` messages; with a ttl of 0 look at what could be claimed."""
         try:
             if ttl:
-                return await self._service.queues.claim(call, claim_of(queue, limit, ttl))
+                return await self._service.queues.claim(call, Wanted((queue,), limit, ttl))
             return await self._service.queues.glance(call, queue, limit)
         except NoSuchQueue:
             return []
 
     async def peek(self, call: Call, queue: str, limit: int) -> list[Message]:
-        """Up to ``limit`` messages in order, claimed ones too; fewer where they are large."""
+        """Up to ``limit`` messages in order, claimed ones too; fewer if they are large."""
         context = self._spool.context
         try:
             await self._service.receiver.load(queue)
@@ -90,7 +81,7 @@ class PlainQueues:
             return 0
 
     async def renew(self, queue: str, message_ids: Sequence[str], ttl: int) -> None:
-        """Hold messages for ``ttl`` seconds at least; with a ttl of 0 release them."""
+        """Hide messages for at least ``ttl`` seconds; with a ttl of 0 release them."""
         try:
             if ttl:
                 changes = self._service.changes
@@ -110,11 +101,8 @@ class PlainQueues:
             return
 
     async def purge(self, queue: str) -> None:
-        def purge() -> None:
-            self._spool.queue(queue).purge()
-
         try:
-            await self._service.listing(purge)
+            await self._service.resources.purge(queue)
         except NoSuchQueue:
             return
 
@@ -123,11 +111,11 @@ class PlainQueues:
         await self._service.queues.do(release)
 
     async def move(self, source: str, target: str) -> Move:
-        """Order a move of all messages, claimed ones too."""
+        """Begin a move of all messages, claimed ones too."""
         return await self._service.moves.begin(source, target, dedup=self.is_dedup)
 
     async def find_move(self, ref: str) -> Move | None:
-        """A move of this service."""
+        """A move of this service; None if there is no such move."""
         move = await self._service.in_thread(self._spool.find_move, ref)
         return move if move is not None and move.dedup == self.is_dedup else None
 
@@ -136,4 +124,4 @@ class PlainQueues:
 
     async def _make(self, queue: str) -> None:
         if not self._spool.has_queue(queue):
-            await self._service.in_thread(self._spool.create_queue, queue)
+            await self._service.resources.create_queue(queue)

@@ -1,4 +1,4 @@
-"""References of moves: base32 of the 16 bytes of a UUID and the name of EmoDB's job."""
+"""References of moves: the 16 bytes of a UUID and the name of EmoDB's job, in base32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def decode(reference: str, is_dedup: bool) -> str | None:
     """The spool's reference; None for one that cannot be this service's.
 
     Raises:
-        IllegalArgument: it is a reference that was cut off.
+        IllegalArgument: it is a truncated reference.
     """
     try:
         raw = base64.b32decode(reference + "=" * (-len(reference) % 8))

@@ -40,13 +40,13 @@ def check_consumable(headers: Mapping[str, str]) -> None:
         raise NotConsumable("the Content-Type has to be application/json; none was given")
     match = _media_type.fullmatch(given)
     if match is None:
-        raise BadParameter(f"the Content-Type {given[:100]!r} is no media type")
+        raise BadParameter(f"the Content-Type {given[:100]!r} is not a media type")
     if (match[1].lower(), match[2].lower()) != ("application", "json"):
         raise NotConsumable(f"the Content-Type has to be application/json, not {given[:100]!r}")
 
 
 def check_acceptable(headers: Mapping[str, str]) -> None:
-    """Refuse a client that takes no JSON. Raises NotAcceptable."""
+    """Refuse a client that does not accept JSON. Raises NotAcceptable."""
     given = headers.get("Accept", "").strip()
     if not given:
         return
@@ -73,7 +73,7 @@ def _quality_of(part: str) -> float:
 
 
 class Query:
-    """Parameters of the query: unknown ones are ignored, of repeated ones the first counts."""
+    """Parameters of the query: unknown ones are ignored; of repeated ones, the first counts."""
 
     def __init__(self, raw_query: str) -> None:
         self._values: dict[str, str] = {}
@@ -92,11 +92,11 @@ class Query:
         return name in self._repeated
 
     def text(self, name: str) -> str:
-        """A parameter as it is; empty if it is not there."""
+        """The text of a parameter; empty if it is missing."""
         return self._values.get(name, "")
 
     def integer(self, name: str, default: int, bits: int = INT_BITS) -> int:
-        """A signed integer as Java reads it; the default where it is missing or empty.
+        """A signed integer as Java reads it; the default if it is missing or empty.
 
         Raises:
             BadParameter
@@ -113,7 +113,7 @@ class Query:
         return self._typed(name, default, read)
 
     def check_partitioned(self) -> None:
-        """Look at a hint that Java's client always sends, and that means nothing here.
+        """Check a hint that the Java client always sends, and that has no effect here.
 
         Raises:
             BadParameter
@@ -137,7 +137,7 @@ class Query:
 
 
 def check_queue(name: str, longest: int) -> str:
-    """A queue's name, if it is one of EmoDB's and of at most ``longest`` characters.
+    """A queue's name, checked by EmoDB's rules, with at most ``longest`` characters.
 
     Raises:
         IllegalArgument
@@ -175,14 +175,14 @@ def check_limit_bound(limit: int, most: int) -> None:
 
 
 class Poll(NamedTuple):
-    """What a poll asks for: up to ``limit`` messages, claimed for ``ttl`` seconds; 0 only looks."""
+    """A poll for up to ``limit`` messages, claimed for ``ttl`` seconds; 0: only shown."""
 
     ttl: int
     limit: int
 
 
 def read_poll(query: Query) -> Poll:
-    """What a poll asks for, whose values are still to be checked. Raises BadParameter."""
+    """Read a poll; `check_poll` checks its values. Raises BadParameter."""
     query.check_partitioned()
     return Poll(query.integer("ttl", DEFAULT_TTL_S), query.integer("limit", DEFAULT_LIMIT))
 

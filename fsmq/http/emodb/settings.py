@@ -14,6 +14,6 @@ OF_EMODB: tuple[Setting, ...] = (
         "The port where EmoDB's clients check the server's health; 0 for none.",
         _NETWORK,
         ("mq",),
-        default_text="port + 1, while emodb is spoken and port is not 0",
+        default_text="port + 1, if emodb is switched on and port is not 0",
     ),
 )

@@ -1,9 +1,9 @@
-"""The JSON round trip: what a client sent becomes the bytes that are stored, and are compared.
+"""The JSON round trip: converts a message to the bytes that are stored, and compared.
 
-They are the bytes that EmoDB stores: parsed by the rules of Jackson (a Java library) in its
-default strictness, and written again without white space. Keys keep their order, and of equal ones
-the last value counts; integers keep all digits; every other number becomes a double in Java's
-notation; characters above U+FFFF become escaped surrogate pairs, all others stay UTF-8.
+They are the bytes that EmoDB stores: parsed by the rules of Jackson (a Java library) in its default
+strictness, and written again without white space. Keys keep their order, and for equal keys the
+last value counts; integers keep all digits; every other number becomes a double in Java's notation;
+characters above U+FFFF become escaped surrogate pairs, all others stay UTF-8.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import re
 from decimal import Decimal
 from typing import Any
 
+from ..routing.json_writer import write
 from .errors import EmptyBody, IllegalArgument, NotJson
 
 MAX_STORED_BYTES = 30_720
 
 _space = re.compile(r"[ \t\n\r]*")
-# What may follow a number or a word at the top; behind all others anything is ignored.
+# What can follow a number or a word at the top level; after other values anything is ignored.
 _scalar_end = re.compile(r"[ \t\n\r]|\Z")
 _scalar_start = frozenset("-0123456789tfn")
-# Only a number of so many digits can be too big for a double.
+# Only a number with this many digits can be too big for a double.
 _endless_number = re.compile(r"[0-9]{309}")
 _escape = re.compile(r"\\(?:u00[01][0-9a-f]|.)")
 _astral = re.compile("[\U00010000-\U0010ffff]")
 BOM = b"\xef\xbb\xbf"
-# In between Java writes a number without an exponent.
+# The powers of ten between which Java writes a number without an exponent.
 _PLAIN_FROM, _PLAIN_BELOW = -3, 7
 
 
@@ -45,14 +46,14 @@ class Double:
     def __str__(self) -> str:
         return self.text
 
-    __repr__ = __str__  # an error shows what stands in a list, too
+    __repr__ = __str__  # so that errors show it in a list, too
 
 
 def java_double(value: float) -> str:
-    """A finite double as ``Double.toString`` of Java writes it."""
+    """A finite double as Java's ``Double.toString`` writes it."""
     shortest = Decimal(repr(value))
     if len(shortest.as_tuple().digits) == 1:
-        # Java writes two digits at least, and then those that come nearest.
+        # Java writes at least two digits, and chooses those that are nearest to the value.
         shortest = Decimal(f"{value:.1e}")
     sign, digits, exponent = shortest.as_tuple()
     assert isinstance(exponent, int)
@@ -71,7 +72,7 @@ def java_double(value: float) -> str:
 
 
 def parse(raw: bytes) -> Any:
-    """The first JSON value of a body, with a :class:`Double` for every number that is no integer.
+    """The first JSON value of a body, with a :class:`Double` for each number except integers.
 
     Raises:
         EmptyBody: there is nothing but white space.
@@ -97,7 +98,7 @@ def parse(raw: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise NotJson(str(error)) from None
     if text[start] in _scalar_start and not _scalar_end.match(text, end):
-        raise NotJson(f"unexpected character behind the value: char {end}")
+        raise NotJson(f"unexpected character after the value: char {end}")
     return value
 
 
@@ -111,7 +112,7 @@ def store(value: Any) -> bytes:
         text = _fast(value)
     except _HasDoubles:
         parts: list[str] = []
-        _write(value, parts)
+        write(value, _text_of, parts)
         text = "".join(parts)
     if "\\u00" in text:
         text = _escape.sub(_upper, text)
@@ -123,13 +124,13 @@ def store(value: Any) -> bytes:
         raise IllegalArgument("a string has half of a surrogate pair") from None
     if len(stored) > MAX_STORED_BYTES:
         raise IllegalArgument(
-            f"a message of {len(stored)} bytes is more than the {MAX_STORED_BYTES} that it may have"
+            f"a message has {len(stored)} bytes, more than the {MAX_STORED_BYTES} that are allowed"
         )
     return stored
 
 
 class _HasDoubles(Exception):
-    """The quick encoder knows no doubles."""
+    """The quick encoder cannot write doubles."""
 
 
 def _has_doubles(value: object) -> None:
@@ -137,7 +138,7 @@ def _has_doubles(value: object) -> None:
 
 
 def _refuse_constant(name: str) -> None:
-    raise NotJson(f"{name} is no JSON")
+    raise NotJson(f"{name} is not JSON")
 
 
 def _whole(digits: str) -> int:
@@ -157,25 +158,8 @@ _encoder = json.JSONEncoder(
 _fast = _encoder.encode
 
 
-def _write(value: Any, parts: list[str]) -> None:
-    if isinstance(value, Double):
-        parts.append(value.text)
-    elif isinstance(value, dict):
-        separator = "{"
-        for key, member in value.items():
-            parts.append(f"{separator}{_fast(key)}:")
-            _write(member, parts)
-            separator = ","
-        parts.append("}" if value else "{}")
-    elif isinstance(value, list):
-        separator = "["
-        for member in value:
-            parts.append(separator)
-            _write(member, parts)
-            separator = ","
-        parts.append("]" if value else "[]")
-    else:
-        parts.append(_fast(value))
+def _text_of(value: Any) -> str:
+    return value.text if isinstance(value, Double) else _fast(value)
 
 
 def _upper(match: re.Match[str]) -> str:

@@ -1,5 +1,4 @@
-"""The fast path: plain requests about messages, taken as bytes and done together.
+"""The fast path: plain requests about messages, parsed from bytes and done together.
 
-Whatever the fast path is not sure of goes to aiohttp, with the very bytes that came: see
-`fast_path.py`.
+All other requests go to aiohttp with the bytes as they came: see `fast_path.py`.
 """

@@ -1,13 +1,13 @@
-"""The fast path: plain requests are taken as bytes, and those of one turn are done together.
+"""The fast path: plain requests are parsed from bytes, and those of one turn are done together.
 
-A request costs aiohttp more than it costs the spool: objects, tasks, futures. So where nothing else
-goes on on a connection, what it sends is offered to the fast path first. The fast path takes a
-request that it knows to the last byte. It leaves any other to aiohttp, which reads the same bytes.
-The fast path never says what is wrong with a request: if a route cannot read it, the request goes
-to aiohttp, too. So there is one truth about errors.
+A request costs aiohttp more than it costs the spool: objects, tasks, futures. So if a connection is
+idle, the bytes that arrive are offered to the fast path first. It takes a request only if it knows
+every byte of it, and leaves all others to aiohttp, which reads the same bytes. The fast path never
+reports what is wrong with a request: if a route cannot read one, aiohttp gets it, too. So only the
+handlers for aiohttp define these errors.
 
-While the fast path has a request, it is the protocol of its connection: what comes there, and its
-end, come to `Request`. A route reads it, asks the engine (`service/queues.py`), and calls one of
+While the fast path has a request, the `Request` is the protocol of its connection, and gets its
+bytes and its end. A route reads it, calls the engine (`service/queues.py`), and then one of
 ``answer``, ``respond``, ``refuse`` and ``fall_back``, at once or later.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.records.journal import via
+from fsmq.spool.inspection import via
 
 from ..connection.connection import Connection
 from ..guard.access import Access, Identity
@@ -31,22 +31,22 @@ from .request import Fields, Line, Request
 
 log = logging.getLogger(__name__)
 
-# A longer body goes to aiohttp, which reads it piece by piece.
+# Requests with longer bodies go to aiohttp, which reads them piece by piece.
 _MAX_BODY = 64 * 1024
 
 
 class Reader(Protocol):
-    """Knows the heads of a dialect's requests."""
+    """Reads heads of a dialect's requests."""
 
     def read(self, data: bytes) -> tuple[Line, Fields, int] | None:
         """A head at the beginning of ``data``, and its size in bytes; None for any other head."""
 
 
 class FastPath:
-    """Takes requests from connections, and gives them to routes.
+    """Takes requests from connections, and passes them to routes.
 
-    heads: which requests it takes. through: what the journal says that their steps came through.
-    beside: the fast path of another dialect, which is offered the others.
+    heads: reads the requests that it takes. through: the dialect that the journal records for them.
+    beside: the fast path of another dialect, which is offered all other requests.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class FastPath:
         self._through = through
 
     def begin_stop(self) -> None:
-        """Take no more, and let aiohttp have what has not come whole."""
+        """Take no more, and leave incomplete requests to aiohttp."""
         self.is_off = True
         if self.beside is not None:
             self.beside.begin_stop()
@@ -78,7 +78,7 @@ class FastPath:
             request.fall_back()
 
     def take(self, connection: Connection, data: bytes) -> bool:
-        """Take what has come on a connection where nothing else goes on; False to leave it."""
+        """Take the bytes that arrived on an idle connection; False to leave them."""
         if self.is_off:
             return False
         read = self._heads.read(data)
@@ -93,7 +93,7 @@ class FastPath:
             return False
         missing = size + (length or 0) - len(data)
         if missing < 0:
-            return False  # there is more behind it
+            return False  # more follows the request
         identity = self._admit(line, fields)
         if identity is None:
             return False
@@ -107,12 +107,15 @@ class FastPath:
         return True
 
     def complete(self, request: Request) -> None:
-        """The last byte of a request has come."""
+        """Continue when the last byte of a request has come."""
         self._partial.discard(request)
-        self._do(request)
+        if request.sender.has_expired:
+            request.fall_back()  # aiohttp finds out why
+        else:
+            self._do(request)
 
     def end(self, request: Request) -> None:
-        """A request is answered, or for aiohttp."""
+        """End a request that is answered, or left to aiohttp."""
         self._partial.discard(request)
         request.connection.protocol = None
         self._admission.leave(request.account, request.held)
@@ -125,7 +128,7 @@ class FastPath:
             request.held += size
 
     def observe(self, request: Request, status: int) -> None:
-        """Measure an answer."""
+        """Record the metrics of an answer."""
         key = ("request", request.route.operation.id, str(status))
         self._metrics.observe(key, time.perf_counter() - request.started)
 
@@ -139,14 +142,14 @@ class FastPath:
             identity = (
                 signer.identity if signer is not None else self._access.identify(fields.token)
             )
-            # Which queue it is about may stand in the body: then its route asks for the right.
+            # Without a queue, its name is in the body: then the route checks the right.
             if not line.queue:
                 identity.require_any()
             elif not identity.may(line.route.right, line.queue):
                 return None
             admission.enter(identity.account, fields.length or 0)
         except FsmqError:
-            return None  # aiohttp finds the same, and says it
+            return None  # the handler for aiohttp finds the same error, and answers it
         return identity
 
     def _do(self, request: Request) -> None:

@@ -1,8 +1,8 @@
-"""Heads of requests that the fast path is sure of: a strict part of HTTP/1.1, and nothing else.
+"""Parses heads of requests for the fast path: a strict subset of HTTP/1.1.
 
-What is not read here is no error: aiohttp reads it then, and decides. So each rule may be narrower
-than HTTP, and never wider. Clients send nearly the same head again and again; so what was read is
-remembered, and most heads cost one look into a table.
+A head that is not read here is not an error: aiohttp reads it, and decides. So a rule can be
+stricter than HTTP, but never more lenient. Clients send nearly the same head again and again, so
+results are cached, and most heads cost one lookup.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..guard.origin import Origins
 from ..routing.headers import kept_headers, named_claim, prefers_json, wants_events
 from .request import Fields, Line
 
-# So many different lines and heads are remembered; then all are forgotten, for others to be.
+# How many different lines and heads are cached; the cache is cleared when it is full.
 _MAX_KNOWN = 2048
 MAX_HEAD_BYTES = 4096
 END = b"\r\n\r\n"
-# Nothing in a path or a query that would have to be decoded, and no name that a rule could refuse.
+# Nothing in a path or a query that needs decoding, and only names that are always valid.
 NAME = rb"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 QUERY = rb"[A-Za-z0-9=&._-]{1,200}"
 _FIELD = re.compile(rb"([A-Za-z-]{1,40}):[ \t]*([!-~](?:[ -~]*[!-~])?)[ \t]*\r\n")
@@ -49,9 +49,9 @@ T = TypeVar("T")
 
 
 class Heads(ABC):
-    """Reads heads of one dialect, which says what its lines and fields mean.
+    """Reads heads of one dialect, whose subclass interprets their lines and fields.
 
-    origins: who may send requests here. own: headers that it takes beside the usual ones.
+    origins: checks where requests come from. own: headers that it takes besides the usual ones.
     """
 
     def __init__(self, origins: Origins, own: Collection[str] = ()) -> None:
@@ -79,11 +79,11 @@ class Heads(ABC):
 
     @abstractmethod
     def _line(self, named: bytes) -> Line | None:
-        """What a request line asks for, which may be remembered in ``_lines``; None to leave it."""
+        """What a request line asks for, which can be cached in ``_lines``; None to leave it."""
 
     @abstractmethod
     def _fields_of(self, headers: CIMultiDict[str], length: int | None) -> Fields | None:
-        """What headers mean, each of which is there once; None, or an FsmqError, to leave it."""
+        """What the headers mean; each occurs once. None, or an FsmqError, to leave the request."""
 
     def _read_fields(self, rest: bytes) -> Fields | None:
         headers: CIMultiDict[str] = CIMultiDict()

@@ -1,4 +1,4 @@
-"""Bodies of requests of the fast path that are parsed as JSON."""
+"""JSON bodies of requests of the fast path."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from ..problems import Overloaded
 from ..routing.json_room import room_of_json
 from .request import Request
 
-# What the values of a request take that is not counted: about as much as all else of it.
+# Values that take no more memory than this are not counted: a request takes about as much anyway.
 _LITTLE = 2048
 
 
 def json_body(request: Request, admission: Admission) -> bytes:
-    """The body of a request, with room for the values that it is parsed into.
+    """The body of a request; reserves memory for the values that it is parsed into.
 
     Raises Overloaded, TooManyRequests.
     """

@@ -1,4 +1,4 @@
-"""A request that the fast path has taken, from its head to its answer; and what it asks for."""
+"""A request that the fast path has taken, from its head to its answer."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ..guard.keys import Right
 from ..problems import InternalError, Overloaded, problem
 
 log = logging.getLogger(__name__)
-# What is not whole after so many seconds goes to aiohttp, which knows how long it may take.
+# A request that is incomplete after this time goes to aiohttp, which enforces its time limit.
 _PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FastRoute:
-    """What the fast path can do. ``do`` reads a request, and asks for what it wants.
+    """A route of the fast path. ``do`` reads a request and begins to carry it out.
 
-    It may raise FsmqError: then aiohttp reads the request, and says what is wrong with it.
-    error_answer: how its dialect tells an error.
+    It can raise FsmqError: then the request goes to aiohttp, whose handler answers the error.
+    error_answer: how its dialect answers an error.
     """
 
     operation: Operation
@@ -43,15 +43,15 @@ class FastRoute:
     error_answer: Callable[[FsmqError], Response] = problem
 
 
-# By method, and by what the path says behind the queue.
+# By the method, and the part of the path after the queue.
 FastRoutes: TypeAlias = Mapping[tuple[str, str], FastRoute]
 
 
 class Line(NamedTuple):
     """A request line: what it asks for.
 
-    queue: its name, or that of a channel as rights are granted on it. message_id: empty where it
-    names no message. given: what else its dialect has read of it.
+    queue: the name on which rights are granted, of a queue or channel. message_id: empty if it
+    names no message. given: what else its dialect has read in it.
     """
 
     route: FastRoute
@@ -62,9 +62,9 @@ class Line(NamedTuple):
 
 
 class Signer(NamedTuple):
-    """Who sends a request, where a dialect tells that in its own way.
+    """The sender of a request, in a dialect with its own way to identify it.
 
-    check: raises an FsmqError if the body is not what was signed; None where nothing was.
+    check: raises an FsmqError if the body is not the one that was signed; None if none was signed.
     """
 
     identity: Identity
@@ -74,9 +74,9 @@ class Signer(NamedTuple):
 class Fields(NamedTuple):
     """The other lines of a head.
 
-    length: of the body; None where nothing says it. token: the key. in_json: whether messages are
-    wanted so. kept: the content type and the attributes that a message keeps. claim: the one that
-    it is about, by its name. signer: in the place of a token.
+    length: of the body; None if not given. token: the key. in_json: whether the answer should have
+    messages as JSON. kept: the content type and the attributes that are stored with a message.
+    claim: the name of the claim that the request is for. signer: instead of a token.
     """
 
     length: int | None
@@ -88,7 +88,7 @@ class Fields(NamedTuple):
 
 
 class Owner(Protocol):
-    """What a request asks of the fast path that has taken it."""
+    """The fast path that has taken a request, as the request uses it."""
 
     is_off: bool
 
@@ -102,9 +102,8 @@ class Owner(Protocol):
 class Request:
     """A request that the fast path has taken: the protocol of its connection until it is answered.
 
-    route, queue, message_id, values: of its line. fields: of its head. held: the bytes of bodies
-    that are counted for it. sender: who sends it. given: what its dialect has read of its line.
-    started: when it came.
+    route, queue, message_id, values, given: of its line. fields: of its head. held: the bytes of
+    bodies that are counted for it. sender: its identity. started: when it came.
     """
 
     __slots__ = (
@@ -148,12 +147,12 @@ class Request:
         self._owner = owner
         self.started = time.perf_counter()
         self._parts = [data]
-        self._is_parted = False  # into head and body: each of them is here once
+        self._is_parted = False  # into head and body, without a second copy of either
         self._missing = missing
 
     @property
     def body(self) -> bytes:
-        """Of a request that has come whole."""
+        """The body of a complete request."""
         if not self._is_parted:
             whole = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
             self._parts = [whole[: self._size], whole[self._size :]]
@@ -163,7 +162,7 @@ class Request:
     # -- as the protocol of its connection ---------------------------------------------------------
 
     def more(self, data: bytes) -> bytes:
-        """Bytes have come: of the body, or of what is for later."""
+        """Take bytes of the body; returns those that follow the request."""
         if not self._missing:
             return data
         mine = data[: self._missing]
@@ -182,7 +181,7 @@ class Request:
             self._on_hang_up()
 
     def outlives_sending(self) -> bool:
-        """Whether it goes on where the client sends no more, which may have hung up."""
+        """Whether it goes on after the client's end of file, which can mean that it hung up."""
         return not self._missing and self._on_hang_up is None
 
     @property
@@ -190,8 +189,8 @@ class Request:
         """Whether it is still to be answered, here or by aiohttp."""
         return self.connection.protocol is self
 
-    def look_after(self) -> None:
-        """Leave it to aiohttp to wait for what takes long to come."""
+    def enforce_timeouts(self) -> None:
+        """Leave a request to aiohttp if it takes long to arrive."""
         if self._missing and time.perf_counter() - self.started > _PATIENCE_S:
             self.fall_back()
 
@@ -199,17 +198,17 @@ class Request:
 
     @property
     def is_gone(self) -> bool:
-        """Whether what it is given may reach nobody."""
+        """Whether the client has hung up, or may have: messages must not be claimed for it."""
         return self._has_hung_up or self.connection.has_ended
 
     def on_hang_up(self, callback: Callable[[], None] | None) -> None:
-        """Have ``callback`` called when the client hangs up; None takes that back."""
+        """Call ``callback`` when the client hangs up; None cancels that."""
         self._on_hang_up = callback
 
     def hold(self, size: int, *, sure: bool = False) -> None:
-        """Count bytes of bodies that are there, until it is answered.
+        """Count bytes of bodies as held until it is answered.
 
-        Raises Overloaded and TooManyRequests, unless it is sure that they are there.
+        Raises Overloaded and TooManyRequests, unless ``sure``: they are in memory already.
         """
         self._owner.hold(self, size, sure)
 
@@ -220,7 +219,7 @@ class Request:
         self._owner.spawn(work)
 
     def fall_back(self) -> None:
-        """Let aiohttp answer it; nothing must have been done."""
+        """Leave it to aiohttp; nothing may have been done for it yet."""
         if not self.is_open:
             return
         self._owner.end(self)
@@ -228,13 +227,13 @@ class Request:
             self.connection.leave_to_aiohttp(b"".join(self._parts))
 
     def hang_up(self) -> None:
-        """Answer nothing to a client that has hung up, as far as one can tell."""
+        """Close without an answer, because the client has probably hung up."""
         if self.is_open:
             self._owner.end(self)
             self.connection.force_close()
 
     def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Answer it, if that is still to be done."""
+        """Answer it, unless that is done already."""
         connection = self.connection
         if connection.protocol is not self:
             return
@@ -250,7 +249,7 @@ class Request:
         self._finish(closing)
 
     async def _drain(self, closing: bool) -> None:
-        """Wait until the client has taken the answer: so long it lies in memory."""
+        """Wait until the client has taken the answer, which is in memory until then."""
         try:
             await StreamWriter(self.connection, asyncio.get_running_loop()).drain()
         except ConnectionError:
@@ -259,7 +258,7 @@ class Request:
             self._finish(closing)
 
     def respond(self, response: Response) -> None:
-        """Answer it with what a handler for aiohttp would return."""
+        """Answer it with a response as handlers for aiohttp return it."""
         body = response.body
         if isinstance(body, Pieces):
             self._owner.spawn(self._write(response, body))
@@ -268,7 +267,7 @@ class Request:
             self.answer(response.status, response.headers, body or b"")
 
     def answer_by(self, answer: Callable[[Request, Any], None], outcome: Any) -> None:
-        """Answer it by what has become of it: ``answer`` does, but for an error."""
+        """Answer it by its outcome: ``answer`` gets a result; an error is answered here."""
         try:
             if isinstance(outcome, Exception):
                 raise outcome
@@ -282,7 +281,7 @@ class Request:
     def refuse(self, error: FsmqError) -> None:
         """Answer it with an error of its route."""
         if isinstance(error, MessageTooLarge):
-            self.fall_back()  # who reads bodies refuses it before it has come
+            self.fall_back()  # the handler for aiohttp refuses it
             return
         if isinstance(error, Unavailable) and not isinstance(error, Overloaded):
             log.warning("%s %s: %s", self.route.operation.id, self.queue, error)
@@ -291,14 +290,14 @@ class Request:
             self.respond(self.route.error_answer(error))
 
     def fail(self) -> None:
-        """Answer it as one whose route has failed in a way that nobody could foresee."""
+        """Answer it with an internal error, because its route has failed unexpectedly."""
         if self.is_open:
             self.respond(self.route.error_answer(InternalError()))
         elif not self._has_hung_up:
-            self.connection.force_close()  # what it has been told so far nobody knows
+            self.connection.force_close()  # it is unknown how much of an answer was sent
 
     async def _write(self, response: Response, body: Pieces) -> None:
-        """Answer it piece by piece, as quickly as the client takes it."""
+        """Answer it piece by piece, as fast as the client reads."""
         closing = self._owner.is_off or self.connection.is_last_answer
         self._owner.observe(self, response.status)
         writer = StreamWriter(self.connection, asyncio.get_running_loop())
@@ -314,7 +313,7 @@ class Request:
         except ConnectionError:
             return  # the client has gone
         except BaseException:
-            closing = True  # half an answer is none
+            closing = True  # the answer is incomplete
             raise
         finally:
             self._finish(closing)

@@ -1,1 +1,1 @@
-"""Who gets in, and how much: keys, rights, limits, admission, origins."""
+"""Who may do what, and how much: keys, rights, limits, admission, origins."""

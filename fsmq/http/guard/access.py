@@ -1,18 +1,17 @@
 """Access: who sends a request, and what they may do with which queues.
 
-Every dialect asks here. It takes the key from where its clients put it, and then asks the identity
-that it gets:
+Every dialect takes the key from where its clients put it, and then asks the identity that it gets:
 
     identity = call.identify(token)      # or call.identify_bearer()
     identity.require("send", queue)      # or: if not identity.may("send", queue): …
 
-What it may know of beside what a request names, `sight.py` says.
+Whether an answer may show names that the request does not contain is decided in `sight.py`.
 
-Rights: ``send`` puts messages into a queue; ``look`` shows them; ``receive`` does so, too, and
-claims, renews, releases and removes them; ``admin`` creates, configures and deletes the queue.
-Who has any right on a queue may see it: its name in listings, its counts and its settings. Topics
+Rights: ``send`` allows to put messages into a queue; ``look`` to see them; ``receive`` to see,
+claim, renew, release and remove them; ``admin`` to create, configure and delete the queue. With any
+right on a queue an identity may see it: its name in listings, its counts and its settings. Topics
 are named ``topics/<name>``, logs ``logs/<name>``, and the channels of a log
-``logs/<name>/<channel>``. A schedule is ruled by the rights on its queue.
+``logs/<name>/<channel>``. The rights on a schedule are those on its queue.
 """
 
 from __future__ import annotations
@@ -31,23 +30,27 @@ _ANONYMOUS = "anonymous"
 
 
 def topic(name: str) -> str:
-    """A topic's name as rights are granted on it."""
+    """The name by which rights on a topic are granted."""
     return f"topics/{name}"
 
 
 def schedule(name: str) -> str:
-    """A schedule's name as rights are granted on it, where its queue is not known."""
+    """The name by which rights on a schedule are granted if its queue is not known."""
     return f"schedules/{name}"
 
 
 def log(name: str) -> str:
-    """A log's name as rights are granted on it."""
+    """The name by which rights on a log are granted."""
     return f"logs/{name}"
 
 
 def channel(of: str, name: str) -> str:
-    """A channel's name as rights are granted on it."""
+    """The name by which rights on a channel are granted."""
     return f"logs/{of}/{name}"
+
+
+def _expired(key: Key) -> Unauthorized:
+    return Unauthorized(f"the key {key.name!r} has expired", unknown=True)
 
 
 def bearer(values: Sequence[str]) -> str | None:
@@ -60,17 +63,18 @@ def bearer(values: Sequence[str]) -> str | None:
         return None
     scheme, _, token = values[0].partition(" ")
     if len(values) > 1 or scheme.lower() != "bearer":
-        raise Unauthorized("one Authorization header is taken: Bearer and the key")
+        raise Unauthorized("expected one Authorization header: Bearer and the key")
     return token.strip()
 
 
 class Identity:
-    """Whoever sends a request, as far as rights go.
+    """The sender of a request, with its rights.
 
     Attributes:
-        name: of the key, or ``anonymous``; fit for logs and metrics.
-        account: whose limits hold; None where there are no keys, and only limits in all.
-        stale: the key was changed or taken away since.
+        name: of the key, or ``anonymous``; can appear in logs and metrics.
+        account: the name whose limits apply; None if there are no keys, so that only the limits for
+            all requests together apply.
+        stale: whether the key has been changed or removed.
     """
 
     __slots__ = ("_grants", "_key", "account", "name", "stale")
@@ -92,18 +96,28 @@ class Identity:
 
     @property
     def is_over(self) -> bool:
-        """Whether its key holds no longer: what still waits, or is still being told, should end."""
-        return self.stale or (self._key is not None and self._key.is_over(time.time()))
+        """Whether its key is no longer valid: waits and streams should end."""
+        return self.stale or self.has_expired
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether its key has expired."""
+        return self._key is not None and self._key.is_over(time.time())
+
+    def check_holds(self) -> None:
+        """Raise Unauthorized if it has expired."""
+        if self._key is not None and self.has_expired:
+            raise _expired(self._key)
 
     @property
     def seconds_left(self) -> float:
-        """For how long its key holds yet, unless it is taken away; infinite if for ever."""
+        """For how long its key is still valid, unless it is removed; infinite if for ever."""
         end = None if self._key is None else self._key.not_after
         return math.inf if end is None else max(0.0, end - time.time())
 
     @property
     def rights(self) -> Hashable:
-        """What it may do: equal for all who may do the same."""
+        """Its rights: equal for identities with the same rights."""
         return None if self._grants is None else tuple(sorted(self._grants.names.items()))
 
     def may(self, right: Right, queue: str) -> bool:
@@ -118,11 +132,11 @@ class Identity:
 
     @property
     def sees_all_queues(self) -> bool:
-        """Whether it may see all queues that there can be."""
+        """Whether it may see every queue that can exist."""
         return self._grants is None or any("*" in names for names in self._grants.names.values())
 
     def granted(self, right: Right) -> tuple[str, ...] | None:
-        """The patterns of names on which it has a right, as the file has them; None: on all."""
+        """The patterns of names on which it has a right, as in the file of keys; None: on all."""
         return None if self._grants is None else self._grants.names.get(right, ())
 
     def visible(self, queues: Iterable[str]) -> list[str]:
@@ -138,7 +152,7 @@ class Identity:
         return [name for name in logs if self.may_see(log(name))]
 
     def require_any(self) -> None:
-        """Make sure that it has any right at all.
+        """Check that it has any right at all.
 
         Raises:
             Unauthorized: no key was sent, or one without rights.
@@ -150,22 +164,22 @@ class Identity:
         raise Unauthorized(f"the key {self.name!r} has no right on anything", unknown=True)
 
     def require(self, right: Right, queue: str) -> None:
-        """Make sure that it has a right on a queue (or on a :func:`topic`).
+        """Check that it has a right on a queue (or on a :func:`topic`).
 
         Raises:
-            Unauthorized: no key was sent, and without one this is not allowed.
-            Forbidden: the key has no such right.
+            Unauthorized: no key was sent, and this is not allowed without one.
+            Forbidden: the key lacks the right.
         """
         if not self.may(right, queue):
             self.refuse(f"{right} on {queue!r}")
 
     def require_sight(self, queue: str) -> None:
-        """Make sure that it has any right on a queue. Raises as :meth:`require`."""
+        """Check that it has any right on a queue. Raises as :meth:`require`."""
         if not self.may_see(queue):
             self.refuse(f"send, receive, look or admin on {queue!r}")
 
     def refuse(self, needed: str) -> NoReturn:
-        """Say that it lacks a right. Raises as :meth:`require`."""
+        """Raise the error of :meth:`require` for a right that it lacks."""
         if self.is_anonymous:
             raise Unauthorized(
                 f"this needs a key with the right {needed}: send Authorization: Bearer and the key"
@@ -174,7 +188,7 @@ class Identity:
 
 
 class Access:
-    """The identities of a file of keys; without one everybody may do everything."""
+    """The identities of a file of keys; without a file, everybody may do everything."""
 
     def __init__(self, ring: KeyRing | None = None) -> None:
         self._ring = ring
@@ -187,10 +201,10 @@ class Access:
         return self._ring is not None
 
     def identify(self, token: str | None) -> Identity:
-        """Tell who sent a key, or None for no key.
+        """The identity of a key, or of a request without one (None).
 
         Raises:
-            Unauthorized: there is no such key, or its time is over.
+            Unauthorized: there is no such key, or it has expired.
         """
         if self._ring is None or token is None:
             return self._anonymous
@@ -198,14 +212,14 @@ class Access:
         if key is None:
             raise Unauthorized("unknown key", unknown=True)
         if key.is_over(time.time()):
-            raise Unauthorized(f"the key {key.name!r} has expired", unknown=True)
+            raise _expired(key)
         return self._of_key(key)
 
     def signer(self, access_key: str) -> tuple[Identity, str]:
-        """Tell whose access key this is, and the secret that its signatures have to prove.
+        """The identity of an access key, and the secret with which its requests are signed.
 
         Raises:
-            Unauthorized: there is no such key, or its time is over.
+            Unauthorized: there is no such key, or it has expired.
         """
         key = None if self._ring is None else self._ring.signer(access_key)
         if key is None or key.secret is None or key.is_over(time.time()):
@@ -213,10 +227,10 @@ class Access:
         return self._of_key(key), key.secret
 
     def of_session(self, name: str, proves: Callable[[bytes], bool]) -> Identity | None:
-        """The identity of the key of a name, for someone who sent that key earlier.
+        """The identity of a key by its name, for a session that was begun with that key.
 
-        proves: tells, by the hash of the key as it is now, whether that was this key.
-        None: there is no such key, or its time is over, or it was another.
+        proves: whether it was this key, given the current hash of the key of that name.
+        Returns None if there is no such key, it has expired, or it was another one.
         """
         key = None if self._ring is None else self._ring.named(name)
         if key is None or key.is_over(time.time()) or not proves(key.digest):
@@ -230,7 +244,7 @@ class Access:
         return identity
 
     def replace(self, ring: KeyRing) -> None:
-        """Take another file's keys; requests that were admitted by the old ones are answered."""
+        """Use the keys of a new file; requests admitted by old keys are still answered."""
         same = {key.name: key for key in ring.keys}
         for name, identity in list(self._identities.items()):
             if same.get(name) != identity.key:

@@ -1,8 +1,7 @@
-"""Admission: how much may go on at a time, in all and for one key.
+"""Admission: limits on what goes on at the same time, in all and for each key.
 
-Every limit is checked before the work that it limits: a body is refused before it is read, and a
-message before it is claimed, or unpacked. So memory has an upper end that no number of clients
-moves.
+Every limit is checked before the work that it limits: before a body is read, and before a message
+is claimed or decompressed. So memory is bounded, whatever the number of clients.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from .limits import Limits
 
 
 class Admission:
-    """Counts what goes on, and refuses what would be too much.
+    """Counts requests, waits and memory, and refuses what would exceed a limit.
 
-    ``who`` is the name of a key; None stands for everybody, where there are no keys.
+    ``who`` is the name of a key; None if the server has no keys.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -64,10 +63,10 @@ class Admission:
             _subtract(self._waiting, who, 1)
 
     def check(self, who: str | None) -> None:
-        """Make sure that there is room for an answer of any size. Raises as :meth:`hold`.
+        """Check that there is any memory left for an answer. Raises as :meth:`hold`.
 
-        How large it will be is not known before its messages are found; each of them is asked for
-        then, but for a first one that is small.
+        Its size is not known before its messages are found. Memory is reserved for each of them
+        then, except for a first one that is small.
         """
         if self.memory >= self.limits.memory:
             raise Overloaded(f"bodies use all of the {self.limits.memory} bytes of memory for them")
@@ -78,21 +77,21 @@ class Admission:
             )
 
     def room(self, who: str | None) -> int:
-        """How many bytes of bodies there is memory for now, at least 1."""
+        """For how many more bytes of bodies there is memory, at least 1."""
         left = self.limits.memory - self.memory
         if who is not None:
             left = min(left, self.limits.memory_per_key - self._memory[who])
         return max(1, left)
 
     def hold(self, who: str | None, size: int, *, sure: bool = False, part_of: int = 0) -> None:
-        """Count bytes of a body as held. One alone is always admitted, whatever its size.
+        """Count bytes of a body as held. The only one is always admitted, whatever its size.
 
-        sure: they are there already. part_of: so many of the same body are held already.
-        Any thread may call it: bodies are read in threads.
+        sure: they are in memory already, so they are counted without a check. part_of: how many
+        bytes of the same body are held already. Thread-safe: bodies are read in threads.
 
         Raises:
-            Overloaded: there is no room for so many.
-            TooManyRequests: there is none for this key.
+            Overloaded: there is not enough memory.
+            TooManyRequests: there is not enough for this key.
         """
         with self._lock:
             if not sure:
@@ -108,7 +107,7 @@ class Admission:
                 self._memory[who] += size
 
     def free(self, who: str | None, size: int) -> None:
-        """Count bytes of a body as no longer held; in any thread."""
+        """Count bytes of a body as no longer held; thread-safe."""
         with self._lock:
             self.memory -= size
             if who is not None:

@@ -1,12 +1,12 @@
-"""The file of keys: who may do what with which queues, without one key in it.
+"""The file of keys: hashes of keys, and their rights on queues.
 
-The file is TOML: a table for each key with the SHA-256 of the key and its rights, and perhaps a
-table for requests that carry no key. docs/security.md is the specification. Only a key that signs
-requests, as clients of Amazon do, has its secret there: who checks a signature computes it again.
+The file is TOML: a table for each key with the SHA-256 of the key and its rights, and optionally a
+table for requests without a key. docs/security.md is the specification. Only a key that signs
+requests, as clients of Amazon do, has its secret there, which the server needs to check signatures.
 
-A fast hash is the right one here. Slow hashes make guessing dear, and there is nothing to guess:
-a key is 256 random bits, not a word that a person chose. They would make every request dear
-instead, and give those who send wrong keys a way to use up the processors.
+A fast hash is the right choice here. Slow hashes protect passwords against guessing, but a key is
+256 random bits, which nobody can guess. A slow hash would only make every request expensive, and
+let clients with wrong keys use up the processors.
 """
 
 from __future__ import annotations
@@ -24,24 +24,32 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from fsmq.spool.checks import compiled, is_pattern
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.patterns import compiled, is_pattern
 
 Right = Literal["send", "receive", "look", "admin"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
-# A right, and one that has all of it: who may claim a message may look at it.
+# What each right allows, for docs/security.md.
+LETS: Mapping[Right, str] = {
+    "send": "put messages",
+    "receive": "all of `look`, and claim, renew, release, bury, acknowledge and purge messages",
+    "look": "look at messages in any state, and at what happened to them; change nothing",
+    "admin": "create, configure and delete the queue; to name a dead-letter queue, it needs `admin`"
+    " on that one, too",
+}
+# A right, and another that includes it.
 _WITHIN: Mapping[Right, Right] = {"look": "receive"}
 
 PREFIX = "fsmq_"
 _SECRET_BYTES = 32
-# Fewer characters than this can be guessed, and the hash is no protection for those.
+# Shorter keys could be guessed, against which the hash does not protect.
 MIN_TOKEN_CHARACTERS = 20
 MAX_TOKEN_CHARACTERS = 1024
 _SELECTOR_BYTES = 8
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _KEY_FIELDS = {"hash", "not_after", "note", "access_key", "secret", *RIGHTS}
-# Of the alphabet and the length of Amazon's, which clients may check.
+# The alphabet and length of Amazon's access keys, because clients can check them.
 _ACCESS_KEY_PREFIX = "AKFS"
 _ACCESS_KEY_BYTES = 10
 _ACCESS_KEY = re.compile(r"[A-Z0-9]{16,128}")
@@ -53,16 +61,16 @@ class KeysError(FsmqError):
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """For each right the patterns of names for which it holds; no entry where for none.
+    """For each right, the patterns of names on which it is granted; no entry if on none.
 
-    names: as the file has them. patterns: with those of a right that includes this one.
+    names: as in the file. patterns: compiled, with those of a right that includes this one.
     """
 
     names: Mapping[Right, tuple[str, ...]] = field(default_factory=dict)
     patterns: Mapping[Right, re.Pattern[str]] = field(default_factory=dict)
 
     def hold(self, right: Right, name: str) -> bool:
-        """Whether the right is held for a queue, or for a topic as ``topics/<name>``."""
+        """Whether the right is granted on a queue, or on a topic as ``topics/<name>``."""
         pattern = self.patterns.get(right)
         return pattern is not None and pattern.fullmatch(name) is not None
 
@@ -71,8 +79,8 @@ class Grants:
 class Key:
     """One key of the file.
 
-    not_after: Unix seconds from which on it opens nothing.
-    access_key, secret: by which signatures name it, and what proves them; both or neither.
+    not_after: when it expires, in Unix seconds.
+    access_key, secret: its name in signatures, and the secret that makes them; both or neither.
     """
 
     name: str
@@ -87,7 +95,7 @@ class Key:
 
 
 class KeyRing:
-    """The keys of a file, and what may be done without one."""
+    """The keys of a file, and the rights of requests without a key."""
 
     def __init__(self, keys: list[Key], anonymous: Grants) -> None:
         self.keys = keys
@@ -98,40 +106,40 @@ class KeyRing:
         self._signers = {key.access_key: key for key in keys if key.access_key is not None}
 
     def find(self, token: str) -> Key | None:
-        """The key that a token is, whether its time is over or not."""
+        """The key whose token this is, expired or not."""
         if len(token) > MAX_TOKEN_CHARACTERS:
             return None
         wanted = digest(token)
         found = None
-        # The look-up tells by its time at most a part of the hash of what the client sent itself,
-        # and nobody can choose a token by its hash; the comparison that decides tells nothing.
+        # The time of the lookup reveals at most whether a key's hash begins as that of this token,
+        # and nobody can choose tokens by their hash. The comparison takes constant time.
         for key in self._by_selector.get(wanted[:_SELECTOR_BYTES], ()):
             if secrets.compare_digest(key.digest, wanted):
                 found = key
         return found
 
     def signer(self, access_key: str) -> Key | None:
-        """The key that signatures name by this access key, whether its time is over or not."""
+        """The key with this access key, expired or not."""
         return self._signers.get(access_key)
 
     def named(self, name: str) -> Key | None:
-        """The key of a name, whether its time is over or not."""
+        """The key of a name, expired or not."""
         return next((key for key in self.keys if key.name == name), None)
 
 
 def new_token() -> str:
-    """Make a key: 256 random bits behind a prefix by which scanners for lost secrets know it."""
+    """Make a key: 256 random bits after a prefix by which scanners for leaked secrets know it."""
     return PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def new_access_key() -> str:
-    """Make the name by which signatures call a key: 80 random bits, and no secret."""
+    """Make an access key, the name of a key in signatures: 80 random bits, which are not secret."""
     text = base64.b32encode(secrets.token_bytes(_ACCESS_KEY_BYTES)).decode()
     return _ACCESS_KEY_PREFIX + text
 
 
 def digest(token: str) -> bytes:
-    """The hash of a key, as the file has it in hexadecimal behind ``sha256:``."""
+    """The hash of a key, which the file has in hexadecimal after ``sha256:``."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -157,12 +165,12 @@ def load(path: Path) -> KeyRing:
 
 
 def read_guarded(path: Path) -> bytes:
-    """Read a file that no other user may change or read; raise KeysError where one may.
+    """Read a file that no other user may change or read; raise KeysError if one may.
 
-    What is looked at is the open file, so nobody can put another one in its place in between.
+    The open file is checked, so nobody can replace it between the check and the read.
     """
     try:
-        # Without blocking: a fifo must not hold up the start.
+        # O_NONBLOCK: a fifo must not block the start.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
@@ -202,7 +210,7 @@ def parse(text: str) -> KeyRing:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a key; raise KeysError for what can be none."""
+    """Return a key's name; raise KeysError if it is not valid."""
     if not _NAME.fullmatch(name):
         raise KeysError(
             f"{name[:100]!r} is not a name for a key: expected 1 to 64 of A-Z a-z 0-9 _"
@@ -213,7 +221,7 @@ def check_name(name: str) -> str:
 
 
 def check_pattern(pattern: object) -> str:
-    """Return a pattern of queue names; raise KeysError for what can be none."""
+    """Return a pattern of queue names; raise KeysError if it is not valid."""
     if not isinstance(pattern, str) or not is_pattern(pattern):
         raise KeysError(
             f"{str(pattern)[:100]!r} is not a pattern: expected a queue's name, in"
@@ -231,14 +239,14 @@ def _key(name: str, raw: object) -> Key:
     given = table.get("hash")
     match = _HASH.fullmatch(given) if isinstance(given, str) else None
     if match is None:
-        # The value is not repeated: someone may have written the key itself there.
+        # The value is not repeated, because someone may have put the key itself there.
         raise KeysError(f"{where}.hash: expected sha256: and 64 digits of 0-9 a-f")
     grants, end = _grants(where, table), _end(where, table)
     return Key(name, bytes.fromhex(match[1]), grants, end, *_pair(where, table))
 
 
 def _pair(where: str, table: Mapping[str, Any]) -> tuple[str, str] | tuple[None, None]:
-    """The access key and the secret of a key that signs; no error repeats the secret."""
+    """The access key and the secret of a key that signs; errors never contain the secret."""
     access_key, secret = table.get("access_key"), table.get("secret")
     if access_key is None and secret is None:
         return None, None

@@ -1,4 +1,4 @@
-"""How much one process of mq takes on; needs no HTTP library, so command lines start quickly."""
+"""The limits of one process of mq; needs no HTTP library, so command lines start quickly."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one process; those ``per_key`` hold where there is a file of keys.
+    """The limits of one process; those ``per_key`` apply if there is a file of keys.
 
     Attributes:
-        connections: that may be open; beyond them the oldest idle one is closed.
+        connections: that may be open; beyond that, the oldest idle one is closed.
         idle_timeout: seconds that a connection is kept without a request.
         header_timeout: seconds from the first byte of a request's head to its last.
-        write_timeout: seconds that a client may take for a part of an answer that waits for it.
+        write_timeout: seconds that a client may take to read a part of an answer.
         header_bytes: of the whole head of a request.
         headers: fields of a request.
-        memory: bytes of all bodies that are held, of requests and of answers.
+        memory: bytes of the bodies of all requests and answers that are held.
         requests_per_key: that may be open.
-        waiters_per_key: fetches that may wait for a message.
+        waiters_per_key: requests that may wait for a message.
         memory_per_key: as ``memory``.
     """
 

@@ -1,9 +1,9 @@
-"""Origins: requests that a web page makes its visitor's browser send are not served.
+"""Origins: refuses requests that a page of another site makes its visitor's browser send.
 
 A browser lets any page send requests to any address that its host reaches, 127.0.0.1 included, and
-without keys ``mq`` serves whoever is there. Three things give such requests away: where they come
-from (``Origin``, ``Sec-Fetch-Site``), and under which name the page believes to know us (``Host``),
-when its own name was made to point to our address (DNS rebinding).
+without keys ``mq`` serves everyone who reaches it. Such requests are recognized by their origin
+(``Origin``, ``Sec-Fetch-Site``), or, if the page's own name was made to point to our address (DNS
+rebinding), by an unknown name in ``Host``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ _SEC_FETCH_SITE = "Sec-Fetch-Site"
 _OWN_SITE = ("same-origin", "none")
 _PORT = re.compile(r":[0-9]{0,5}\Z")
 _MAX_KNOWN = 1000
-_MAX_NAME = 255  # characters: no name of a host has more
+_MAX_NAME = 255  # characters: no host name is longer
 
 
 class Origins:
-    """Knows under which names this server is reached.
+    """Checks where requests come from, and by which name they call this server.
 
-    names: those that requests may call it by, besides localhost, this host's own name and
-        addresses; None: any.
+    names: those allowed besides localhost, this host's own name and addresses; None: any.
     """
 
     def __init__(self, names: Iterable[str] | None) -> None:
@@ -48,10 +47,10 @@ class Origins:
             raise CrossSite("a page of another site asked a browser to send this")
 
     def check_page(self, method: str, headers: Mapping[str, str]) -> None:
-        """The same for pages that people open: a link of another site may lead to one.
+        """The same for pages that people open, to which other sites may link.
 
-        What changes something has to say that it comes from a page of ours. Browsers leave
-        ``Sec-Fetch-Site`` out where a page came by plain HTTP, so ``Origin`` counts as well.
+        A request that changes something has to prove that it comes from one of our pages. Browsers
+        omit ``Sec-Fetch-Site`` if a page came by plain HTTP, so ``Origin`` counts as well.
 
         Raises CrossSite and UnknownHost.
         """
@@ -61,7 +60,7 @@ class Origins:
         self.check(headers)
         own = hdrs.ORIGIN in headers or headers.get(_SEC_FETCH_SITE) == "same-origin"
         if not is_read and not own:
-            raise CrossSite("what changes something has to come from a page of this server")
+            raise CrossSite("a request that changes something must come from a page of this server")
 
     def _check_host(self, host: str) -> None:
         name = _PORT.sub("", host).lower().rstrip(".")
@@ -82,7 +81,7 @@ def _is_same(origin: str, host: str | None) -> bool:
 
 
 def _is_address(name: str) -> bool:
-    # A page cannot come from an address that is ours: only names can be made to point to us.
+    # A page of another site cannot come from our address; only names can be made to point to us.
     try:
         ipaddress.ip_address(name[1:-1] if name.startswith("[") else name)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Sight: what a key may know of, one rule for every answer, error, list, stream, metric and page.
+"""Sight: which names a key may see, one rule for answers, errors, lists, streams, metrics, pages.
 
-A key knows of what it has any right on: :meth:`Identity.may_see`, by the names on which rights are
-granted. What a request names itself is refused before anybody looks whether it is there. What is
-found out on the way goes through here, and what a key may not know of is as if it were not there.
+A key may see that on which it has any right: :meth:`Identity.may_see`. For names in the request
+itself, rights are checked before their existence is. All other names in an answer are filtered
+here: what a key may not see is treated as if it did not exist.
 """
 
 from __future__ import annotations
@@ -12,56 +12,77 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fsmq.spool import Message, ScheduleState
-from fsmq.spool.errors import FsmqError, Unavailable
-from fsmq.spool.layout.messages.message import SENT_TO
-from fsmq.spool.moves.order import Move
-from fsmq.spool.records.life import LifeStep
+from fsmq.spool.errors import FsmqError, NoSuchSchedule, Unavailable
+from fsmq.spool.inspection import LifeStep, Move
+from fsmq.spool.on_disk import SENT_TO
 
 from . import access
 from .access import Identity
 
 T = TypeVar("T")
-# What only a person can put right is not tried again at once.
+# Seconds until the next try where only a person can solve the problem.
 _BY_HAND_S = 60
 
 
 def ruled_by(state: ScheduleState) -> str:
-    """On what rights on a schedule are asked for: its queue, or its own name if none is known."""
+    """The name whose rights govern a schedule: its queue, or its own if no queue is known."""
     return access.schedule(state.name) if state.settings is None else state.settings.queue
 
 
 def may_see_schedule(identity: Identity, state: ScheduleState) -> bool:
-    """Whether somebody may know of a schedule: who may see its queue."""
+    """Whether an identity may see a schedule: whether it may see the queue."""
     return identity.may_see(ruled_by(state))
 
 
 def name_of(identity: Identity, state: ScheduleState) -> str:
-    """By what name somebody is told that a right is lacking who wants the name of a schedule.
+    """The name to report when an identity lacks the right to define a schedule of this name.
 
-    There is one schedule of each name. So who may not know of the one that is there learns here,
-    and here alone, that the name is taken; not for which queue.
+    Names of schedules are unique, so an identity that may not see the existing schedule learns
+    here, and only here, that its name is taken; but not for which queue.
     """
     is_seen = may_see_schedule(identity, state)
     return ruled_by(state) if is_seen else access.schedule(state.name)
 
 
+def check_replaces(identity: Identity, state: ScheduleState | None) -> None:
+    """Make sure that a name is free, or that of a schedule that somebody may replace.
+
+    Raises Unauthorized, Forbidden.
+    """
+    if state is not None:
+        identity.require("admin", name_of(identity, state))
+
+
+def check_changes(identity: Identity, state: ScheduleState | None) -> None:
+    """Make sure that somebody is an admin of the queue of a schedule, if there is one.
+
+    Raises:
+        NoSuchSchedule: it is one of which somebody may not know.
+        Unauthorized, Forbidden
+    """
+    if state is not None:
+        if not may_see_schedule(identity, state):
+            raise NoSuchSchedule(state.name)
+        identity.require("admin", ruled_by(state))
+
+
 def may_see_move(identity: Identity, move: Move) -> bool:
-    """Whether somebody may know of a move: who may see all queues that it names."""
+    """Whether an identity may see a move: whether it may see all queues that the move names."""
     return all(identity.may_see(queue) for queue in (move.source, move.target) if queue)
 
 
 def seen_of(identity: Identity, subscribers: Mapping[str, T]) -> dict[str, T]:
-    """Those of the subscribers of a topic that somebody may know of, or what they have got."""
+    """The entries of those subscribers of a topic that an identity may see."""
     return {name: of for name, of in subscribers.items() if identity.may_see(name)}
 
 
 def seen_channels(identity: Identity, log: str, channels: Iterable[str]) -> list[str]:
-    """Those of the channels of a log that somebody may know of."""
+    """Those channels of a log that an identity may see."""
     return [name for name in channels if identity.may_see(access.channel(log, name))]
 
 
 def seen_message(identity: Identity, message: Message) -> Message:
-    """A message as somebody may see it who may look at it: and no queue that is hidden from it."""
+    """A message for an identity that may look at it, without queues that it may not see."""
     dead, sent_to = message.dead_letter, message.attributes.get(SENT_TO)
     if dead is not None and not identity.may_see(dead.queue):
         message = replace(message, dead_letter=None)
@@ -72,7 +93,7 @@ def seen_message(identity: Identity, message: Message) -> Message:
 
 
 def seen_step(identity: Identity, step: LifeStep) -> LifeStep | None:
-    """What somebody may see of a step: nothing of queues into which it may not look."""
+    """What an identity may see of a step; None if it may not look into the step's queue."""
     if not identity.may("look", step.queue):
         return None
     source = step.source if step.source and identity.may_see(step.source) else None
@@ -81,17 +102,16 @@ def seen_step(identity: Identity, step: LifeStep) -> LifeStep | None:
 
 
 def require_all(identity: Identity) -> None:
-    """Make sure that somebody may know of all queues that there can be.
+    """Check that an identity may see every queue that can exist.
 
-    It is asked before there is a look at what names queues in words of its own. Raises
-    Unauthorized, Forbidden.
+    Required for what mentions queues in free text. Raises Unauthorized, Forbidden.
     """
     if not identity.sees_all_queues:
         identity.refuse("send, receive, look or admin on '*'")
 
 
 def seen_error(identity: Identity, subscribers: Iterable[str], error: FsmqError) -> FsmqError:
-    """Why subscribers of a topic do not take a message: nothing of one that is not known."""
+    """Why subscribers of a topic do not take a message, without names that may not be seen."""
     if all(map(identity.may_see, subscribers)):
         return error
     wait = error.retry_after if isinstance(error, Unavailable) else _BY_HAND_S
@@ -99,12 +119,12 @@ def seen_error(identity: Identity, subscribers: Iterable[str], error: FsmqError)
 
 
 def targets(identity: Identity, to: str | None) -> tuple[str, ...] | None:
-    """Where a move or a redrive of somebody may put: the patterns of names of queues; None: to all.
+    """To which queues an identity may move or redrive: patterns of names; None: to all.
 
-    to: the one queue to which it goes; None for a redrive of each message to where it was buried.
+    to: the only target; None for a redrive of each message to the queue it was buried from.
 
     Raises:
-        Unauthorized, Forbidden: it may not put there, or nowhere.
+        Unauthorized, Forbidden: it may not put into that queue, or into any.
     """
     if to is not None:
         identity.require("send", to)

@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import Unavailable
-from fsmq.spool.probe.health import Health
+from fsmq.spool.inspection import Health
 
 from ...wire import moment
 from ..answers import json_answer
@@ -45,7 +45,7 @@ _HOST = record(
         "address": text(description="where its mq answers; empty if unknown"),
         "age": number(0, 1e12, description="seconds since its last beat"),
         "clock": or_null(
-            {"type": "number", "description": "seconds that its clock is before the filesystem's"}
+            {"type": "number", "description": "seconds its clock is ahead of the filesystem's"}
         ),
         "version": or_null(text()),
         "alive": {"type": "boolean"},
@@ -66,8 +66,8 @@ _PROGRAM = record(
         "races_lost": integer(0),
         "journal_lag": _SECONDS,
     },
-    description="a process, by its counters since it was started; since and memory of those of"
-    " this host",
+    description="a process, with its counters since it started; `since` and `memory` are known only"
+    " on this host",
 )
 _FOLDER = record({"files": integer(0), "bytes": integer(0), "complete": {"type": "boolean"}})
 _SPOOL = record(
@@ -87,7 +87,7 @@ _SPOOL = record(
 _CONNECTIONS = record(
     {
         "open": integer(0, description="of the process that answers"),
-        "in_use": integer(0, description="of these: a request is on its way, or answered"),
+        "in_use": integer(0, description="of these, how many have a request in progress"),
     }
 )
 _SHARE = record(
@@ -101,7 +101,7 @@ _FINDING = record(
         "name": text(),
         "health": text(enum=[health.value for health in Health]),
         "text": text(),
-        "advice": text(description="what to do, where something is to be done"),
+        "advice": text(description="what to do, if anything"),
     }
 )
 
@@ -109,7 +109,7 @@ _NEED = needs.anybody.then("any right on `*`, for `health`")
 
 
 class Cluster(Handlers):
-    """Who works on the spool."""
+    """Handlers for the hosts and programs that use the spool."""
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/_cluster", self.show, self.CLUSTER, _NEED)

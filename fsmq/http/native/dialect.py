@@ -1,4 +1,4 @@
-"""The native dialect: our own. It has all paths that no other dialect has."""
+"""The native dialect: it has all paths that no other dialect has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What requests about one message say, and what answers hold, in the native dialect.
+"""Parameters of requests for one message, and headers of their answers, in the native dialect.
 
-Both ways use it: the handlers in `messages/`, and `fast_path/` for many requests at a time.
+Used by the handlers in `messages/`, and by `fast_path/` for many requests at a time.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from multidict import CIMultiDictProxy
 
 from fsmq.spool import Message, NewMessage
 from fsmq.spool.checks import (
+    CLAIM_PATTERN,
     MAX_DEDUP_BYTES,
     MAX_DELAY_S,
+    MAX_DELIVERIES,
     MAX_FILE_NAME_BYTES,
     MAX_GROUP_BYTES,
     MAX_OWN_ID_BYTES,
     MAX_PRIORITY,
+    MAX_REASON_BYTES,
     MAX_TTL_S,
     MAX_VISIBILITY_S,
+    Renewal,
+    check_reason,
 )
-from fsmq.spool.durability.dedup_records import KEPT_MS
 from fsmq.spool.errors import (
     InvalidValue,
     NoSuchMessage,
 )
-from fsmq.spool.layout.claim_names import PATTERN, Renewal
-from fsmq.spool.layout.messages.dead_letter import MAX_REASON_BYTES, check_reason
-from fsmq.spool.layout.messages.message import public
-from fsmq.spool.layout.names import can_carry
-from fsmq.spool.layout.stamps import MAX_COUNT
-from fsmq.spool.prepare import MAX_CLAIMS
+from fsmq.spool.on_disk import public
+from fsmq.spool.prepare import KEPT_MS, MAX_CLAIMS
 
 from ...wire import MAX_WAIT_S, moment, quote_id
 from ..describe import (
@@ -58,13 +58,13 @@ from ..describe import (
     whole,
 )
 from ..routing import bodies
-from ..routing.headers import ATTRIBUTE, CLAIM, TRACE, own_headers
+from ..routing.headers import ATTRIBUTE, CLAIM, own_headers
 from ..service.changes import Change, Changes
 
-# What stands around messages in JSON.
+# The text around messages in JSON.
 MESSAGES = (b'{"messages": [', b", ", b"]}\n")
 
-# -- what requests name ----------------------------------------------------------------------------
+# -- parameters of requests ------------------------------------------------------------------------
 
 ID = Parameter(
     "id",
@@ -76,7 +76,7 @@ ID = Parameter(
 
 DELAY = query(
     "delay",
-    "time that it is hidden",
+    "for how long it is hidden",
     seconds(MAX_DELAY_S),
     otherwise="the queue's `default_delay`",
 )
@@ -89,8 +89,7 @@ TTL = query(
 )
 OWN_ID = query(
     "id",
-    "an own id, chosen by the caller. Only a bare UUIDv7 can carry a priority, a ttl, a content"
-    " type or attributes",
+    "an id chosen by the caller",
     as_it_is(
         text(r"[A-Za-z0-9_@+=~-][A-Za-z0-9._@+=~-]*", minLength=1, maxLength=MAX_OWN_ID_BYTES),
         f"1 to {MAX_OWN_ID_BYTES} characters",
@@ -100,24 +99,23 @@ OWN_ID = query(
 
 GROUP = query(
     "group",
-    "its group: within one the messages of a fifo queue keep their order, and each of them needs"
-    " one",
+    "its group, whose messages keep their order in a fifo queue; there, each needs one",
     utf8(MAX_GROUP_BYTES),
     otherwise="none",
 )
 
 DEDUP_ID = query(
     "dedup_id",
-    f"of a message of a fifo queue: if the queue got this one less than {KEPT_MS // 1000} seconds"
-    " ago, nothing is stored, and the answer has the id of the message that was",
+    f"for fifo queues: within {KEPT_MS // 1000} seconds a repeated one stores nothing, and is"
+    " answered with the id of the first message",
     utf8(MAX_DEDUP_BYTES),
     otherwise="none",
 )
 
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key",
-    "as `id`; the same message sent again is answered with 201 and the same id, while it stands."
-    " In a fifo queue as `dedup_id`",
+    "as `id`, in a fifo queue as `dedup_id`; while the message exists, sending it again is answered"
+    " with 201 and the same id",
     text(minLength=1),
     "header",
 )
@@ -158,12 +156,12 @@ BURY = query(
 )
 NEW_PRIORITY = query(
     "priority",
-    "give a message that is ready another priority; its id changes, and the answer has it",
+    "give a ready message another priority; its id changes, and the answer has the new one",
     whole(0, MAX_PRIORITY),
 )
 REASON = query(
     "reason",
-    "with `bury`: why; the dead letter tells it. Control characters become spaces",
+    "with `bury`: why; shown with the dead letter. Control characters become spaces",
     Kind(
         text(maxLength=MAX_REASON_BYTES),
         lambda name, value: check_reason(value) or "",
@@ -173,12 +171,12 @@ REASON = query(
 
 CLAIM_NAME = Parameter(
     CLAIM,
-    "the claim that is meant, as the answer to it told: if it has ended, nothing is done",
-    text(PATTERN),
+    "the name of the claim, from its answer: if that claim has ended, nothing is done",
+    text(CLAIM_PATTERN),
     "header",
 )
 
-# -- what answers hold -----------------------------------------------------------------------------
+# -- content of answers ----------------------------------------------------------------------------
 
 MOMENT = text(format="date-time", description="RFC 3339 in UTC, with milliseconds")
 STATE = text(enum=["new", "ready", "in_flight", "delayed"])
@@ -187,9 +185,9 @@ _FACTS = {
     "attributes": {"type": "object", "additionalProperties": text()},
     "state": STATE,
     "priority": integer(0, MAX_PRIORITY),
-    "deliveries": or_null(integer(0, MAX_COUNT)),
+    "deliveries": or_null(integer(0, MAX_DELIVERIES)),
     "claim": or_null(
-        text(PATTERN, description="the name of the claim; null if it was only looked at")
+        text(CLAIM_PATTERN, description="the name of the claim; null if it was only looked at")
     ),
     "deadline": or_null(MOMENT),
     "created_at": or_null(MOMENT),
@@ -198,12 +196,12 @@ _FACTS = {
 DEAD_LETTER = record(
     {
         "queue": text(description="the queue from which it was buried"),
-        "reason": or_null(text(description="max_deliveries, or what `bury` was told")),
-        "deliveries": or_null(integer(1, MAX_COUNT)),
+        "reason": or_null(text(description="max_deliveries, or the reason given with `bury`")),
+        "deliveries": or_null(integer(1, MAX_DELIVERIES)),
         "at": MOMENT,
     },
-    description="how it became a dead letter the last time; missing if it never did,"
-    " or where messages are claimed",
+    description="how it last became a dead letter; missing if it never did, and in answers to"
+    " claims",
 )
 MESSAGE = Component(
     "Message",
@@ -232,11 +230,11 @@ MESSAGE_HEADERS = {
         "the id, for DELETE (ack) and PATCH (renew, release, bury)", MESSAGE_ID, always=True
     ),
     "X-Message-Deliveries": Header(
-        f"claims so far; {MAX_COUNT} means this many or more; missing if the filesystem cannot"
+        f"claims so far; {MAX_DELIVERIES} means this many or more; missing if the filesystem cannot"
         " keep the count",
-        integer(0, MAX_COUNT),
+        integer(0, MAX_DELIVERIES),
     ),
-    CLAIM: Header("the name of the claim, which renewals do not change", text(PATTERN)),
+    CLAIM: Header("the name of the claim, which renewals do not change", text(CLAIM_PATTERN)),
     "X-Message-Deadline": Header("when the claim or the delay ends, if there is one", MOMENT),
     "X-Message-Priority": Header("if it is not 0", integer(1, MAX_PRIORITY)),
     "X-Message-Group": Header("its group, if it has one", text()),
@@ -247,7 +245,7 @@ MESSAGE_HEADERS = {
 }
 RENEWED_HEADERS = {
     "X-Message-Deadline": Header("the new deadline, if renewed", MOMENT),
-    CLAIM: Header("the claim that was renewed, or the new one where it was ready", text(PATTERN)),
+    CLAIM: Header("the claim that was renewed, or a new one if it was ready", text(CLAIM_PATTERN)),
 }
 ATTRIBUTES = (
     "Each attribute is a header `X-Message-Attribute-{name}`; a name has 1 to 128 characters of"
@@ -261,11 +259,8 @@ ATTRIBUTES = (
 
 
 def new_message(body: bytes, given: Values, kept: tuple[str | None, dict[str, str]]) -> NewMessage:
-    """The message of a POST: its body, its query, and what it keeps of its headers."""
+    """The message of a POST, from its body, its query and its headers."""
     content_type, attributes = kept
-    if attributes and not can_carry(given[OWN_ID]):
-        # Programs send these with every request, whoever their user is: no reason to refuse it.
-        attributes = {name: v for name, v in attributes.items() if name not in TRACE}
     return NewMessage(
         body,
         given[DELAY],
@@ -298,11 +293,11 @@ def idempotency_key(headers: CIMultiDictProxy[str], given: str | None) -> str | 
 
 
 def stored(message_id: str, folder: str = "messages/") -> tuple[dict[str, str], bytes]:
-    """The headers and the body of the answer to what gives a message its id.
+    """The headers and the body of the answer to a request that gives a message its id.
 
-    folder: of messages, from the path that was asked for; else that of a POST of one.
+    folder: the path of messages, relative to that of the request; by default for a POST of one.
     """
-    name = quote_id(message_id)  # whose characters stand for themselves in JSON, too
+    name = quote_id(message_id)  # needs no escapes in JSON
     headers = {
         "Content-Type": JSON,
         "Location": folder + name,
@@ -312,12 +307,12 @@ def stored(message_id: str, folder: str = "messages/") -> tuple[dict[str, str], 
 
 
 def in_json(claimed: Sequence[Message], *, with_queue: bool = False) -> Response:
-    """The answer with messages in JSON; with_queue: each tells of which queue it is."""
+    """The answer with messages in JSON; with_queue: each has the name of its queue."""
     return bodies.in_json(claimed, partial(bodies.encode, with_queue=with_queue), MESSAGES)
 
 
 def as_posted(message: Message, *, with_queue: bool = False) -> Response:
-    """The answer with a message as it was posted; with_queue: and of which queue it is."""
+    """The answer with a message as it was posted; with_queue: and with the name of its queue."""
     of = {"X-Message-Queue": message.queue} if with_queue else {}
     return bodies.raw(message, {**of, **headers_of(message)})
 
@@ -325,7 +320,7 @@ def as_posted(message: Message, *, with_queue: bool = False) -> Response:
 def change_of(
     changes: Changes, queue: str, message_id: str, given: Values, claim: str | None
 ) -> Change[Any]:
-    """What a PATCH asks for: a renewal; a release, which has no result; or a burial, without one.
+    """What a PATCH asks for: a renewal; or a release or burial, which have no result.
 
     Raises InvalidValue.
     """
@@ -354,12 +349,12 @@ def changed(renewal: Renewal | None) -> dict[str, str]:
 
 
 def nowhere(queue: str, message_id: str) -> NoSuchMessage:
-    """The error where a message is in no state that it can be removed from."""
+    """The error if a message is in no state from which it can be removed."""
     return NoSuchMessage(queue, message_id, "in new, queues or delay")
 
 
 def headers_of(message: Message) -> dict[str, str]:
-    """The headers that tell about a message beside its body."""
+    """The headers that describe a message."""
     headers = {"X-Message-Id": quote_id(message.id)}
     if message.deliveries is not None:
         headers["X-Message-Deliveries"] = str(message.deliveries)
@@ -389,7 +384,7 @@ def _headers_of_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def one_line(value: str) -> str:
-    # A file that someone wrote by hand can hold anything.
+    # A file that someone wrote by hand can contain anything.
     if value.isprintable():
         return value
     return "".join(c if c.isprintable() else " " for c in value)

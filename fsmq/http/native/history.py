@@ -1,4 +1,4 @@
-"""What the charts show: how many messages queues had. Part of the native dialect."""
+"""The history of queues, which the charts show. Part of the native dialect."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue, Unavailable
+from fsmq.spool.inspection import HISTORY_EVERY_S, HISTORY_S, MAX_STEP_S, Figures, Moment, step_of
 from fsmq.spool.prepare import portions
-from fsmq.spool.records.history import (
-    EVERY_S,
-    HISTORY_S,
-    MAX_STEP_S,
-    Figures,
-    Moment,
-    step_of,
-)
 
 from ..connection.pieces import Pieces
 from ..describe import (
@@ -41,9 +34,9 @@ from ..routing.call import Call
 from ..routing.router import Router
 from .forms import MOMENT
 
-# What one moment takes in an answer, about.
+# The approximate size of a row in an answer.
 _ROW_BYTES = 96
-# Rows that are written at a time.
+# How many rows are written at a time.
 _ROWS = 1000
 
 
@@ -63,12 +56,12 @@ QUEUE = query(
     Kind(QUEUE_NAME, lambda name, value: check_queue(value, name), "a queue"),
     otherwise="all that the key may see",
 )
-FROM = query("from", "from when", Kind(MOMENT, _moment, "a moment"), otherwise="three hours ago")
+FROM = query("from", "since when", Kind(MOMENT, _moment, "a moment"), otherwise="three hours ago")
 STEP = query(
     "step",
-    "of each row; larger where there would be more than 100,000 rows",
-    whole(int(EVERY_S), int(MAX_STEP_S), "seconds"),
-    otherwise="60; 600 where it is about more than six hours",
+    "of each row; larger if there would be more than 100,000 rows",
+    whole(int(HISTORY_EVERY_S), int(MAX_STEP_S), "seconds"),
+    otherwise="60; 600 for more than six hours",
 )
 _NEED = needs.anybody.then("any right on `queue`, if it is given")
 
@@ -86,9 +79,9 @@ class HistoryOfQueues(Handlers):
         parameters=(QUEUE, FROM, STEP),
         answers={
             200: json_object(
-                "For each queue a row for each step of which something is known",
+                "For each queue, a row for each step whose figures are known",
                 {
-                    "step": number(EVERY_S, 1e9, description="seconds"),
+                    "step": number(HISTORY_EVERY_S, 1e9, description="seconds"),
                     "figures": array(
                         text(enum=["at", *Figures._fields]),
                         description="what the numbers of a row are; `at` is the beginning of the"

@@ -8,10 +8,9 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
-from fsmq.spool.checks import check_id
+from fsmq.spool.checks import MAX_DELIVERIES, check_id
 from fsmq.spool.errors import Unavailable
-from fsmq.spool.layout.stamps import MAX_COUNT
-from fsmq.spool.records.life import LifeReader, LifeStep
+from fsmq.spool.inspection import LifeReader, LifeStep
 
 from ...wire import moment, quote_id
 from ..answers import json_answer
@@ -43,7 +42,7 @@ from ..service.monitoring.inspector import LIFE_S, MAX_BUDGET_S
 from .forms import ID, MOMENT, STATE
 
 JSON_LINES = "application/x-ndjson"
-AFTER = query("after", "go on from there", as_it_is(text(), "such a `next`"))
+AFTER = query("after", "continue there", as_it_is(text(), "a `next`"))
 BUDGET = query(
     "budget",
     'stop after this time; then the last line is `{"next": "…"}`',
@@ -56,7 +55,7 @@ _STEP = record(
         "event": text(),
         "queue": QUEUE_NAME,
         "id": text(),
-        "next": text(description="alone in the last line, where it stopped: the `after` to go on"),
+        "next": text(description="alone in the last line, if it stopped: the `after` to continue"),
     },
     required=[],
     description="a line of the journal, see docs/journal.md",
@@ -65,7 +64,7 @@ _NEED = needs.anybody.then("`look` on each queue that is looked into")
 
 
 class Inspection(Handlers):
-    """One message, looked for in all queues and in the journal."""
+    """Handlers that look for one message in all queues and in the journal."""
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/_messages/{id}", self.find, self.FIND, _NEED)
@@ -85,8 +84,9 @@ class Inspection(Handlers):
                         record(
                             {
                                 "queue": QUEUE_NAME,
+                                "id": MESSAGE_ID,
                                 "state": STATE,
-                                "deliveries": or_null(integer(0, MAX_COUNT)),
+                                "deliveries": or_null(integer(0, MAX_DELIVERIES)),
                                 "deadline": or_null(MOMENT),
                             }
                         )
@@ -109,6 +109,7 @@ class Inspection(Handlers):
         places: list[dict[str, Any]] = [
             {
                 **place._asdict(),
+                "id": quote_id(place.id),
                 "deadline": None if place.deadline is None else moment(place.deadline),
             }
             for place in found
@@ -119,8 +120,8 @@ class Inspection(Handlers):
         id="life",
         tag="Messages",
         summary="What happened to a message, by the journal",
-        description="Also of one that has gone, and across moves. Steps in queues on which the key"
-        " has not the right `look` are left out.",
+        description="Also of a message that is gone, and across moves. Steps in queues on which the"
+        " key lacks the right `look` are left out.",
         parameters=(QUEUE, ID, AFTER, BUDGET),
         answers={
             200: Answer(
@@ -137,7 +138,7 @@ class Inspection(Handlers):
         message_id = check_id(queue, call.names["id"])
         reader = LifeReader(self._spool.tree, queue, message_id, given[AFTER] or "")
         lines = self._lines(reader, given[BUDGET], call.sender)
-        first = await anext(lines)  # what goes wrong at once has a status
+        first = await anext(lines)  # before the answer begins, so that errors have a status
         return Response(body=PiecesInTime(first, lines), content_type=JSON_LINES)
 
     async def _lines(

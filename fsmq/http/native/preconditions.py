@@ -1,4 +1,4 @@
-"""What a change depends on: ``If-Match`` with the ``ETag`` of settings (RFC 9110, section 13)."""
+"""Preconditions of changes: ``If-Match`` with the ``ETag`` of settings (RFC 9110, section 13)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DIGITS = 20
 
 
 def etag(settings: Mapping[str, Any] | None) -> str:
-    """The entity tag of settings: of equal ones the same, on any host."""
+    """The entity tag of settings: the same for equal settings, on any host."""
     written = json.dumps(settings, sort_keys=True).encode()
     return f'"{hashlib.sha256(written).hexdigest()[:_DIGITS]}"'
 
@@ -33,9 +33,9 @@ def etag(settings: Mapping[str, Any] | None) -> str:
 def if_match(
     call: Call, changes: Mapping[str, Any], shown: Callable[[Any], Mapping[str, Any] | None]
 ) -> Callable[..., Mapping[str, Any]]:
-    """Changes that, if they depend on the settings, are made only while the sender has seen these.
+    """A function for the changes, which raises PreconditionFailed if ``If-Match`` does not match.
 
-    shown: settings as a GET shows them. What it gives raises PreconditionFailed.
+    shown: settings as a GET shows them.
     """
 
     def change(now: Any, *_: Any) -> Mapping[str, Any]:
@@ -49,6 +49,6 @@ def if_match(
 
 
 def with_etag(answer: StreamResponse, settings: Mapping[str, Any] | None) -> StreamResponse:
-    """An answer that tells the entity tag of settings."""
+    """An answer with the entity tag of settings."""
     answer.headers[hdrs.ETAG] = etag(settings)
     return answer

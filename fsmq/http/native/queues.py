@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from aiohttp.web import StreamResponse
 
-from fsmq.kinds import Choice, Number, Until, Whole
+from fsmq.kinds import Choice, Flag, Number, Text, Until, Whole
 from fsmq.spool import Counts, QueueSettings
 from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import NoSuchQueue, Unavailable
-from fsmq.spool.layout import settings
-from fsmq.spool.layout.names import split_shard
-from fsmq.spool.layout.settings import DEFAULTS
-from fsmq.spool.layout.settings_base import Setting
-from fsmq.spool.verbs.queues import creation
+from fsmq.spool.on_disk import split_shard
+from fsmq.spool.resources import REQUIRED, MessageBody, Setting, Texts, settings
 
 from ..answers import json_answer, made
 from ..connection.pieces import listed
@@ -56,14 +52,19 @@ from .forms import STATE
 from .preconditions import ETAG, IF_MATCH, if_match, with_etag
 
 
-def setting_schema(setting: Setting, default: object) -> Schema:
-    """What a setting may be."""
+def settings_schema(settings: Mapping[str, Setting]) -> dict[str, Schema]:
+    """The schemas of settings."""
+    return {name: _setting_schema(setting) for name, setting in settings.items()}
+
+
+def _setting_schema(setting: Setting) -> Schema:
+    default = setting.default
     match setting.kind:
         case Whole() as kind:
             schema = integer(kind.low, kind.high)
         case Number() as kind:
             schema = number(kind.low, kind.high)
-        case kind if kind.native == (bool,):
+        case Flag():
             schema = {"type": "boolean"}
         case Choice() as kind:
             schema = text(enum=[*kind.words, None] if setting.null else list(kind.words))
@@ -72,16 +73,21 @@ def setting_schema(setting: Setting, default: object) -> Schema:
                 "anyOf": [{"type": ["boolean", "null"]}, text(format="date-time")],
                 "description": setting.means,
             }
+        case Text() as kind:
+            schema = text(kind.pattern)
+        case Texts():
+            schema = {"type": "object", "additionalProperties": text()}
+        case MessageBody():
+            schema, default = text(), default.decode()
         case _:
             schema = QUEUE_NAME
     schema = {**schema, "description": setting.means}
-    return or_null(schema) if setting.null else {**schema, "default": default}
+    if setting.null:
+        return or_null(schema)
+    return schema if default is REQUIRED else {**schema, "default": default}
 
 
-QUEUE_SETTINGS = {
-    name: setting_schema(setting, getattr(DEFAULTS, name))
-    for name, setting in settings.SETTINGS.items()
-}
+QUEUE_SETTINGS = settings_schema(settings.SETTINGS)
 SETTINGS = Component("QueueSettings", record(QUEUE_SETTINGS))
 COUNTS = Component(
     "Counts",
@@ -101,7 +107,7 @@ _CREATED = {JSON: record({"queue": QUEUE_NAME, "created": {"type": "boolean"}})}
 
 
 class Queues(Handlers):
-    """Whole queues: what there are, their settings, their end."""
+    """Whole queues: listed, shown, created, configured, deleted, purged."""
 
     def add_routes(self, router: Router) -> None:
         named = needs.queue("admin").then(ADMIN_OF_DEAD)
@@ -199,13 +205,8 @@ class Queues(Handlers):
         queue = call.queue
         given = call.read()
         await call.discard_body(self._service.read_timeout)
-        create = partial(
-            self._spool.create_queue,
-            queue,
-            index=given[INDEX] is not None,
-            fifo=given[FIFO] is not None,
-        )
-        created = await self._service.in_thread(create)
+        members = {kind.name: True for kind in (INDEX, FIFO) if given[kind] is not None}
+        created = await self._service.resources.create_queue(queue, members)
         return made(created, {"queue": queue, "created": created}, queue)
 
     CONFIGURE = Operation(
@@ -241,7 +242,7 @@ class Queues(Handlers):
         changes = changes_in(body)
         require_dead_letters(call, changes)
         change = if_match(call, changes, QueueSettings.as_dict)
-        changed = await self._service.in_thread(creation.change, self._spool.context, queue, change)
+        changed = await self._service.resources.configure_queue(queue, change)
         settings = changed.as_dict()
         return with_etag(json_answer(200, {"queue": queue, "settings": settings}), settings)
 
@@ -260,7 +261,7 @@ class Queues(Handlers):
     async def delete(self, call: Call) -> StreamResponse:
         queue = call.queue
         call.read()
-        await self._service.listing(self._spool.delete_queue, queue)
+        await self._service.resources.delete_queue(queue)
         return json_answer(200, {"queue": queue, "deleted": True})
 
     PURGE = Operation(
@@ -278,7 +279,7 @@ class Queues(Handlers):
     async def purge(self, call: Call) -> StreamResponse:
         queue = call.queue
         call.read()
-        await self._service.listing(self._spool.queue(queue).purge)
+        await self._service.resources.purge(queue)
         return json_answer(200, {"queue": queue, "purged": True})
 
 
@@ -289,18 +290,18 @@ def _sight(call: Call, identity: Identity) -> None:
         identity.require_any()
 
 
-# Of a queue's shards each is told to those who may see it.
+# The shards of a queue are shown to identities that may see them, not the queue.
 _SIGHT = needs.Need(_sight, needs.queue().rights)
 
 
 def changes_in(body: bytes) -> dict[str, Any]:
-    """The settings that a body names. Raises UnreadableBody."""
+    """The settings in a body. Raises UnreadableBody."""
     return object_in(body, "the settings are")
 
 
 def require_dead_letters(call: Call, changes: Mapping[str, object]) -> None:
-    """Make sure that the sender is an admin of the dead-letter queue that it names, if any."""
-    # Else an admin of one queue could put messages into any other.
+    """Check that the sender is an admin of the dead-letter queue that it names, if any."""
+    # Otherwise an admin of one queue could put messages into any other.
     target = changes.get("dead_letter_queue")
     if isinstance(target, str):
         call.sender.require("admin", check_queue(target, "dead_letter_queue"))

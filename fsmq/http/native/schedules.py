@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, get_args
+from functools import partial
+from typing import Any
 
 from aiohttp.web import StreamResponse
 
 from fsmq.spool import Schedule, ScheduleSettings, ScheduleState
-from fsmq.spool.checks import MAX_DELAY_S, MAX_PRIORITY, MAX_TTL_S
 from fsmq.spool.errors import (
     NoSuchQueue,
     NoSuchSchedule,
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.schedules.crontab import MAX_LINE
-from fsmq.spool.schedules.schedule import MAX_NEXT
-from fsmq.spool.schedules.schedule_settings import (
+from fsmq.spool.resources import (
     MAX_NAME_BYTES,
+    MAX_NEXT,
     MAX_SCHEDULE_BYTES,
-    CatchUp,
     check_schedule,
+    schedule_settings,
 )
 
 from ...wire import moment, quote_id
@@ -42,9 +40,7 @@ from ..describe import (
     Operation,
     Parameter,
     array,
-    integer,
     json_object,
-    number,
     or_null,
     query,
     record,
@@ -52,7 +48,7 @@ from ..describe import (
     whole,
 )
 from ..dialect import Handlers
-from ..guard.sight import may_see_schedule, name_of, ruled_by
+from ..guard.sight import check_changes, check_replaces, ruled_by
 from ..problem_answers import OF_BODIES, guarded, keyed
 from ..problems import PreconditionFailed
 from ..routing import needs
@@ -60,7 +56,7 @@ from ..routing.call import Call
 from ..routing.router import Router
 from .forms import MOMENT
 from .preconditions import ETAG, IF_MATCH, if_match, with_etag
-from .queues import changes_in
+from .queues import changes_in, settings_schema
 
 _NAME = {**QUEUE_NAME, "maxLength": MAX_NAME_BYTES}
 _SCHEDULE = Parameter(
@@ -71,27 +67,8 @@ _SCHEDULE = Parameter(
     "path",
 )
 _MEMBERS = {
-    "cron": text(
-        minLength=1,
-        maxLength=MAX_LINE,
-        description="minute, hour, day of month, month, day of week; six fields begin with the"
-        " second; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`, `@every 5m`",
-    ),
-    "timezone": text(description="such as `Europe/Berlin`", default="UTC"),
-    "queue": QUEUE_NAME,
-    "body": text(description="the body, if it is UTF-8", default=""),
+    **settings_schema(schedule_settings.SETTINGS),
     "body_base64": text(contentEncoding="base64", description="the body, if it is not UTF-8"),
-    "catch_up": text(
-        enum=list(get_args(CatchUp)),
-        default="last",
-        description="which moments get their message that were missed by more than a minute",
-    ),
-    "paused": {"type": "boolean", "default": False},
-    "delay": or_null(number(0, MAX_DELAY_S, description="seconds behind the moment")),
-    "priority": integer(0, MAX_PRIORITY, default=0),
-    "ttl": or_null(number(0, MAX_TTL_S, description="seconds from the moment")),
-    "content_type": or_null(text()),
-    "attributes": {"type": "object", "additionalProperties": text()},
 }
 SETTINGS = Component("ScheduleSettings", record(_MEMBERS, required=["cron", "queue"]))
 _CHANGE = Component("ScheduleChange", record(_MEMBERS, required=[], additionalProperties=False))
@@ -114,7 +91,7 @@ _COUNT = query("count", "how many moments", whole(1, MAX_NEXT), 5)
 
 
 class Schedules(Handlers):
-    """What is put at the moments of crontab lines."""
+    """Schedules, which put messages at the moments of crontab lines."""
 
     def add_routes(self, router: Router) -> None:
         one = "/_schedules/{schedule}"
@@ -133,7 +110,7 @@ class Schedules(Handlers):
         summary="All schedules, sorted by name",
         answers={
             200: json_object(
-                "Those of queues of which one is an admin", {"schedules": array(_STATE)}
+                "Those on whose queues the key has `admin`", {"schedules": array(_STATE)}
             ),
             **keyed(Unavailable),
         },
@@ -150,7 +127,7 @@ class Schedules(Handlers):
     SHOW = Operation(
         id="show_schedule",
         tag="Schedules",
-        summary="A schedule as it stands",
+        summary="A schedule and its state",
         parameters=(_SCHEDULE,),
         answers={
             200: Answer("The schedule", {JSON: _STATE}, ETAG),
@@ -169,7 +146,7 @@ class Schedules(Handlers):
         id="define_schedule",
         tag="Schedules",
         summary="Create a schedule, or replace it",
-        description="It begins now; with the same line and zone as before it goes on.",
+        description="It begins now, or continues if the line and the time zone are unchanged.",
         parameters=(_SCHEDULE,),
         body=Body(
             f"the schedule, at most {MAX_SCHEDULE_BYTES} bytes", {JSON: SETTINGS}, required=True
@@ -191,26 +168,26 @@ class Schedules(Handlers):
         call.read()
         content = ScheduleSettings.parse(await self._members(call))
         call.sender.require("admin", content.queue)
-        await self._check_name(call, schedule)
-        given = {one.name: getattr(content, one.name) for one in fields(ScheduleSettings)}
-        created = await self._service.in_thread(lambda: schedule.define(**given))
-        state = await self._service.in_thread(schedule.state)
+        check = partial(check_replaces, call.sender)
+        created, state = await self._service.resources.define_schedule(
+            schedule.name, check, content
+        )
         return made(created, as_json(state), schedule.name)
 
     CONFIGURE = Operation(
         id="configure_schedule",
         tag="Schedules",
-        summary="Change some of a schedule",
+        summary="Change settings of a schedule",
         description="All changes are made, or none. `null` restores a default.",
         parameters=(_SCHEDULE, IF_MATCH),
         body=Body(
-            f"what is to be changed, at most {MAX_SCHEDULE_BYTES} bytes",
+            f"the settings to be changed, at most {MAX_SCHEDULE_BYTES} bytes",
             {JSON: _CHANGE},
             required=True,
         ),
         again=SAME,
         answers={
-            200: Answer("The schedule as it stands", {JSON: _STATE}, ETAG),
+            200: Answer("The schedule and its state", {JSON: _STATE}, ETAG),
             **guarded(NoSuchSchedule, PreconditionFailed, *OF_BODIES, Unavailable),
         },
     )
@@ -222,12 +199,10 @@ class Schedules(Handlers):
         if isinstance(queue := changes.get("queue"), str):
             call.sender.require("admin", queue)
         await self._administered(call, schedule)
-        shown = await self._service.in_thread(self._change, call, schedule, changes)
+        change = if_match(call, changes, ScheduleSettings.as_json)
+        check = partial(check_changes, call.sender)
+        shown = as_json(await self._service.resources.change_schedule(schedule.name, check, change))
         return with_etag(json_answer(200, shown), shown["settings"])
-
-    def _change(self, call: Call, schedule: Schedule, changes: dict[str, Any]) -> dict[str, Any]:
-        schedule.change(if_match(call, changes, ScheduleSettings.as_json))
-        return as_json(schedule.state())
 
     DELETE = Operation(
         id="delete_schedule",
@@ -245,7 +220,8 @@ class Schedules(Handlers):
         schedule = self._named(call)
         call.read()
         await self._administered(call, schedule)
-        await self._service.in_thread(schedule.delete)
+        check = partial(check_changes, call.sender)
+        await self._service.resources.delete_schedule(schedule.name, check)
         return json_answer(200, {"schedule": schedule.name, "deleted": True})
 
     NEXT = Operation(
@@ -272,7 +248,7 @@ class Schedules(Handlers):
         tag="Schedules",
         summary="Put the message of a schedule now, beside those of its moments",
         parameters=(_SCHEDULE,),
-        again="a second message may come",
+        again="puts a second message",
         answers={
             201: Answer(
                 "It is on stable media",
@@ -287,7 +263,8 @@ class Schedules(Handlers):
         schedule = self._named(call)
         call.read()
         state = await self._administered(call, schedule)
-        message_id = await self._service.listing(schedule.put_now)
+        check = partial(check_changes, call.sender)
+        message_id = await self._service.resources.put_of_schedule(schedule.name, check)
         answer = json_answer(201, {"id": quote_id(message_id)})
         path = f"{ruled_by(state)}/messages/{quote_id(message_id)}"
         answer.headers["Location"] = f"../../{path}"  # from /_schedules/{schedule}/run
@@ -301,29 +278,19 @@ class Schedules(Handlers):
         return await self._service.beside(len(body), changes_in, body)
 
     async def _administered(self, call: Call, schedule: Schedule) -> ScheduleState:
-        """A schedule as it stands, of whose queue the sender is an admin.
+        """The state of a schedule; the sender must be an admin of its queue.
 
         Raises:
-            NoSuchSchedule: or it is one of which the sender may not know.
+            NoSuchSchedule: it does not exist, or the sender may not see it.
             Unauthorized, Forbidden
         """
         state = await self._service.in_thread(schedule.state)
-        if not may_see_schedule(call.sender, state):
-            raise NoSuchSchedule(schedule.name)
-        call.sender.require("admin", ruled_by(state))
+        check_changes(call.sender, state)
         return state
-
-    async def _check_name(self, call: Call, schedule: Schedule) -> None:
-        """Make sure that a name is free, or that of a schedule that the sender may replace."""
-        try:
-            state = await self._service.in_thread(schedule.state)
-        except NoSuchSchedule:
-            return
-        call.sender.require("admin", name_of(call.sender, state))
 
 
 def as_json(state: ScheduleState) -> dict[str, Any]:
-    """A schedule as it stands, for an answer."""
+    """The state of a schedule, for an answer."""
     return {
         "schedule": state.name,
         "settings": None if state.settings is None else state.settings.as_json(),

@@ -1,4 +1,4 @@
-"""Topics in the native dialect: ``/_topics``, beside the queues, whose names begin otherwise.
+"""Topics in the native dialect: ``/_topics``, which no queue's name can be.
 
 docs/topics.md is the specification.
 """
@@ -20,8 +20,7 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.layout.topics.filters import MAX_FILTER_BYTES, Filter
-from fsmq.spool.layout.topics.topics import as_json, subscriber_of
+from fsmq.spool.resources import MAX_FILTER_BYTES, Filter, as_json, subscriber_of
 
 from ...wire import quote_id
 from ..answers import json_answer, made
@@ -112,7 +111,7 @@ _SUBSCRIBED_LOG = {
 
 
 class Topics(Handlers):
-    """Topics, their subscriptions, and what is published."""
+    """Topics, their subscriptions, and publishing."""
 
     def add_routes(self, router: Router) -> None:
         one, admin = "/_topics/{topic}", needs.topic("admin")
@@ -186,7 +185,7 @@ class Topics(Handlers):
         topic = call.topic
         call.read()
         await call.discard_body(self._service.read_timeout)
-        created = await self._service.in_thread(self._spool.create_topic, topic)
+        created = await self._service.resources.create_topic(topic)
         return made(created, {"topic": topic, "created": created}, topic)
 
     DELETE = Operation(
@@ -204,7 +203,7 @@ class Topics(Handlers):
     async def delete(self, call: Call) -> StreamResponse:
         topic = call.topic
         call.read()
-        await self._service.listing(self._spool.delete_topic, topic)
+        await self._service.resources.delete_topic(topic)
         return json_answer(200, {"topic": topic, "deleted": True})
 
     SUBSCRIBE = Operation(
@@ -247,7 +246,7 @@ class Topics(Handlers):
         call.read()
         body = await call.body(MAX_FILTER_BYTES, self._service.read_timeout)
         filter = Filter.parse(body)
-        added = await self._service.in_thread(self._spool.subscribe, topic, queue, filter)
+        added = await self._service.resources.subscribe(topic, queue, filter)
         answer = {"topic": topic, **as_json({queue: filter})[0], "created": added}
         return made(added, answer, queue)
 
@@ -294,11 +293,9 @@ class Topics(Handlers):
         return json_answer(200, {"topic": topic, "log": log, "deleted": True})
 
     async def _unsubscribe(self, call: Call, topic: str, subscriber: str) -> None:
-        # One that outlives its queue, too.
+        # Works for a subscription whose queue is deleted, too.
         is_seen = call.sender.may_see(subscriber)
-        if not is_seen or not await self._service.in_thread(
-            self._spool.unsubscribe, topic, subscriber
-        ):
+        if not is_seen or not await self._service.resources.unsubscribe(topic, subscriber):
             raise NoSuchSubscription(topic, subscriber)
 
     PUBLISH = Operation(
@@ -308,7 +305,7 @@ class Topics(Handlers):
         description="All of them or none. Attributes are headers `X-Message-Attribute-{name}`.",
         parameters=(_TOPIC, DELAY, PRIORITY, TTL, GROUP, DEDUP_ID),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
-        again="a second copy may come to some queues",
+        again="some queues can get a second copy",
         answers={
             201: json_object(
                 "The copies are on stable media; the ids by queue, and offsets by `logs/{log}`, of"

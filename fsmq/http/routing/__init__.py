@@ -1,1 +1,1 @@
-"""From the bytes of a request to a handler, and from its result to an answer."""
+"""Requests, routes and answers: finds a request's handler, reads its body, builds its answer."""

@@ -17,10 +17,10 @@ from fsmq.spool.prepare import FEW, LARGE_BYTES
 from ...wire import as_json
 from ..connection.pieces import PIECE_BYTES, Pieces
 
-# What a client has stored may be a page with a script, which must not run as if it were ours.
+# A stored message can be a page with a script, which must not run as if it were one of our pages.
 INERT: Mapping[str, str] = {
     "Content-Security-Policy": "sandbox; default-src 'none'",
-    # Nor as a part of another page, which takes it in as its script.
+    # Nor as a script that another page includes.
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
@@ -51,7 +51,7 @@ def in_json(
     around: tuple[bytes, bytes, bytes],
     content_type: str = _JSON,
 ) -> Response:
-    """Messages as ``encode`` writes each; around: what stands before, between and behind them."""
+    """Messages as ``encode`` writes each; around: the texts before, between and after them."""
     pieces = _encoded(messages, encode, around)
     headers = {**INERT, "Content-Type": content_type}
     if len(messages) <= FEW and sum(len(message.body) for message in messages) <= PIECE_BYTES:
@@ -89,7 +89,7 @@ def encode(message: Message, *, with_queue: bool = False) -> Iterator[bytes]:
 
 
 def encode_facts(facts: Mapping[str, Any], body: bytes) -> Iterator[bytes]:
-    """A body as the last member of a JSON object, behind what is told beside it."""
+    """A JSON object with these facts and, as its last member, a body."""
     text = json.dumps(facts).encode()[:-1]
     is_text = yield from find_out_if_text(body)
     yield text + (b', "body": "' if is_text else b', "body_base64": "')
@@ -98,7 +98,7 @@ def encode_facts(facts: Mapping[str, Any], body: bytes) -> Iterator[bytes]:
 
 
 def find_out_if_text(body: bytes) -> Generator[bytes, None, bool]:
-    """Whether a body is UTF-8; in between come empty pieces, to let others go on."""
+    """Whether a body is UTF-8; yields empty pieces, so that others have their turn."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for part in split(body):
@@ -113,7 +113,7 @@ def find_out_if_text(body: bytes) -> Generator[bytes, None, bool]:
 def text_pieces(
     body: bytes, *, errors: str = "strict", ensure_ascii: bool = True
 ) -> Iterator[bytes]:
-    """A text as it stands in a string of JSON."""
+    """A text as the content of a JSON string."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
     for part in split(body):
         yield json.dumps(decoder.decode(part), ensure_ascii=ensure_ascii).encode()[1:-1]

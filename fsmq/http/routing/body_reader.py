@@ -1,7 +1,7 @@
-"""A body, read as it comes: within its limits, and with turns for others.
+"""Reads a body as it arrives: within its limits, and with turns for other requests.
 
-What is small to send may be long to read: chunks of one byte, packed streams with nothing in them.
-So the time is looked at, and not the size.
+A body that is small to send can take long to read: chunks of one byte, empty compressed streams. So
+turns are limited by time and not by size.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from fsmq.spool.errors import MessageTooLarge
 from ..problems import SlowBody, UnreadableBody
 from .encodings import Decoder
 
-# Parts of a body that are smaller than this are joined: what reads them looks at each.
+# Parts of a body that are smaller than this are joined, because each part costs its readers time.
 _PART_BYTES = 64 * 1024
-# So long it is read before others have their turn.
+# How long a body is read before others have their turn.
 _TURN_S = 0.002
-# A body that cannot be packed grows by some bytes in each of its blocks.
+# Compression makes incompressible data longer, by a few bytes in each block.
 _PACKED_SHARE, _PACKED_MORE = 64, 1024
 _DISCARDED_BYTES = 64 * 1024
 
 
 def object_in(body: bytes, what: str = "the body is") -> dict[str, Any]:
-    """The JSON object that a body is; ``what``: how an error begins. Raises UnreadableBody."""
+    """Parse a body as a JSON object; errors begin with ``what``. Raises UnreadableBody."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -45,8 +45,8 @@ def object_in(body: bytes, what: str = "the body is") -> dict[str, Any]:
 class BodyReader:
     """Reads one body.
 
-    is_known: whether its length is. limit: of its bytes when they are unpacked. keep: is told how
-    many of those there are, before there are more; raises what :meth:`read` raises then.
+    is_known: whether its length is known. limit: on its decompressed bytes. keep: called with their
+    number before more are kept; :meth:`read` raises what it raises.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class BodyReader:
         self._parts: list[bytes] = []
         self._chunks: list[bytes] = []
         self._size = 0
-        self._joined = 0  # so many bytes are in parts
+        self._joined = 0  # the number of bytes in parts
 
     async def read(self, decode: Decoder | None) -> list[bytes]:
-        """All of it, in parts of which none is small but for the last one.
+        """All of it, in parts; none is small except for the last one.
 
         Raises:
             MessageTooLarge, UnreadableBody: as early as it is known.
             And what ``keep`` raises.
         """
-        # Of a body that says its length, what has come is given as it is. Chunks may be small, and
-        # all that have come are joined.
+        # Pieces of a body with a known length are used as they come. Chunks can be small, so all
+        # that have arrived are joined.
         read = self._next_piece if self._is_known and decode is None else self._all_pieces
         packed, until = 0, 0.0
         while piece := await read():
@@ -110,30 +110,30 @@ class BodyReader:
 
 
 def most_packed(limit: int) -> int:
-    """The most that a body may have before it is unpacked to so many bytes."""
+    """The largest compressed size of a body that has at most ``limit`` bytes."""
     return limit + limit // _PACKED_SHARE + _PACKED_MORE
 
 
 async def discard(content: StreamReader) -> None:
-    """Throw a body away; what is too much is left to the end of the connection."""
+    """Throw a body away; one that is too large is left to the end of the connection."""
     left = _DISCARDED_BYTES
     while left > 0 and not content.at_eof():
         left -= len(await read_any(content))
 
 
 async def read_any(content: StreamReader) -> bytes:
-    """What has come of a body, once something has. Raises ConnectionError: the client hung up."""
+    """The bytes of a body that have arrived, at least one. Raises ConnectionError on a hang-up."""
     try:
         return await content.readany()
     except RuntimeError as error:
-        # In its place, where aiohttp was woken by the end of a chunk just before.
+        # aiohttp raises this instead if the end of a chunk has just woken the reader.
         ended = content.exception()
         raise (ended if isinstance(ended, ConnectionError) else error) from None
 
 
 @asynccontextmanager
 async def reading(timeout: float) -> AsyncIterator[None]:
-    """Give ``timeout`` seconds for a body, and tell in our words how reading it went wrong."""
+    """Limit the time to read a body to ``timeout`` seconds, and translate the errors of reading."""
     try:
         async with asyncio.timeout(timeout):
             yield

@@ -30,7 +30,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Call:
-    """One request: ``names`` from the path; its query is read by its ``operation``."""
+    """One request. names: the named segments of the path. operation: describes the query."""
 
     __slots__ = (
         "__weakref__",
@@ -64,29 +64,29 @@ class Call:
         self.identity: Identity | None = None
         self._access = access
         self._admission = admission
-        self.in_json = True  # whether messages are answered in JSON, and not as they are
+        self.in_json = True  # whether messages are answered in JSON, and not as raw bytes
         self._runner = runner
         self._held = 0
-        self._form = 0  # what of it is for the form of the answer
+        self._form = 0  # the part of it for what messages become in JSON
         self._is_let_in = False
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client has hung up, as far as one can tell."""
+        """Whether the client has hung up, as far as the server can tell."""
         connection = self.request.protocol
         return isinstance(connection, Connection) and connection.is_gone
 
     def on_hang_up(self, callback: Callable[[], None] | None) -> None:
-        """Have ``callback`` called when the client hangs up; None takes that back.
+        """Call ``callback`` when the client hangs up; None cancels that.
 
-        For who waits for something: what there is of its body is thrown away.
+        Only for requests that wait: the rest of the body is thrown away.
         """
         connection = self.request.protocol
         if isinstance(connection, Connection):
             connection.waits(callback)
 
     def hang_up(self) -> None:
-        """Answer nothing to a client that has hung up, as far as one can tell."""
+        """Close without an answer, because the client has probably hung up."""
         self.request.protocol.force_close()
 
     # -- access ----------------------------------------------------------------------------------
@@ -97,16 +97,16 @@ class Call:
         return self._access.needs_keys
 
     def identify(self, token: str | None) -> Identity:
-        """Tell who sends this, by the key that the dialect found in it, or None for none.
+        """Identify the sender by the key that the dialect found, or None if there is none.
 
         Raises:
             Unauthorized: there is no such key.
-            TooManyRequests: of this key so many requests are open as there may be.
+            TooManyRequests: the limit of open requests of this key is reached.
         """
         return self.enter(self._access.identify(token))
 
     def enter(self, identity: Identity) -> Identity:
-        """Count this among the open requests of whoever sends it.
+        """Count this among the open requests of its sender.
 
         Raises:
             TooManyRequests
@@ -117,18 +117,18 @@ class Call:
         return identity
 
     def identify_bearer(self) -> Identity:
-        """Tell who sends this, by ``Authorization: Bearer``. Raises as :meth:`identify`."""
+        """Identify the sender by ``Authorization: Bearer``. Raises as :meth:`identify`."""
         if not self._access.needs_keys:
-            return self.identify(None)  # the header may be for a proxy before us
+            return self.identify(None)  # the header may be for a proxy in front of us
         return self.identify(bearer(self.request.headers.getall(hdrs.AUTHORIZATION, ())))
 
     def let_in(self) -> None:
-        """Let its body be read: the server says so, once the need of its route is met."""
+        """Allow its body to be read; the server calls this once the route's need is met."""
         self._is_let_in = True
 
     @property
     def sender(self) -> Identity:
-        """Who sends this. Whoever answers it may ask: it was found out before."""
+        """The identity of the sender, which is known before handlers run."""
         assert self.identity is not None, "a route that is open has no sender"
         return self.identity
 
@@ -156,18 +156,18 @@ class Call:
 
     @property
     def wants_json(self) -> bool:
-        """Whether ``Accept`` asks for JSON, and would not take a message as it was posted."""
+        """Whether ``Accept`` asks for JSON, and does not accept a message as it was posted."""
         return prefers_json(self.request.headers.get(hdrs.ACCEPT))
 
     # -- limits ----------------------------------------------------------------------------------
 
     @property
     def account(self) -> str | None:
-        """Whose limits hold; None for those in all only."""
+        """The name whose limits apply; None: only those for all requests together."""
         return None if self.identity is None else self.identity.account
 
     def admit(self) -> None:
-        """Make sure that there is memory for messages to answer with; before they are claimed.
+        """Check, before messages are claimed, that there is memory for an answer.
 
         Raises:
             Overloaded, TooManyRequests
@@ -175,7 +175,7 @@ class Call:
         self._admission.check(self.account)
 
     def hold(self, size: int, *, sure: bool = False) -> None:
-        """Count bytes of bodies as held until this is answered; ``sure``: they are there already.
+        """Count bytes of bodies as held until this is answered; ``sure``: they exist already.
 
         Raises:
             Overloaded, TooManyRequests
@@ -184,14 +184,14 @@ class Call:
         self._held += size
 
     def take(self, size: int, *, is_first: bool) -> None:
-        """Hold bytes of a message to answer with (see :class:`fsmq.spool.views.reading.Room`).
+        """Hold bytes of a message for the answer (see :class:`fsmq.spool.views.reading.Room`).
 
-        With them goes what they become in JSON, as far as that is there at a time.
+        Includes the memory of their form in JSON, as much of it as exists at a time.
 
         Raises:
             Overloaded, TooManyRequests
         """
-        # A small one to begin with was admitted before it was looked for.
+        # `admit` has checked for a small first one.
         sure = is_first and size <= LARGE_BYTES
         form = min((JSON_FACTOR - 1) * size, FORM_BYTES - self._form) if self.in_json else 0
         size += form
@@ -201,18 +201,18 @@ class Call:
         self._form += form
 
     def free(self, size: int) -> None:
-        """Hold so many bytes less."""
+        """Count ``size`` bytes as no longer held."""
         self._admission.free(self.account, size)
         self._held -= size
 
     def answer_with(self, size: int) -> None:
-        """Hold the body of the answer, as far as its messages are not held already."""
+        """Hold the body of the answer, except for bytes that are held already."""
         if size > self._held:
             self.hold(size - self._held, sure=True)
 
     @property
     def held(self) -> int:
-        """How many bytes of bodies are held until this is answered."""
+        """The number of bytes of bodies that are held until this is answered."""
         return self._held
 
     def end(self) -> None:
@@ -245,14 +245,13 @@ class Call:
         return await self._joined(await self.parts(limit, timeout))
 
     async def parts(self, limit: int, timeout: float) -> list[bytes]:
-        """Read the body as :meth:`body` does, for those who need not have it in one piece.
-
-        No part is small, but for the last one.
+        """Read the body as :meth:`body` does, but in parts; none is small except for the last.
 
         Raises:
             MessageTooLarge: as early as it is known; no more of the body is read.
             Overloaded, TooManyRequests: there is no memory for it now; as early.
             UnreadableBody, UnsupportedEncoding, SlowBody, ExpectationFailed
+            Unauthorized: the sender's key has expired during the read.
         """
         self._check_let_in()
         request = self.request
@@ -262,7 +261,7 @@ class Call:
         if length is not None and length > (limit if decode is None else most_packed(limit)):
             raise MessageTooLarge(length if decode is None else None, limit)
         if headers.get(hdrs.TRANSFER_ENCODING, "chunked").lower() != "chunked":
-            # "gzip, chunked" would be stored with its first layer on and no word about it.
+            # A body in "gzip, chunked" would be stored compressed, and nothing would say so.
             raise UnreadableBody("unknown transfer encoding; expected chunked")
         if length is not None and decode is None:
             self.hold(length)
@@ -270,23 +269,26 @@ class Call:
             await self._answer_expect(headers[hdrs.EXPECT])
         reader = BodyReader(request.content, length is not None, limit, self._keep)
         if decode is None and request.content.is_eof() and request.content.exception() is None:
-            # It came with its headers, as most do: there is nothing to wait for.
+            # The body came together with the head, as most do: there is nothing to wait for.
             return await reader.read(None)
         async with reading(timeout):
-            return await reader.read(decode)
+            parts = await reader.read(decode)
+        if self.identity is not None:
+            self.identity.check_holds()  # it can expire while a body arrives slowly
+        return parts
 
     async def json_body(self, limit: int, timeout: float) -> bytes:
-        """Read a body that is to be parsed as JSON. Raises as :meth:`parts`."""
+        """Read a body that will be parsed as JSON. Raises as :meth:`parts`."""
         return await self._joined(await self.json_parts(limit, timeout))
 
     async def json_parts(self, limit: int, timeout: float) -> list[bytes]:
-        """Read a body that is to be parsed as JSON, as :meth:`parts` does; raises the same.
+        """Read a body that will be parsed as JSON, as :meth:`parts` does; raises the same.
 
-        Its values take many times the room of their text (``[{},{},…]`` 25 times), so room is made
-        for them first.
+        Its values can take many times the memory of their text (``[{},{},…]`` 25 times), so that
+        memory is reserved first.
         """
         parts = await self.parts(limit, timeout)
-        # Signs within strings count as well: to leave them out would cost more than it gains.
+        # Characters in strings are counted as well: to skip them would cost more than it gains.
         room = await self._runner.beside(sum(map(len, parts)), room_of_parts, parts)
         if room > self._admission.limits.memory:
             raise UnreadableBody("the JSON has more values than there is memory for: send fewer")
@@ -295,7 +297,7 @@ class Call:
 
     def _check_let_in(self) -> None:
         if not self._is_let_in:
-            raise RuntimeError("a body is read before anybody has asked for a right")
+            raise RuntimeError("a body is read before rights were checked")
 
     async def _joined(self, parts: list[bytes]) -> bytes:
         return await self._runner.beside(sum(map(len, parts)), b"".join, parts)
@@ -313,7 +315,7 @@ class Call:
             await discard(self.request.content)
 
     def _keep(self, size: int) -> None:
-        """Hold the so many bytes of a body that have come: all of them are, if it said how many."""
+        """Hold the bytes of a body that have arrived, unless its whole length is held already."""
         if size > self._held:
             self.hold(size - self._held)
 
@@ -324,12 +326,12 @@ class Call:
             )
         writer = self.request.writer
         await writer.write(_CONTINUE)
-        # aiohttp counts this as the beginning of the answer otherwise.
+        # Otherwise aiohttp would count this as the beginning of the answer.
         writer.output_size = 0
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """Split a request target into path and query; the absolute form (to proxies) is served too."""
+    """Split a request target into path and query; the absolute form (for proxies) is served too."""
     if not target.startswith("/"):
         _, separator, rest = target.partition("://")
         target = "/" + rest.partition("/")[2] if separator else target

@@ -1,7 +1,7 @@
-"""Content encodings: bodies that a client has compressed are stored as they were before.
+"""Content encodings: bodies that a client has compressed are decompressed before they are stored.
 
-Done here and not by aiohttp, which takes a stream that was cut off for a whole one, and a body in
-an encoding that it does not know for one in none.
+Done here and not by aiohttp, which accepts truncated streams, and takes a body in an unknown
+encoding for a plain one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ..problems import ENCODINGS, UnreadableBody, UnsupportedEncoding
 
 _GZIP, _ZLIB, _DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 _PART_BYTES = 1024 * 1024
-# So much is unpacked at once. Where a stream ends, zlib copies what stands behind it.
+# How many bytes are decompressed at once: at the end of a stream, zlib copies the rest of them.
 _PACKED_BYTES = 8 * 1024
-# More than who packs blocks of 64 KiB each on its own has in the largest body.
+# More than the largest body has if each block of 64 KiB is compressed separately.
 _MOST_STREAMS = 4096
 _METHOD = 0x0F  # the bits of a zlib stream's first byte that say "deflate"
 _METHOD_DEFLATE = 0x08
@@ -26,7 +26,7 @@ _OTHER_NAMES = {"x-gzip": "gzip"}
 
 
 class Decoder:
-    """Undoes one encoding, piece by piece; never holds more than ``limit`` bytes."""
+    """Decodes one encoding, piece by piece; the result has at most ``limit`` bytes."""
 
     def __init__(self, encoding: str, limit: int) -> None:
         self._encoding = encoding
@@ -36,7 +36,7 @@ class Decoder:
         self._stream: zlib._Decompress | None = None
 
     def feed(self, packed: bytes) -> Iterator[bytes]:
-        """What these bytes stand for, in parts of about a megabyte at most.
+        """Decode these bytes, in parts of at most about a megabyte.
 
         Raises:
             MessageTooLarge, UnreadableBody
@@ -45,7 +45,7 @@ class Decoder:
             yield from self._feed(packed[at : at + _PACKED_BYTES])
 
     def _feed(self, data: bytes) -> Iterator[bytes]:
-        is_cut = False  # there is more to come, if not of the data
+        is_cut = False  # whether zlib has more output, even if no data is left
         while data or is_cut:
             if self._stream is None or (self._stream.eof and self._encoding == "gzip"):
                 self._stream = self._begin(data[0])  # gzip allows one stream after another
@@ -64,14 +64,14 @@ class Decoder:
             data = self._stream.unconsumed_tail or self._stream.unused_data
 
     def finish(self) -> None:
-        """Make sure that nothing is missing. Raises UnreadableBody."""
+        """Check that the stream is complete. Raises UnreadableBody."""
         if self._stream is None or not self._stream.eof:
             raise UnreadableBody("the compressed body ends too early")
 
     def _begin(self, first_byte: int) -> zlib._Decompress:
         self._streams += 1
         if self._streams > _MOST_STREAMS:
-            raise UnreadableBody(f"the body is made of more than {_MOST_STREAMS} packed streams")
+            raise UnreadableBody(f"the body has more than {_MOST_STREAMS} compressed streams")
         if self._encoding == "gzip":
             return zlib.decompressobj(_GZIP)
         # "deflate" means zlib's format, but some clients send the bare stream.
@@ -80,7 +80,7 @@ class Decoder:
 
 
 def decoder(encodings: Sequence[str], limit: int) -> Decoder | None:
-    """A decoder for the values of Content-Encoding; None where the body is as it is.
+    """A decoder for the values of Content-Encoding; None if the body is not encoded.
 
     Raises:
         UnsupportedEncoding

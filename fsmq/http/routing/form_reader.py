@@ -1,7 +1,7 @@
-"""Fields of forms, as addresses have them, read so that others get their turn.
+"""Reads URL-encoded form fields in pieces, so that others have their turn.
 
-``urllib`` decodes a value in few calls, however long that is, and nothing else can run in the
-process meanwhile: a second for some megabytes of percent signs. Here that is done in pieces.
+``urllib`` decodes a value in a few calls, however long it is, during which nothing else can run in
+the process: a second for some megabytes of percent signs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from urllib.parse import unquote, unquote_to_bytes
 
 _PIECE_CHARACTERS = 32 * 1024
 _ESCAPE = len("%41")
-# Each sign that parts fields, or begins an escape, takes as long as so many other bytes.
+# Each "&" or "%" takes as long as this many other bytes.
 _BYTES_A_SIGN = 64
 
 
 def work_of(form: bytes) -> int:
-    """How long a form takes to be read: as long as so many bytes that are taken as they are."""
+    """How long it takes to read a form, as the number of plain bytes that take as long."""
     return len(form) + _BYTES_A_SIGN * (form.count(b"&") + form.count(b"%"))
 
 
@@ -24,7 +24,7 @@ def pairs(text: str, most: int, errors: str = "replace") -> Iterator[tuple[str, 
     """The fields of a form, empty ones too, as ``urllib.parse.parse_qsl`` reads them.
 
     Raises:
-        ValueError: there are more than ``most``, or, where errors are strict, it is no UTF-8.
+        ValueError: there are more than ``most``, or, with strict errors, it is not UTF-8.
     """
     if text.count("&") >= most:
         raise ValueError(f"there are more than {most} fields")
@@ -44,7 +44,7 @@ def _unquoted(text: str, errors: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A long text in pieces, none of which ends in an escape."""
+    """A long text in pieces, none of which ends within an escape."""
     at = 0
     while at < len(text):
         end = at + _PIECE_CHARACTERS

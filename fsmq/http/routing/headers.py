@@ -1,4 +1,4 @@
-"""What the headers of a request say: what its message keeps, and in which form it wants answers."""
+"""Headers of a request: attributes and content type of its message, and the form of the answer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from urllib.parse import unquote
 from aiohttp import hdrs
 from multidict import MultiMapping
 
-from fsmq.spool.checks import check_claim
+from fsmq.spool.checks import MAX_HEADER_BYTES, check_claim
 from fsmq.spool.errors import InvalidValue
 
 ATTRIBUTE = "X-Message-Attribute-"
-# Headers that stand for an attribute of their own name: those of W3C's Trace Context, and those of
+# Headers that become attributes under their own names: those of W3C's Trace Context, and those of
 # CloudEvents in the binary mode.
 TRACE = frozenset(("traceparent", "tracestate"))
 EVENT = "ce-"
@@ -23,12 +23,12 @@ _quoted = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _escaped = re.compile(r"\\(.)")
 _ATTRIBUTE = ATTRIBUTE.lower()
 CLAIM = "X-Message-Claim"
-# What curl and HTTP libraries send when nobody said anything: no content type worth keeping.
+# The defaults of curl and HTTP libraries, which are not worth keeping.
 _NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
 
 
 def kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
-    """The content type and the attributes that a message keeps. Raises InvalidValue."""
+    """The content type and attributes to store with a message. Raises InvalidValue."""
     content_type = headers.get(hdrs.CONTENT_TYPE, "").strip()
     attributes: dict[str, str] = {}
     seen = set()
@@ -43,7 +43,7 @@ def kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]
         if name.lower() in seen:
             if lower != "tracestate":
                 raise InvalidValue("attributes", f"{name[:200]!r} is given twice")
-            value = f"{attributes[name]},{value}"  # a list, which may be on several lines
+            value = f"{attributes[name]},{value}"  # a list, which can be split over several headers
         if name.lower().startswith(EVENT):
             _check_event_value(name, value)
         seen.add(name.lower())
@@ -52,7 +52,7 @@ def kept_headers(headers: Mapping[str, str]) -> tuple[str | None, dict[str, str]
 
 
 def own_headers(attributes: Mapping[str, str]) -> dict[str, str]:
-    """The attributes that an answer has under their own names, too."""
+    """The attributes that an answer also has as headers of their own names."""
     return {
         name: value
         for name, value in attributes.items()
@@ -61,12 +61,12 @@ def own_headers(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def event_value(value: str) -> str:
-    """What the value of a header of CloudEvents stands for (HTTP binding, section 3.1.3.2).
+    """Decode the value of a header of CloudEvents (HTTP binding, section 3.1.3.2).
 
-    Quotes around it are taken off, and then what is percent-encoded is decoded, each once.
+    Removes quotes around it, and then decodes percent-encoding, each once.
 
     Raises:
-        ValueError: what is percent-encoded is no UTF-8.
+        ValueError: the percent-encoded bytes are not UTF-8.
     """
     quoted = _quoted.fullmatch(value)
     text = value if quoted is None else _escaped.sub(r"\1", quoted[1])
@@ -74,6 +74,8 @@ def event_value(value: str) -> str:
 
 
 def _check_event_value(name: str, value: str) -> None:
+    if len(value) > MAX_HEADER_BYTES:  # decoding it would take long
+        raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes in all")
     try:
         event_value(value)
     except ValueError:
@@ -90,7 +92,7 @@ def _checked(name: str) -> str:
 
 
 def named_claim(headers: MultiMapping[str]) -> str | None:
-    """The claim that a request is about; None if it names none. Raises InvalidValue."""
+    """The name of the claim that a request is for; None if it names none. Raises InvalidValue."""
     names = headers.getall(CLAIM, ())
     if len(names) > 1:
         raise InvalidValue(CLAIM, "is given twice")
@@ -103,7 +105,7 @@ def wants_events(accept: str | None) -> bool:
 
 
 def prefers_json(accept: str | None) -> bool:
-    """Whether ``Accept`` asks for JSON, and would not take a message as it was posted."""
+    """Whether ``Accept`` asks for JSON, and does not accept a message as it was posted."""
     if accept is None or accept == "*/*":
         return False
     types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]

@@ -1,10 +1,10 @@
-"""Whether a text, however large, is JSON; nothing that it says is kept.
+"""Checks whether a text of any size is JSON, without keeping its values.
 
-It is decoded portion by portion, each as a text of its own. A portion ends behind a bracket, a
-comma or a colon. There only the open brackets and that sign count, so a few characters stand in
-for all that came before: of ``{"a": [1, {}, 2]}`` the first portion may be ``{"a": [1,``, to which
-``0]}`` is added, and the second is ``{}, 2]}`` behind ``{"": [0,``. So the work is done by the
-quick decoder of the standard library, and no step of it takes longer than a few milliseconds.
+The text is decoded in portions, each as a JSON text of its own. A portion ends after a bracket, a
+comma or a colon. At such a place only the open brackets and the last character matter, so a few
+characters can replace everything before it: if the first portion of ``{"a": [1, {}, 2]}`` is
+``{"a": [1,``, it is completed with ``0]}``, and the second, ``{}, 2]}``, is put after ``{"": [0,``.
+So the fast decoder of the standard library does the work, in steps of a few milliseconds.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from json import JSONDecoder
 
 _PORTION_BYTES = 64 * 1024
 _LIST, _OBJECT = b"[{"
-# What is put before a portion and behind it, by the innermost open bracket and the last sign. The
-# space keeps a number from going on behind ours.
+# The texts before and after a portion, by the innermost open bracket and the last character. The
+# space keeps digits of the portion from continuing our number.
 _STAND_INS = {
     (_LIST, b"["): ("[", "]"),
     (_LIST, b","): ("[0,", "0]"),
@@ -30,7 +30,7 @@ _STAND_INS = {
 }
 _OUTER = {_LIST: ("[", "]"), _OBJECT: ('{"":', "}")}
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-# So many times the innermost pairs are taken out all at once, which is quicker than one by one.
+# How many times all innermost pairs are removed at once, which is faster than one by one.
 _INNER = 8
 _up_to_sign = re.compile(rb".*[][{},:]", re.DOTALL)
 _long = re.compile(
@@ -38,15 +38,15 @@ _long = re.compile(
     rb'(?:(")(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+(?:(")[ \t\n\r]*+)?'
     rb'|([^ \t\n\r"]++)[ \t\n\r]++)?'
 )
-# So many portions long a number may be.
+# How many portions long a number can be.
 _LONGEST_NUMBER = 4
 
 
 def is_json(body: bytes, decoder: JSONDecoder, portion_bytes: int = _PORTION_BYTES) -> bool:
-    """Whether a body is UTF-8 that the decoder takes.
+    """Whether a body is UTF-8 that the decoder accepts.
 
-    Brackets that are nested too deep for the decoder are no JSON, nor is a number that is longer
-    than some portions.
+    False for brackets that are nested too deeply for the decoder, and for a number that is longer
+    than a few portions.
     """
     try:
         _check(body, decoder, portion_bytes)
@@ -64,7 +64,7 @@ def _check(body: bytes, decoder: JSONDecoder, portion_bytes: int) -> None:
         portion = body[at : at + portion_bytes]
         utf8.decode(portion, final=at + portion_bytes >= len(body))
         text = rest + portion
-        # Without escapes a quote is the start of a string, or its end. The places stay the same.
+        # Without escapes, every quote begins or ends a string. Positions stay the same.
         plain = text.replace(b"\\\\", b"__").replace(b'\\"', b"__")
         end = _behind_last_sign(plain)
         if end:
@@ -79,7 +79,7 @@ def _check(body: bytes, decoder: JSONDecoder, portion_bytes: int) -> None:
 
 
 def _behind_last_sign(plain: bytes) -> int:
-    """Where a text can be parted; 0 if nowhere."""
+    """Where a text can be split; 0 if nowhere."""
     end = len(plain)
     if plain.count(b'"') % 2:
         end = plain.rindex(b'"')
@@ -94,7 +94,7 @@ def _behind_last_sign(plain: bytes) -> int:
 
 
 def _follow(signs: bytes, opened: bytearray) -> None:
-    """Open the brackets of a text, and close them."""
+    """Update the open brackets with those of a text."""
     signs = signs.translate(None, _NO_BRACKETS)
     for _ in range(_INNER):
         signs = signs.replace(b"[]", b"").replace(b"{}", b"")
@@ -102,13 +102,13 @@ def _follow(signs: bytes, opened: bytearray) -> None:
         if bracket in _OUTER:
             opened.append(bracket)
         elif opened:
-            opened.pop()  # the decoder sees whether it is the right one
+            opened.pop()  # the decoder checks whether it is of the right kind
         else:
             raise ValueError("Extra data")
 
 
 def _stand_ins(opened: bytearray, sign: bytes) -> tuple[str, str]:
-    """What stands for all that is before a sign, and what ends the text behind it."""
+    """What replaces all text up to a sign, and what completes the text that ends with it."""
     if not opened:
         return "0 ", ""
     if (opened[-1], sign) not in _STAND_INS:
@@ -120,12 +120,12 @@ def _stand_ins(opened: bytearray, sign: bytes) -> tuple[str, str]:
 
 
 def _decoded(text: bytes) -> str:
-    # All is UTF-8, but a long string may be shortened to some bytes of a character.
+    # All of it is UTF-8, but shortening a long string can split a character.
     return text.decode(errors="replace")
 
 
 def _shortened(rest: bytes) -> bytes:
-    """The same without white space, and without what is in a long string."""
+    """The same without white space, and without the content of a long string."""
     found = _long.match(rest)
     assert found is not None
     opening, closing, scalar = found.groups(b"")

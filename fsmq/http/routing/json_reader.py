@@ -1,11 +1,11 @@
-"""Large JSON, read part by part.
+"""Reads large JSON part by part.
 
-``json.loads`` takes a whole text, and nothing else can run in the process until it is done: half a
-second for 60 MiB. Here a text comes in portions of which none takes longer than a few milliseconds,
-so what reads it in a thread holds nobody up. The values of a large array or object are given one by
-one, and need not all be there at a time.
+``json.loads`` parses a whole text, and nothing else can run in the process until it is done: half a
+second for 60 MiB. Here a text is read in portions of a few milliseconds each, so that a thread
+which reads it does not block others. The values of a large array or object are returned one by one,
+and need not all be in memory at a time.
 
-What a :class:`json.JSONDecoder` takes is taken, and what it refuses is refused with ValueError.
+It accepts what a :class:`json.JSONDecoder` accepts, and refuses all else with ValueError.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any, NoReturn
 
 _PORTION_BYTES = 256 * 1024
 _LONGEST_ESCAPE = 6
-# A number may go on behind its digits: with "e-" and more of them.
+# A number can continue after its digits, with "e-" and more digits.
 _LONGEST_EXPONENT_START = 3
-# So many values one value may be made of, beyond those of one portion: to throw away what has more
-# takes as long as to read it, and nothing that can be stored has.
+# How many values one value can be made of, beyond those of one portion: freeing one with more would
+# take as long as reading it, and nothing that can be stored has more.
 _MAX_VALUES = 250_000
-# So many portions' worth of a text are decoded in vain before its brackets are followed one by one.
+# After decoding this many portions' worth of text in vain, brackets are followed one by one.
 _TRIES = 4
-# What a portion has left is this share of it: then the next one is taken in beforehand. Most values
-# are shorter, and to find out that one is cut off costs as much as to read many.
+# When less than this share of a portion is left, the next one is added before a value is read. Most
+# values are shorter, and detecting that one is cut off costs as much as reading many.
 _RESERVE = 16
 
 _MANY = (list, dict)
@@ -40,29 +40,29 @@ _space = re.compile(f"[{_SPACES}]*")
 _run = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 
 JsonText = bytes | Sequence[bytes]
-"""All of a text, or its parts; each of them but the last has 3 bytes or more."""
+"""A whole text, or its parts; each part but the last has 3 bytes or more."""
 
 
 class LongText:
-    """A string that is too long to be handled in one step, as its parts."""
+    """A string that is too long to be handled in one step, in parts."""
 
     def __init__(self, parts: Sequence[str]) -> None:
-        self._parts = parts
+        self.parts = parts
 
     def __str__(self) -> str:
-        return "".join(self._parts)
+        return "".join(self.parts)
 
     def encode(self) -> bytes:
         """The text in UTF-8. Raises UnicodeEncodeError."""
-        return b"".join([part.encode() for part in self._parts])
+        return b"".join([part.encode() for part in self.parts])
 
     def from_base64(self) -> bytes:
-        """The bytes that the text says. Raises ValueError."""
+        """The bytes that the text encodes. Raises ValueError."""
         decoded = []
         kept = ""
-        for part in self._parts:
+        for part in self.parts:
             kept += part
-            cut = max(0, len(kept) - 1) // 4 * 4  # what may be the end is left for the end
+            cut = max(0, len(kept) - 1) // 4 * 4  # what may be the padded end is kept for later
             if "=" in kept[:cut]:
                 raise binascii.Error("Excess data after padding")
             decoded.append(base64.b64decode(kept[:cut], validate=True))
@@ -74,7 +74,7 @@ class LongText:
 class Reader:
     """Reads one text from its start.
 
-    Methods raise ValueError where it is no JSON, and RecursionError where it is nested too deep.
+    Methods raise ValueError if it is not JSON, and RecursionError if it is nested too deeply.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class Reader:
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors)
         self._text = ""
         self._at = 0
-        self._before = 0  # characters in front of the text
+        self._before = 0  # the number of characters before the text
         self._broken: UnicodeDecodeError | None = None
         self._values = 0
-        self._in_vain = 0  # characters that were decoded to no end since the last portion came
+        self._in_vain = 0  # characters that were decoded in vain since the last portion came
 
     def first(self) -> str:
-        """The next character that is no white space; nothing at the end."""
+        """The next character that is not white space; empty at the end."""
         # Most often it is the next one.
         if self._at < len(self._text) and (sign := self._text[self._at]) not in _SPACES:
             return sign
@@ -112,22 +112,22 @@ class Reader:
                 return ""
 
     def value(self) -> Any:
-        """The next value; strings that are large are a :class:`LongText`."""
+        """The next value; a long string is a :class:`LongText`."""
         self._values = 0
         return self._value()
 
     def end(self) -> None:
-        """Make sure that nothing follows but white space."""
+        """Check that nothing follows but white space."""
         if self.first() or self._broken is not None:
             self._fail("Extra data")
 
     def elements(self) -> Iterator[Any]:
-        """The values of the array that comes next, each as :meth:`value` gives it."""
+        """The values of the array that comes next, each as :meth:`value` returns it."""
         for _ in self._places("[", "]"):
             yield self.value()
 
     def members(self) -> Iterator[Any]:
-        """The names in the object that comes next; after each its value has to be read."""
+        """The names in the object that comes next; after each, the caller has to read its value."""
         for _ in self._places("{", "}"):
             yield self._name()
 
@@ -146,7 +146,7 @@ class Reader:
                     self._count(value, end - self._at)
                     self._at = end
                     return value
-            # Near the end of a portion even a small one is cut off.
+            # Even a small value can be cut off near the end of a portion.
             is_large = len(self._text) - self._at >= self._portion_bytes
             if is_large or not self._take_in():
                 break
@@ -161,7 +161,8 @@ class Reader:
     def _decode(self, first: str) -> tuple[Any, int]:
         """The next value, if the text has all of it, and where it ends. Raises JSONDecodeError.
 
-        Where a text ends within many brackets each of them would be tried, all to its end.
+        Limits the tries: for a text that ends within many open brackets, each bracket would be
+        tried, and each try would go to the end of the text.
         """
         if first in ("[", "{") and self._in_vain > _TRIES * self._portion_bytes:
             raise JSONDecodeError("Expecting a value that is shorter", self._text, self._at)
@@ -173,7 +174,7 @@ class Reader:
             self._fail("one value is made of too many")
 
     def _places(self, opening: str, closing: str) -> Iterator[None]:
-        """Stop at each element, or member, of what is opened here."""
+        """Yield before each element of an array, or member of an object."""
         if self.first() != opening:
             self._fail(f"Expecting {opening!r}")
         self._at += 1
@@ -212,7 +213,7 @@ class Reader:
             if not is_over and len(self._text) - end >= _LONGEST_ESCAPE:
                 self._fail("Invalid character, or escape, in a string")
             if not is_over and "\ud800" <= part[-1:] <= "\udbff":
-                part, end = part[:-1], end - _LONGEST_ESCAPE  # its other half comes behind it
+                part, end = part[:-1], end - _LONGEST_ESCAPE  # the rest of the pair follows
             parts.append(part)
             self._at = end + is_over
             if is_over:
@@ -233,7 +234,7 @@ class Reader:
         try:
             text = self._utf8.decode(portion, final=self._next is None)
         except UnicodeDecodeError as error:
-            self._broken = error  # of no matter if it stands behind all that is asked for
+            self._broken = error  # does not matter if nothing after it is read
             text = error.object[: error.start].decode()
         self._before += self._at
         self._text = self._text[self._at :] + text
@@ -243,21 +244,21 @@ class Reader:
 
     def _fail(self, problem: str) -> NoReturn:
         if self._broken is not None:
-            raise ValueError(f"invalid UTF-8 behind char {self._before + len(self._text)}")
+            raise ValueError(f"invalid UTF-8 after char {self._before + len(self._text)}")
         raise ValueError(f"{problem}: char {self._before + self._at}")
 
 
 class _Whole(Reader):
-    """Reads strings as they are, however long."""
+    """Returns strings as ``str``, however long."""
 
     def _string(self) -> str:
         return str(super()._string())
 
 
 def read_all(raw: bytes, errors: str = "strict") -> Any:
-    """The value that a text is, as ``json.loads`` gives it.
+    """Parse a whole text, as ``json.loads`` does.
 
-    errors: what is done with bytes that are no UTF-8. Raises ValueError, RecursionError.
+    errors: how bytes that are not UTF-8 are handled. Raises ValueError, RecursionError.
     """
     if len(raw) <= _PORTION_BYTES:
         return _decoder.decode(raw.decode("utf-8", errors))
@@ -268,7 +269,7 @@ def read_all(raw: bytes, errors: str = "strict") -> Any:
 
 
 def _portions(parts: Iterable[bytes], portion_bytes: int) -> Iterator[memoryview]:
-    """A text without the mark that may stand in front of it, in portions of at most so many."""
+    """A text without its byte order mark, in portions of at most ``portion_bytes``."""
     start = None
     for part in parts:
         if start is None:

@@ -1,4 +1,4 @@
-"""How much memory the values of a JSON text may take, found out before it is parsed."""
+"""Estimates, before a JSON text is parsed, the most memory that its values can take."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from fsmq.spool.prepare import LARGE_BYTES
 
-# What a small value takes in Python, and its place in the list that it stands in.
+# The size of a small value in Python, with its slot in the list that contains it.
 _BYTES_A_VALUE = 72
-# At most once in so many bytes a sign is rare: to go from one to the next is quicker than to count.
+# A sign that occurs at most once in this many bytes is found faster with find() than with count().
 _RARE_BYTES = 1024
 _FEW_BYTES = 4096
 
@@ -19,16 +19,16 @@ def room_of_parts(parts: Iterable[bytes]) -> int:
 
 
 def room_of_json(body: bytes) -> int:
-    """How many bytes the values of a text may take: by the signs behind which one may follow."""
+    """The most bytes that the values of a text can take, by the signs that can precede a value."""
     if len(body) <= _FEW_BYTES:
         return (body.count(b",") + body.count(b"[") + body.count(b"{")) * _BYTES_A_VALUE
-    # Part by part: what C does with a whole body nothing can interrupt.
+    # Part by part: other threads could not run during one long call.
     starts = range(0, len(body), LARGE_BYTES)
     return sum(_times(sign, body, at) for at in starts for sign in b",[{") * _BYTES_A_VALUE
 
 
 def _times(sign: int, body: bytes, start: int) -> int:
-    """How often a sign stands in one part of a body."""
+    """How often a sign occurs in the part of a body that begins at ``start``."""
     end = min(start + LARGE_BYTES, len(body))
     rare = (end - start) // _RARE_BYTES
     for number in range(rare):

@@ -1,8 +1,8 @@
-"""Needs: the right that a route asks for, before its handler is called and its body is read.
+"""Needs: the right that a route requires before its handler is called and its body is read.
 
-A route says its need when it is added; without one it is not added, unless it is for everybody. The
-order is the server's: the dialect tells who sends a request, the need is asked, and only then the
-handler is called, and may read.
+A route is added with its need; only an open one has none. For each request the server lets the
+dialect identify the sender, then checks the need, and only then calls the handler, which may read
+the body.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .call import Call
 
 @dataclass(frozen=True)
 class Need:
-    """What the sender of a request needs.
+    """The rights that the sender of a request needs.
 
-    ask: raises Unauthorized, Forbidden; InvalidValue for a name in the path that can be none.
-    rights: the same for people and programs: each a right and a name of the path, such as
+    ask: checks them. Raises Unauthorized, Forbidden; InvalidValue for an invalid name in the path.
+    rights: the same for the OpenAPI document: each a right and a name of the path, such as
         ``receive:{queue}``; ``any:`` is any right on it. Empty: any right on anything.
-    more: what the handler asks for when it knows more, in words.
+    more: in words, what the handler checks later.
     """
 
     ask: Callable[[Call, Identity], None]
@@ -31,11 +31,11 @@ class Need:
     more: str = ""
 
     def then(self, more: str) -> Need:
-        """This need, and what the handler asks for later."""
+        """This need, and in words what the handler checks later."""
         return replace(self, more=more)
 
 
-# Any right at all: what a request is about is found out later, in its body or on the disk.
+# Any right at all: which names a request is about is known only from its body or the disk.
 anybody = Need(lambda call, identity: identity.require_any())
 
 
@@ -47,7 +47,7 @@ def queue(right: Right | None = None) -> Need:
 def topic(right: Right | None = None) -> Need:
     """A right on the topic of the path; None: any.
 
-    What is published goes to all subscribed queues; so to subscribe one needs admin on both.
+    What is published goes to all subscribed queues, so subscribing a queue needs admin on both.
     """
     return _on("topic", right, lambda call: access.topic(call.topic))
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of all routes, built from what they were added with."""
+"""The OpenAPI 3.1 document of all routes, built from their descriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .router import Route
 
 _SUMMARY = "A durable message queue whose whole state is a directory tree"
 
-# Keys are needed where the server has a file of keys, for what that does not allow to everybody.
+# If the server has a file of keys, a key is needed for what the file does not allow to everybody.
 _SECURITY = {
     "key": {
         "type": "http",
@@ -25,7 +25,7 @@ _SECURITY = {
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """The document, as an object for JSON.
+    """The document, as an object to be written as JSON.
 
     Raises:
         ValueError: a description does not fit its route, or two contradict each other.
@@ -78,7 +78,7 @@ class _Writer:
         }
         if description := _description(operation, need):
             written["description"] = description
-        # The rights stand where OpenAPI has roles: a server without keys asks for none.
+        # The rights are where OpenAPI has roles; {} because a server without keys needs none.
         written["security"] = [{}] if need is None else [{}, {"key": list(need.rights)}]
         if operation.parameters:
             written["parameters"] = [self._parameter(p) for p in operation.parameters]

@@ -1,7 +1,7 @@
 """Routes: which handler answers a method and a path.
 
-Paths are split before they are decoded, so an encoded slash is part of a name (and then refused as
-such), never a separator.
+Paths are split before they are decoded, so an encoded slash is never a separator but part of a name
+(which is then refused).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from urllib.parse import unquote_to_bytes
 
 from aiohttp.web import StreamResponse
 
+from fsmq.words import meant
+
 from ..describe import Operation
 from ..problems import MethodNotAllowed, NotFound
 
@@ -25,7 +27,7 @@ Handler: TypeAlias = "Callable[[Call], Awaitable[StreamResponse]]"
 
 
 class Route(NamedTuple):
-    """One method on one path: its description, and what its sender needs; None: it is open."""
+    """One method on one path, with its description. need: what its sender needs; None: nothing."""
 
     method: str
     pattern: str
@@ -34,7 +36,7 @@ class Route(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """What answers a request. need: what its sender needs; None: it is for everybody."""
+    """What answers a request. need: what its sender needs; None: it is open to everybody."""
 
     handler: Handler
     operation: Operation
@@ -43,7 +45,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(slots=True)
 class _Node:
-    """One place in the tree of paths."""
+    """A node in the tree of paths."""
 
     fixed: dict[str, _Node] = field(default_factory=dict)
     named: tuple[str, _Node] | None = None
@@ -67,13 +69,13 @@ class Router:
     ) -> None:
         """Add a route such as ``GET /{queue}/messages``, with its description.
 
-        need: what its sender needs; none where the operation is for everybody, and only there.
+        need: what its sender needs; None if, and only if, the operation is open.
 
         Raises:
-            ValueError: there is such a route already, or it says not what it needs.
+            ValueError: there is such a route already, or its need is missing.
         """
         if (need is None) != operation.open:
-            raise ValueError(f"{method} {pattern} needs a right, or is open: say one of both")
+            raise ValueError(f"{method} {pattern} needs a right, or is open: say one of the two")
         node = self._root
         for segment in _split(pattern):
             if segment.startswith("{"):
@@ -88,11 +90,11 @@ class Router:
         self._routes.append(Route(method, pattern, operation, need))
 
     def routes(self) -> Sequence[Route]:
-        """Every route, in the order in which they came."""
+        """All routes, in the order in which they were added."""
         return tuple(self._routes)
 
     def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
-        """What answers, and the decoded values of the named segments.
+        """The endpoint of a request, and the decoded values of the named segments.
 
         Raises:
             NotFound, MethodNotAllowed
@@ -106,7 +108,7 @@ class Router:
                 name, node = node.named
                 names[name] = _decode(segment)
             else:
-                raise NotFound(path)
+                raise NotFound(path, meant(segment, node.fixed))
         if not node.endpoints:
             raise NotFound(path)
         endpoint = node.endpoints.get(method)
@@ -116,13 +118,13 @@ class Router:
 
 
 def _split(path: str) -> list[str]:
-    # A slash at the end is not dropped: the path of a message whose id a script lost must not
-    # become the path of all messages.
+    # A trailing slash is kept: with an empty id, the path of a message must not become the path of
+    # all messages.
     return [] if path == "/" else path.split("/")[1:]
 
 
 def _decode(segment: str) -> str:
     if "%" not in segment:
         return segment
-    # File names are bytes: what is no UTF-8 must find its file all the same.
+    # File names are bytes: a name that is not UTF-8 must find its file, too.
     return os.fsdecode(unquote_to_bytes(segment))

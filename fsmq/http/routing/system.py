@@ -1,4 +1,4 @@
-"""The pages about the server itself: their paths begin with ``/_``, as no queue's name does."""
+"""Routes about the server itself: their paths begin with ``/_``, as no queue's name does."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from .router import Router
 
 
 class System:
-    """Answers what is asked about the server."""
+    """Handlers that describe the server, with the routes of these routers."""
 
     def __init__(self, routers: Sequence[Router], runner: Runner) -> None:
-        """Tell of the routes of these routers."""
         self._routers = routers
         self._runner = runner
         self._openapi = b""
@@ -43,7 +42,7 @@ class System:
     async def openapi(self, call: Call) -> StreamResponse:
         call.read()
         if not self._openapi:
-            # Not before all dialects have added their routes.
+            # Made at the first request, when all dialects have added their routes.
             self._openapi = await self._runner.in_thread(self._written)
         return Response(body=self._openapi, content_type=JSON)
 

@@ -1,1 +1,1 @@
-"""Where things run: on the event loop or in threads beside it, with one sync for many."""
+"""Where work runs: on the event loop or in threads; and group commit, one sync for many."""

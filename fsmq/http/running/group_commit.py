@@ -1,8 +1,8 @@
 """Group commit on the event loop: requests that wait at the same moment share one sync.
 
 Handlers change the tree on the loop, in calls of microseconds; only the sync itself, which takes
-milliseconds and needs no interpreter, runs in a thread. So there is one hand-off between threads
-for a whole group and not one for each message.
+milliseconds without the GIL, runs in a thread. So there is one hand-off between threads for a whole
+group instead of one for each message.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias, TypeVar
 
-from fsmq.spool.durability.sync import IN_FLIGHT, Dirty, Group, Syncer
 from fsmq.spool.errors import FsmqError, Unavailable
-from fsmq.spool.prepare import Prepared
+from fsmq.spool.prepare import IN_FLIGHT, Dirty, Group, Prepared, Syncer
 
 from ..problems import InternalError
 from .turns import LoopTurns
 
 T = TypeVar("T")
-# Gives a thread its groups, each with what is to be called on the loop then; None ends the thread.
+# A thread's groups, each with the function to call on the loop after it; None ends the thread.
 _Groups: TypeAlias = "SimpleQueue[tuple[Group, Callable[[], None]] | None]"
 log = logging.getLogger(__name__)
-# Files of a group beside which another may be synced; a change of names alone may be of many.
+# The most files of a group that is synced at the same time as another. A change without files, only
+# of names, counts as _LARGE, because it can be of many names.
 _SMALL = 8
 _LARGE = 9
 
 
 class Commits:
-    """Completes verbs of the spool, many at a time. at_once: how many groups are synced."""
+    """Completes verbs of the spool in groups. at_once: how many groups are synced at a time."""
 
     def __init__(self, syncer: Syncer, turns: LoopTurns) -> None:
         self.at_once = IN_FLIGHT
@@ -47,19 +47,19 @@ class Commits:
         self._is_planned = False
 
     def close(self) -> None:
-        """End the threads; what is in flight is synced, and its callers are not called any more."""
+        """End the threads; groups in flight are synced, but their callers are not called."""
         for _, groups in self._threads:
             groups.put(None)
         for thread, _ in self._threads:
             thread.join()
 
     async def complete(self, prepared: Prepared[T]) -> T:
-        """Make a verb durable and give its result. Raises Unavailable if the disk refuses."""
+        """Make a verb durable and return its result. Raises Unavailable if the disk fails."""
         await self.sync(prepared)
         return prepared.commit()
 
     async def sync(self, prepared: Prepared[T]) -> None:
-        """Make a verb durable, and leave its finish to the caller. Raises Unavailable."""
+        """Make a verb durable; the caller commits it. Raises Unavailable."""
         dirty = prepared.dirty
         if dirty.is_clean:
             return
@@ -100,25 +100,25 @@ class Commits:
         self._waiting.append(done)
         if not self._is_planned and len(self._in_flight) < self.at_once:
             self._is_planned = True
-            # Not at once: other handlers that are ready in this turn of the loop join first.
+            # Later, so that other handlers that are ready in this turn of the loop can join.
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Send the next group on its way: beside another one only if both are small.
+        """Begin to sync the next group; while another is synced, only if both are small.
 
-        A small one leaves the disk idle while its callers are answered. Two large ones would only
-        be two syncs in the place of one.
+        With one small group at a time the disk would be idle while its callers are answered. Two
+        large groups at a time would only be two syncs instead of one.
         """
         self._is_planned = False
         size = sum([len(dirty.files) or _LARGE for dirty in self._group.changes])
         if self._in_flight and max(size, *self._in_flight) > _SMALL:
-            return  # the end of that one begins it
+            return  # it begins when that one ends
         group, self._group = self._group, Group()
         waiting, self._waiting = self._waiting, []
         if not self._threads:
             self._start_threads()
         self._in_flight.append(size)
-        # The one that was idle last, whose caches are warm: for the other there is seldom work.
+        # The thread that worked last, because its caches are warm; others are seldom needed.
         groups = self._idle.pop()
         groups.put((group, partial(self._end, groups, group, size, waiting)))
 
@@ -134,17 +134,17 @@ class Commits:
             self._idle.append(groups)
 
     def _sync_all(self, loop: asyncio.AbstractEventLoop, groups: _Groups) -> None:
-        """What a thread does: one group after the other."""
+        """The main function of a thread: syncs one group after the other."""
         while (given := groups.get()) is not None:
             self._sync_one(loop, *given)
-            del given  # which leads to messages
+            del given  # it refers to messages
 
     def _sync_one(
         self, loop: asyncio.AbstractEventLoop, group: Group, end: Callable[[], None]
     ) -> None:
         try:
             self._syncer.run_only(group)
-        except BaseException as error:  # whatever it is, who waits must be told
+        except BaseException as error:  # whatever it is, waiting callers must get an answer
             log.exception("the sync failed")
             group.error = Unavailable(f"the sync failed: {error}")
         loop.call_soon_threadsafe(end)
@@ -155,8 +155,8 @@ class Commits:
         self._idle.append(groups)
         self._in_flight.remove(size)
         if self._waiting and not self._is_planned:
-            self._begin()  # first of all: the disk works while these callers go on
-        # Here and not in the thread, which would wait for the interpreter behind each of them.
+            self._begin()  # first, so that the disk works while these callers go on
+        # Here and not in the thread, which would have to wait for the GIL for each file.
         group.close()
         for done in waiting:
             self._turns.do(partial(done, group))
@@ -165,7 +165,7 @@ class Commits:
 def end_of(
     prepared: Prepared[T], done: Callable[[T], None], failed: Callable[[FsmqError], None]
 ) -> Callable[[], None]:
-    """What ends a verb that is durable, in the context of the caller, as `Commits.then`."""
+    """A function that ends a durable verb in the context of the caller, as `Commits.then` does."""
     context = copy_context()
     return lambda: context.run(_end, prepared, done, failed, None)
 
@@ -186,7 +186,7 @@ def _end(
 
 
 def _finished(prepared: Prepared[T], group: Group | None) -> T:
-    """The result of a verb whose group is synced; None is that of one that needs no sync."""
+    """The result of a verb after the sync of its group; None: it needs no sync."""
     if group is not None:
         try:
             group.check()

@@ -1,4 +1,4 @@
-"""How many requests are being answered, for the stop that waits for them."""
+"""Counts the requests that are being answered, for a stop to wait for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OpenRequests:
             self._none.set()
 
     async def until_none(self) -> None:
-        """Wait for the last answer."""
+        """Wait until no request is open."""
         while self.number:
             self._none.clear()
             await self._none.wait()

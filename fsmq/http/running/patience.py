@@ -1,7 +1,7 @@
-"""Waits for locks that other processes have: on the loop, so that they take no thread from others.
+"""Waits for locks of other processes on the event loop, without blocking threads.
 
-A process that is stopped keeps its locks. What waits for them in threads that all share would soon
-have all of these threads.
+A suspended process keeps its locks. Requests that waited for them in the shared threads would soon
+occupy all of these threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 from fsmq.spool.errors import Unavailable
 
 T = TypeVar("T")
-# All that wait try one after the other, so often.
+# The mean time between two tries, of all that wait together.
 _PAUSE_S = 0.001
 
 
@@ -27,7 +27,7 @@ class Patience:
     async def until_free(
         self, attempt: Callable[[], Awaitable[T]], held: type[Unavailable], patience_s: float
     ) -> T:
-        """Try something again as long as it raises ``held``; Unavailable if that takes too long."""
+        """Retry while ``attempt`` raises ``held``. Raises Unavailable after ``patience_s``."""
         end = time.monotonic() + patience_s
         while True:
             try:

@@ -1,7 +1,7 @@
-"""Where things are done: on the event loop if they are small, and else in threads beside it.
+"""Runs work on the event loop if it is small, and otherwise in threads.
 
-What runs on the loop holds all others up, and a hand-off to a thread costs as much as a small
-request in all. So it is the size that decides, which is told, or found out on the way: see
+Work on the loop delays all other requests, but handing it to a thread costs as much as a small
+request in all. So its size decides, which is known before or found out on the way: see
 :mod:`fsmq.spool.layout.steps`.
 """
 
@@ -11,11 +11,17 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.index import listings
-from fsmq.spool.limits.sequencer import Sequencer
-from fsmq.spool.prepare import LARGE_BYTES, Prepared, Steps, finish, portions
+from fsmq.spool.prepare import (
+    LARGE_BYTES,
+    Prepared,
+    Sequencer,
+    Steps,
+    Syncer,
+    finish,
+    listings,
+    portions,
+)
 
 from .group_commit import Commits, end_of
 from .patience import Patience
@@ -24,8 +30,8 @@ from .threads import Threads
 from .turns import LoopTurns
 
 T = TypeVar("T")
-# So many listings go on at a time. They take as long as there are messages, whatever a request
-# asks for, so they have threads of their own: all others would wait behind them.
+# How many listings run at a time. Their time grows with the number of messages in the tree, so they
+# have threads of their own; otherwise all other work would wait for them.
 _LISTINGS = 4
 _AT_ONCE = 256
 
@@ -33,10 +39,14 @@ _AT_ONCE = 256
 class Runner:
     """Threads of one service, and its group commit.
 
-    workers: threads for requests that take long. turns: in which the loop does the others.
+    workers: threads for requests that take long. learn: counts the messages of a queue. turns: run
+    short work on the loop.
     """
 
-    def __init__(self, syncer: Syncer, sends: Sequencer, workers: int) -> None:
+    def __init__(
+        self, syncer: Syncer, sends: Sequencer, workers: int, learn: Callable[[str], object]
+    ) -> None:
+        self._learn = learn
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
         self.turns = LoopTurns()
@@ -47,27 +57,31 @@ class Runner:
         )
 
     def close(self) -> None:
-        """Wait for what runs."""
+        """Wait for running work."""
         self._commits.close()
         self.threads.close()
         self.listings.close()
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        """Run something that takes long beside the loop."""
+        """Run something that takes long in a thread."""
         return await self.threads.run(function, *arguments)
 
     async def listing(self, function: Callable[..., T], *arguments: object) -> T:
-        """Run something that takes the longer the more there is in the tree."""
+        """Run something whose time grows with the size of the tree, in a thread for listings."""
         return await self.listings.run(function, *arguments)
 
+    async def count(self, queue: str) -> None:
+        """Count the messages of a queue, once for all callers that wait for it."""
+        await self.listings.share(self._learn, queue)
+
     async def beside(self, size: int, function: Callable[..., T], *arguments: object) -> T:
-        """Run something that takes the longer the more bytes it works on; in a thread if many."""
+        """Run something that works on ``size`` bytes; in a thread if they are many."""
         if size <= LARGE_BYTES:
             return function(*arguments)
         return await self.in_thread(function, *arguments)
 
     async def run(self, steps: Steps[T]) -> T:
-        """Run a verb in steps; in a thread from where it takes long."""
+        """Run a verb in steps; the steps after the first run in a thread."""
         try:
             next(steps)
         except StopIteration as end:
@@ -76,15 +90,26 @@ class Runner:
         return await self.threads.run_once(finish, steps)
 
     async def gently(self, things: Iterable[T], do: Callable[[T], object]) -> None:
-        """Do something short with each of many things; the others get their turn in between."""
+        """Do something short with each of many things, with turns for other work in between."""
         for number, portion in enumerate(portions(things, _AT_ONCE)):
             if number:
                 await asyncio.sleep(0)
             for thing in portion:
                 do(thing)
 
+    async def do(self, begin: Callable[[], Prepared[T]], *, light: bool) -> T:
+        """Do a verb and make it durable: on the loop if it is light, else in a thread. If messages
+        have to be counted first, it runs in a thread that may count. Raises what the verb raises.
+        """
+        try:
+            prepared = begin() if light else await self.in_thread(begin)
+        except listings.Unlisted as error:
+            await self.count(error.queue)
+            prepared = await self.listing(begin)
+        return await self.complete(prepared, light=light)
+
     async def complete(self, prepared: Prepared[T], *, light: bool = True) -> T:
-        """Make a verb durable together with all others that wait; ``light`` if its end is short.
+        """Make a verb durable together with all others that wait; ``light``: its end is short.
 
         Raises Unavailable.
         """
@@ -101,7 +126,7 @@ class Runner:
         done: Callable[[T], None],
         failed: Callable[[FsmqError], None],
     ) -> None:
-        """The same with callbacks, for verbs whose end is short; it need not be awaited."""
+        """The same with callbacks instead of an await, for verbs whose end is short."""
         if prepared.sends:
             self._groups.join(prepared, end_of(prepared, done, failed))
         else:

@@ -1,8 +1,8 @@
-"""Puts into fifo queues on the event loop: those that wait for the same queues are one group.
+"""Puts into fifo queues on the event loop: those that wait for the same queues form a group.
 
-A group locks, writes and shows on the loop, in calls of microseconds, as other puts do; its sync
-goes with the others' (`group_commit`). What lists a folder or takes long is done in a thread. Where
-another process has a lock, the group tries again later: the wait takes no thread from others.
+A group locks, writes and publishes on the loop, in calls of microseconds, as other puts do, and
+shares their sync (`group_commit`). What lists a folder or takes long runs in a thread. If another
+process has a lock, the group tries again later, so that its wait blocks no thread.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from fsmq.spool.durability.prepared import Key, end_all, key_of
-from fsmq.spool.durability.send_lines import PATIENCE_S
-from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.limits.sequencer import Group, Sequencer, Unrecovered, Unsent
-from fsmq.spool.prepare import Prepared
+from fsmq.spool.prepare import (
+    SENDS_PATIENCE_S,
+    Prepared,
+    SendGroup,
+    SendKey,
+    Sequencer,
+    Syncer,
+    Unrecovered,
+    Unsent,
+    end_all,
+    key_of,
+)
 
 from ..problems import InternalError
 from .group_commit import Commits
@@ -33,7 +40,7 @@ _LONG_PAUSE_S = 0.1
 
 
 class _Waiting(NamedTuple):
-    """A verb that is to be sent, and how its caller goes on. light: whether it is soon written."""
+    """A verb to be sent, and how its caller goes on. light: whether writing it is quick."""
 
     prepared: Prepared[Any]
     end: _End
@@ -41,7 +48,7 @@ class _Waiting(NamedTuple):
 
 
 class SendGroups:
-    """Completes verbs that send into fifo queues. threads: for what takes long."""
+    """Completes verbs that send into fifo queues. threads: for work that takes long."""
 
     def __init__(
         self,
@@ -58,28 +65,28 @@ class SendGroups:
         self._syncer = syncer
         self._commits = commits
         self._threads = threads
-        # By the queues of a group that is under way: those of the next one.
-        self._waiting: dict[Key, list[_Waiting]] = {}
+        # By the queues of a group that is in progress: the verbs of the next group.
+        self._waiting: dict[SendKey, list[_Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def complete(self, prepared: Prepared[T], *, light: bool) -> T:
-        """Send what a verb has for fifo queues, and give its result. Raises as its finish."""
+        """Send a verb's messages for fifo queues, and return its result. Raises as its end."""
         over = asyncio.Event()
         self.join(prepared, over.set, light=light)
         await over.wait()
         return prepared.end() if light else await self._threads.run_once(prepared.end)
 
     def join(self, prepared: Prepared[Any], end: _End, *, light: bool = True) -> None:
-        """Send what a verb has for fifo queues, and call ``end``, which finishes the verb."""
+        """Send a verb's messages for fifo queues, and call ``end``, which finishes the verb."""
         key = key_of(prepared)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = []
-            # Not at once: other handlers that are ready in this turn of the loop join first.
+            # Later, so that other handlers that are ready in this turn of the loop can join.
             asyncio.get_running_loop().call_soon(self._begin, key)
         waiting.append(_Waiting(prepared, end, light))
 
-    def _begin(self, key: Key) -> None:
+    def _begin(self, key: SendKey) -> None:
         group = self._sends.group(key)
         try:
             group.enter()
@@ -90,25 +97,25 @@ class SendGroups:
         else:
             self._write(key, group)
 
-    async def _wait(self, key: Key, group: Group) -> None:
+    async def _wait(self, key: SendKey, group: SendGroup) -> None:
         try:
-            await self._patience.until_free(partial(self._enter, group), Unsent, PATIENCE_S)
+            await self._patience.until_free(partial(self._enter, group), Unsent, SENDS_PATIENCE_S)
         except Exception as error:
             self._end(key, self._taken(key), error)
         else:
             self._write(key, group)
 
-    async def _enter(self, group: Group) -> None:
+    async def _enter(self, group: SendGroup) -> None:
         try:
             group.enter()
         except Unrecovered:
             try:
                 await self._threads.run_once(group.enter)
             except Unsent:
-                await asyncio.sleep(_LONG_PAUSE_S)  # it is not cheap to try again
+                await asyncio.sleep(_LONG_PAUSE_S)  # trying again is expensive
                 raise
 
-    def _write(self, key: Key, group: Group) -> None:
+    def _write(self, key: SendKey, group: SendGroup) -> None:
         batch = self._taken(key)
         all_prepared = [one.prepared for one in batch]
         end = partial(self._end, key, batch)
@@ -124,7 +131,7 @@ class SendGroups:
 
     async def _run(
         self,
-        group: Group,
+        group: SendGroup,
         all_prepared: list[Prepared[Any]],
         end: Callable[[Exception | None], None],
     ) -> None:
@@ -140,12 +147,12 @@ class SendGroups:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _taken(self, key: Key) -> list[_Waiting]:
+    def _taken(self, key: SendKey) -> list[_Waiting]:
         batch, self._waiting[key] = self._waiting[key], []
         return batch
 
-    def _end(self, key: Key, batch: list[_Waiting], error: Exception | None) -> None:
-        """Let those of a group go on, and begin the next one."""
+    def _end(self, key: SendKey, batch: list[_Waiting], error: Exception | None) -> None:
+        """Let the callers of a group go on, and begin the next group."""
         if error is not None:
             end_all([one.prepared for one in batch], _as_ours(error))
         if self._waiting[key]:

@@ -1,6 +1,6 @@
-"""Turns of the event loop: what many ask for at once is done for some milliseconds at a time.
+"""Turns of the event loop: runs queued work, in its order, for some milliseconds at a time.
 
-In between others have their turn. What was asked for first is done first.
+In between, the loop runs everything else.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _TURN_S = 0.005
 
 
 class LoopTurns:
-    """What is to be done on one event loop."""
+    """The queued work of one event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], object]] = deque()
-        self._until = 0.0  # of this turn; 0.0 where nothing has been done in it
+        self._until = 0.0  # the end of this turn; 0.0 if nothing has been done in it
 
     def do(self, work: Callable[[], object]) -> None:
-        """Do something short: at once, or when others have had their turn."""
+        """Do something short: at once, or in a later turn if this one is used up."""
         if self._waiting or (self._until and time.monotonic() >= self._until):
             self._waiting.append(work)
             return
@@ -30,10 +30,7 @@ class LoopTurns:
         work()
 
     def go_through(self, steps: Iterator[object]) -> None:
-        """Do something in short steps, of which there may be any number.
-
-        What others ask for meanwhile is done between two of them.
-        """
+        """Do something in any number of short steps, with other work in between."""
 
         def go_on() -> None:
             for _ in steps:
@@ -50,6 +47,6 @@ class LoopTurns:
     def _go_on(self) -> None:
         self._until = 0.0
         if self._waiting:
-            self._begin()  # first: should one fail, the others have their turn all the same
+            self._begin()  # first, so that the others have their turn even if one fails
         while self._waiting and time.monotonic() < self._until:
             self._waiting.popleft()()

@@ -1,4 +1,4 @@
-"""The spool for handlers: awaited, with one sync for many requests, and waiting fetches.
+"""The spool for handlers: awaitable verbs, one sync for many requests, and claims that wait.
 
 Start with `service.py`.
 """

@@ -1,7 +1,7 @@
-"""What requests ask of the engine, and how they are told what has come of it.
+"""How requests call the engine, and get its results.
 
-Whoever asks gives a function that is called once, with the result or with an error, and perhaps at
-once. `answer_of` makes a coroutine's wait of that.
+The caller passes a function that is called once, with the result or an error, possibly before the
+call returns. `answer_of` makes that awaitable.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..guard.access import Identity
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-# Is called once, with the result of a verb or with what it has raised.
+# Called once, with the result of a verb or the error that it raised.
 Answered: TypeAlias = Callable[[T | Exception], None]
 
 
 class Party(Protocol):
-    """A request, as those see it who do what it asks for, by whichever way it came.
+    """A request as the engine sees it, from the fast path or from aiohttp.
 
-    account: whose limits hold for it; None for those of all only. sender: who sends it.
+    account: the name whose limits apply; None: only those for all. sender: its identity.
     """
 
     @property
@@ -35,32 +35,32 @@ class Party(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client has hung up, as far as one can tell."""
+        """Whether the client has hung up, as far as the server can tell."""
 
     def on_hang_up(self, callback: Callable[[], None] | None) -> None:
-        """Have ``callback`` called when the client hangs up; None takes that back."""
+        """Call ``callback`` when the client hangs up; None cancels that."""
 
     def hang_up(self) -> None:
-        """Answer nothing to a client that has hung up, as far as one can tell."""
+        """Close without an answer, because the client has probably hung up."""
 
     def hold(self, size: int, *, sure: bool = False) -> None:
-        """Count bytes of bodies as held until it is answered; ``sure``: they are there already.
+        """Count bytes of bodies as held until it is answered; ``sure``: they exist already.
 
         Raises Overloaded, TooManyRequests.
         """
 
 
-# For whom aiohttp's handler works. (Timers and threads have copies of a context, and keep nobody.)
+# The request of the running handler. Weak, because timers and threads keep copies of a context.
 _party: ContextVar[ref[Party] | None] = ContextVar("party", default=None)
 
 
 def work_for(party: Party) -> None:
-    """Say for whom the handler works from now on."""
+    """Set the request for which the handler works from now on."""
     _party.set(ref(party))
 
 
 def check_is_there() -> None:
-    """Make sure that somebody waits for what is about to be done. Raises ConnectionResetError."""
+    """Check that the client still waits for the result. Raises ConnectionResetError."""
     waiting = _party.get()
     party = None if waiting is None else waiting()
     if party is not None and party.is_gone:
@@ -68,7 +68,7 @@ def check_is_there() -> None:
 
 
 def report(answered: Answered[T], outcome: T | Exception) -> None:
-    """Give an outcome to one who must not keep others from theirs."""
+    """Report an outcome; an error in the callback is logged, so that others get theirs."""
     try:
         answered(outcome)
     except Exception:
@@ -76,15 +76,15 @@ def report(answered: Answered[T], outcome: T | Exception) -> None:
 
 
 def ignore(_: object) -> None:
-    """Do nothing with an outcome that nobody waits for."""
+    """Ignore an outcome that nobody waits for."""
 
 
 async def answer_of(
     begin: Callable[[Answered[T]], None], unwanted: Callable[[T], None] | None = None
 ) -> T:
-    """Begin something, and wait for its result. Raises what it raises.
+    """Begin something, and await its result. Raises what it raises.
 
-    unwanted: gets the result if nobody waits for it any more.
+    unwanted: gets the result if the caller was cancelled.
     """
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -102,13 +102,13 @@ async def answer_of(
 
 
 class Tasks:
-    """What goes on beside the turns of the loop; kept, since the loop keeps none of its tasks."""
+    """Background tasks; referenced here, because the loop has only weak references to them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Any) -> None:
-        """Do what takes longer than a turn of the loop."""
+        """Run something that takes longer than a turn of the loop."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,6 +1,6 @@
-"""Claims, those of many requests at a time, and their waiting: first come, first served.
+"""Claims for many requests at a time, and their waiting: first come, first served.
 
-All that ask for a queue in one turn of the loop share one claim. Who gets nothing waits in line.
+All requests for a queue in one turn of the loop share one claim. Those that get nothing wait.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from functools import partial
 
 from fsmq.spool import Message, Spool, prepare
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable
-from fsmq.spool.index.listings import Unlisted
-from fsmq.spool.prepare import FEW, LARGE_BYTES, Prepared, Steps, finish
-from fsmq.spool.records.journal import via
-from fsmq.spool.views.reading import Room
+from fsmq.spool.inspection import via
+from fsmq.spool.prepare import FEW, LARGE_BYTES, Prepared, Room, Steps, Unlisted, finish
 
 from ..connection.pieces import FORM_BYTES
 from ..guard.admission import Admission
@@ -41,13 +39,13 @@ class Claims:
         self._turn: dict[tuple[str, ...], list[Asked]] = {}
         self._listing: dict[tuple[str, ...], list[Asked]] = {}
         self._woken: list[Asked] = []
-        self._several_turns = LoopTurns()  # each looks at many queues: no other waits behind them
+        self._several_turns = LoopTurns()  # separate, because looking at many queues takes long
         self._tasks = Tasks()
 
     def begin(self, party: Party, wanted: Wanted, answered: Answered[list[Message]]) -> None:
-        """Claim for a request whose sender may; it is told of its messages, or of none.
+        """Claim for a request that has the right; ``answered`` gets its messages, perhaps none.
 
-        A client that has hung up gets nothing: what was claimed for it goes back at once.
+        If the client has hung up, the messages that were claimed for it are released at once.
         """
         asked = Asked(party, wanted, answered)
         if wanted.several is not None:
@@ -63,7 +61,7 @@ class Claims:
             self._claim(queues, asked)
 
     async def _find_and_claim(self, asked: Asked, several: Several) -> None:
-        """Claim for one whose queues are to be found first."""
+        """Find the queues of a request, and claim from them."""
         try:
             queues = await several.find()
         except Exception as error:
@@ -76,14 +74,14 @@ class Claims:
             self._give(asked, [], {})
 
     def _claim_again(self, asked: Asked) -> None:
-        """Claim for one whose queues may be others by now."""
+        """Claim again for a request, whose queues may have changed."""
         if asked.wanted.several is not None:
             self._tasks.spawn(self._find_and_claim(asked, asked.wanted.several))
         else:
             self._claim(asked.wanted.queues, [asked])
 
     def _claim(self, queues: tuple[str, ...], asked: list[Asked]) -> None:
-        """Claim for those that ask for the same queues; nobody overtakes those that list them."""
+        """Claim for requests for the same queues, after those that wait for a listing of them."""
         if (before := self._listing.get(queues)) is not None:
             before += asked
         elif any(map(self._ready.is_due, queues)):
@@ -98,7 +96,7 @@ class Claims:
         except Exception as error:
             for one in self._listing.pop(queues):
                 if one.wanted.several is not None and type(error) is NoSuchQueue:
-                    self._claim_again(one)  # it has gone since it was found
+                    self._claim_again(one)  # a queue was deleted after it was found
                 else:
                     self._refuse([one], error)
         else:
@@ -111,7 +109,7 @@ class Claims:
         groups: dict[object, list[Asked]] = defaultdict(list)
         for one in asked:
             wanted = one.wanted
-            # What is shared would part a group.
+            # Sharing a claim among several requests would split groups of messages.
             is_alone = wanted.begin is not None or wanted.whole_groups
             alike = one if is_alone else (wanted.queues, wanted.visibility)
             groups[alike, one.party.account, one.through].append(one)
@@ -125,7 +123,7 @@ class Claims:
     # -- claim -------------------------------------------------------------------------------------
 
     def _claim_for(self, asked: list[Asked]) -> None:
-        """Claim once for those that want the same."""
+        """Claim once for requests that want the same."""
         wanted, account = asked[0].wanted, asked[0].party.account
         via.set(asked[0].through)
         forms = FORM_BYTES * sum([one.wanted.in_json for one in asked])
@@ -163,13 +161,13 @@ class Claims:
         )
 
     async def _count_and_claim(self, asked: list[Asked], room: ClaimRoom, queue: str) -> None:
-        """Claim where the claims have to be counted first. Other hosts claim, too, so that each
-        count is out of date by the next: so it is done in a thread that may count again.
+        """Claim after the queue's claims have been counted. Other hosts claim, too, so a count is
+        soon out of date: the claim runs in a thread that may count again.
         """
         try:
             await self._receiver.learn(queue)
         except Exception as error:
-            if asked[0].wanted.several is None:  # else the claim goes on without this queue
+            if asked[0].wanted.several is None:  # otherwise the claim goes on without this queue
                 self._refuse(asked, error)
                 return
         steps = self.steps(asked[0].wanted, sum([one.wanted.most for one in asked]), room)
@@ -184,7 +182,7 @@ class Claims:
     ) -> None:
         try:
             prepared = await run(finish, steps)  # type: ignore[misc]
-        except Unlisted as error:  # behind queues that it has claimed from
+        except Unlisted as error:  # of a queue after those that it has claimed from
             room.close()
             await self._count_and_claim(asked, room, error.queue)
         except Exception as error:
@@ -225,7 +223,7 @@ class Claims:
         served = 0
         at = 0
         for one in asked:
-            # Behind the last message, and where there is none at all, nobody else gets any.
+            # All messages are given away: the others claim again. If there were none, all get none.
             if at >= len(claimed) and claimed:
                 break
             end = at + one.wanted.most
@@ -235,13 +233,13 @@ class Claims:
         for (queue, fill), times in fills.items():
             self._receiver.note_fill(queue, fill, times)
         if short := asked[served:]:
-            # That there were no more for them is certain when a claim gets nothing at all.
+            # Only a claim that gets nothing at all shows that no more messages are ready.
             self._claim(asked[0].wanted.queues, short)
 
     def _give(self, asked: Asked, messages: list[Message], fills: Fills) -> None:
         party, wanted = asked.party, asked.wanted
         of = {m.queue for m in messages} if wanted.several else {wanted.queues[0]}
-        # What woke it may be for the next in line, where the messages are of another queue.
+        # If its messages are all of other queues, the arrival that woke it is for the next in line.
         in_vain = not messages or (bool(wanted.several) and asked.woken_by not in of)
         if party.is_gone:
             self.release_unseen(messages)
@@ -262,21 +260,21 @@ class Claims:
         size = sum([size_of(message) for message in messages])
         if wanted.in_json:
             party.hold(size + form_of(size), sure=True)
-        elif size > LARGE_BYTES:  # what is smaller is written at once
+        elif size > LARGE_BYTES:  # a smaller answer is written at once
             party.hold(size, sure=True)
         report(asked.answered, messages)
 
     def release_unseen(self, messages: Iterable[Message]) -> None:
-        """Let messages be ready again that nobody has seen; their deliveries do not count."""
+        """Release messages that no client has seen; this does not count as a delivery."""
         for message in messages:
             try:
                 prepared = prepare.release_unseen(self._spool.context, message)
             except FsmqError:
-                continue  # its timer brings it back
+                continue  # it is redelivered when its timer ends
             self._runner.then(prepared, ignore, ignore)
 
     def _refuse_each(self, asked: Sequence[Asked], error: Exception) -> None:
-        """Let each find out alone whose fault it is; a disk that refuses is not asked twice."""
+        """Claim for each alone, so that only those at fault fail; not again on a failing disk."""
         if len(asked) == 1 or type(error) is Unavailable or not isinstance(error, FsmqError):
             self._refuse(asked, error)
             return
@@ -291,7 +289,7 @@ class Claims:
     # -- wait --------------------------------------------------------------------------------------
 
     def _wait(self, asked: Asked) -> bool:
-        """Let one wait that has got nothing; False if its time is over."""
+        """Let a request wait that has got nothing; False if its time is over."""
         receiver, party, wanted = self._receiver, asked.party, asked.wanted
         several = wanted.several
         left = asked.until - time.monotonic()
@@ -346,11 +344,11 @@ class Claims:
             self._claim(queues, group)
 
     def _is_over(self, asked: Asked) -> bool:
-        """Whether it must wait no longer: the server stops, or its key holds no longer."""
+        """Whether it must not wait longer: the server stops, or its key is no longer valid."""
         return self._receiver.is_stopping or asked.party.sender.is_over
 
     def _wait_no_more(self, asked: Asked, *, in_vain: bool = False) -> None:
-        """One is about to be answered. in_vain: what woke it is for the next in line."""
+        """End the wait of a request. in_vain: the arrival that woke it is for the next in line."""
         if asked.waits is not None:
             asked.waits.__exit__(None, None, None)
             asked.waits = None

@@ -1,7 +1,7 @@
-"""Ordered logs for handlers: verbs in threads, those of one moment together, and long polls.
+"""Ordered logs for handlers: verbs in threads, grouped where they coincide, and long polling.
 
-No log has a thread or a watch of its own. What this process publishes and finishes wakes who waits
-here at once. What other processes do is looked for while somebody waits, in one thread for all.
+No log has a thread or a file watch of its own. What this process publishes and acknowledges wakes
+waiting requests at once. While requests wait, one thread polls all logs for changes by others.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
 from fsmq.spool import Channel, ChannelMessage, Log, LogEntry, Spool
+from fsmq.spool.checks import DutyCycle
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.duty_cycle import DutyCycle
-from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.consuming.dispatch import Asked
-from fsmq.spool.log.log import Batch
-from fsmq.spool.log.ranges import Range
-from fsmq.spool.views.reading import MAX_ANSWER_BYTES
+from fsmq.spool.inspection import MAX_ANSWER_BYTES, Asked, ChannelState, LogBatch
+from fsmq.spool.prepare import LARGE_BYTES
+from fsmq.spool.resources import Range
 
 from ..guard.admission import Admission
 from ..routing.call import Call
@@ -30,16 +28,16 @@ from .together import Together
 from .waiters import Waiters
 
 T = TypeVar("T")
-# Verbs of logs wait for syncs and for locks of other processes: others must not wait behind them.
+# Own threads, because verbs of logs wait for syncs and for locks of other processes.
 _THREADS = 16
-# Where another process changes a log: a twentieth of the time goes into looking, at most.
+# Polling for changes by other processes takes at most a twentieth of the time.
 _LOOKS = DutyCycle(0.05, least_s=0.05)
-# A file's time is as exact as the kernel's tick: what was changed so lately is looked at again.
+# A file's time is only as exact as the kernel's tick, so recent changes are looked at again.
 _TICK_S = 0.05
 
 
 class _Got(NamedTuple):
-    """What it gets. again_in: seconds until to claim again, where it gets nothing."""
+    """The result of a claim. again_in: if it is empty, the seconds until a next one may succeed."""
 
     messages: list[ChannelMessage]
     again_in: float | None
@@ -47,14 +45,14 @@ class _Got(NamedTuple):
 
 _OfChannel = tuple[str, str]
 _Finish = tuple[list[Range], int | None]
-# What was seen of a log or of a channel; None is equal to nothing.
+# The state of a log or channel when it was last looked at; None counts as changed.
 _Stamp = tuple[int, ...] | None
 
 
 class OpenLogs:
     """The logs of a spool for handlers, on one event loop.
 
-    poll_interval: seconds between two looks where the spool lies on a network.
+    poll_interval: seconds between two looks if the spool is on a network filesystem.
     """
 
     def __init__(
@@ -67,8 +65,8 @@ class OpenLogs:
         blocks.budget = min(blocks.budget, admission.limits.memory // 4)
         self._pause = poll_interval if spool.tree.network else 0.0
         self._threads = Threads(_THREADS)
-        self._waited: dict[str, Counter[str]] = {}  # the lines of each log that somebody is in
-        self._news: dict[str, int] = {}  # of these lines: how often there was something new
+        self._waited: dict[str, Counter[str]] = {}  # of each log, its lines with waiting requests
+        self._news: dict[str, int] = {}  # by line: how often there was something new
         self._seen: dict[str, _Stamp] = {}
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
@@ -77,18 +75,15 @@ class OpenLogs:
         self._finishing: Together[_OfChannel, _Finish, int] = Together(self._finish)
 
     def begin_stop(self) -> None:
-        """Let no one wait any more."""
+        """End all waits."""
         self._stopping = True
         self.waiters.wake_all()
 
     def close(self) -> None:
-        """Give the threads back; nothing may be in progress any more."""
+        """End the threads; nothing may be in progress any more."""
         if self._looking is not None:
             self._looking.cancel()
         self._threads.close()
-
-    def log(self, name: str) -> Log:
-        return self._spool.log(name)
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Run a verb of a log in a thread."""
@@ -97,7 +92,7 @@ class OpenLogs:
     # -- publish ---------------------------------------------------------------------------------
 
     async def publish(self, log: str, messages: list[LogEntry]) -> int:
-        """Store messages behind one another, all or none; the offset of the first.
+        """Store consecutive messages, all or none; returns the offset of the first.
 
         Raises what :meth:`Log.publish_many` raises.
         """
@@ -109,10 +104,10 @@ class OpenLogs:
         return await self.run(self._spool.log(log).publish_each, batches)
 
     def published(self, log: str, number: int) -> None:
-        """Wake who waits for messages of a log."""
+        """Wake requests that wait for messages of a log."""
         for line in list(self._waited.get(log, ())):
             self._news[line] += 1
-            # All readers get what is new, and of those at a channel one for each message.
+            # All readers of the log are woken, but of those at a channel only one for each message.
             self.waiters.wake(line, number if "/" in line else len(self.waiters))
 
     # -- channels --------------------------------------------------------------------------------
@@ -127,7 +122,7 @@ class OpenLogs:
     ) -> list[ChannelMessage]:
         """Claim up to ``count`` messages, waiting up to ``wait`` seconds for the first.
 
-        A client that has hung up gets nothing: what was claimed for it goes back at once.
+        If the client has hung up, the messages that were claimed for it are released at once.
         """
         end = time.monotonic() + min(wait, call.sender.seconds_left)
         line = "/".join(of)
@@ -155,7 +150,7 @@ class OpenLogs:
     async def _held(
         self, call: Call, of: _OfChannel, messages: list[ChannelMessage]
     ) -> list[ChannelMessage]:
-        """Those of claimed messages for whose answer there is memory; the others go back."""
+        """The claimed messages that fit into memory for the answer; the others are released."""
         try:
             fitting = _fitting(call, [len(message.body) for message in messages])
         except FsmqError:
@@ -176,9 +171,9 @@ class OpenLogs:
         visibility: float | None,
         answered: Callable[[list[ChannelMessage] | Exception], None],
     ) -> None:
-        """Claim one message, without waiting for one; ``answered`` gets it, or none.
+        """Claim one message without waiting; ``answered`` gets it, or none.
 
-        account: for whose answer there must be memory.
+        account: whose limit of memory applies to the answer.
         """
 
         def got(outcome: _Got | Exception) -> None:
@@ -187,20 +182,20 @@ class OpenLogs:
         self._claiming.begin(of, Asked(1, visibility, self._most_bytes(account)), got)
 
     def release(self, of: _OfChannel, messages: list[ChannelMessage]) -> None:
-        """Release what was claimed for nobody."""
+        """Release messages whose client has gone."""
         self._return(of, _Got(messages, None))
 
     async def _claim(self, of: _OfChannel, asked: list[Asked]) -> Sequence[_Got]:
         return await self.run(_claim_each, self._channel(of), asked)
 
     def _return(self, of: _OfChannel, got: _Got) -> None:
-        """Release what was claimed for nobody; if that fails, it comes back at its deadline."""
+        """Release messages; if that fails, they are ready again after their deadlines."""
         if got.messages:
             self._threads.submit(lambda: _release(self._channel(of), got.messages))
             asyncio.get_running_loop().call_later(_TICK_S, self.changed, of, len(got.messages))
 
     async def ack(self, of: _OfChannel, ranges: list[Range], generation: int | None) -> int:
-        """Acknowledge messages, durably; how many had not been done.
+        """Acknowledge messages, durably; returns how many had not been done before.
 
         Raises NotInFlight, ClaimVoid.
         """
@@ -215,7 +210,7 @@ class OpenLogs:
         generation: int | None,
         answered: Callable[[int | Exception], None],
     ) -> None:
-        """The same for one message and for a caller that does not wait."""
+        """The same for one message, with a callback."""
 
         def done(outcome: int | Exception) -> None:
             if isinstance(outcome, int):
@@ -228,13 +223,13 @@ class OpenLogs:
         return await self.run(self._channel(of).done_ranges_each, asked)
 
     async def change(self, of: _OfChannel, verb: Callable[[Channel], T], number: int = 1) -> T:
-        """Use a verb of a channel after which so many messages may be ready."""
+        """Carry out a verb of a channel after which up to ``number`` messages may be ready."""
         result = await self.run(verb, self._channel(of))
         self.changed(of, number)
         return result
 
     async def state(self, of: _OfChannel) -> ChannelState:
-        """Where a channel is."""
+        """The state of a channel."""
         return await self.run(self._channel(of).state)
 
     def changed(self, of: _OfChannel, number: int) -> None:
@@ -249,8 +244,12 @@ class OpenLogs:
 
     # -- read ------------------------------------------------------------------------------------
 
-    async def page(self, call: Call, log: str, start: int, count: int, wait: float) -> Batch:
-        """Messages from an offset on, waiting up to ``wait`` seconds for the first of them.
+    async def page(
+        self, call: Call, log: str, start: int, count: int, wait: float, most: int = 1 << 62
+    ) -> LogBatch:
+        """Messages from an offset on, waiting up to ``wait`` seconds for the first.
+
+        most: bytes of their bodies, of which the last may exceed it.
 
         Raises OffsetGone, NoSuchLog, Unavailable.
         """
@@ -263,14 +262,13 @@ class OpenLogs:
             while True:
                 call.admit()
                 news = self._news.get(log, 0)
-                max_bytes = self._most_bytes(call.account)
-                batch = await self.run(opened.page, start, count, max_bytes)
+                batch = await self.run(self._read, call.account, opened, start, count, most)
                 if batch.messages or batch.lost:
                     fitting = _fitting(call, [len(message.body) for message in batch.messages])
                     if fitting < len(batch.messages):
                         behind = batch.messages[fitting].offset
                         lost = behind - start - fitting  # offsets have no gaps
-                        batch = Batch(batch.messages[:fitting], behind, lost)
+                        batch = LogBatch(batch.messages[:fitting], behind, lost)
                     return batch
                 left = end - time.monotonic()
                 if left <= 0 or self._stopping or call.is_gone:
@@ -281,10 +279,19 @@ class OpenLogs:
                     return batch
                 waited = True
 
-    def _most_bytes(self, account: str | None) -> int:
-        """How many bytes of bodies to read for an answer: half of what there is memory for.
+    def _read(self, account: str | None, log: Log, start: int, count: int, most: int) -> LogBatch:
+        """A page, with what it may take counted meanwhile: others read less at that time."""
+        max_bytes = max(LARGE_BYTES, min(most, self._most_bytes(account)))
+        self._admission.hold(account, max_bytes, sure=True)
+        try:
+            return log.page(start, count, max_bytes)
+        finally:
+            self._admission.free(account, max_bytes)
 
-        The last one goes beyond it, and what a body becomes in JSON takes memory beside it.
+    def _most_bytes(self, account: str | None) -> int:
+        """How many bytes of bodies to read for an answer: half of the memory that is left.
+
+        The last body can exceed it, and the form of bodies in JSON takes additional memory.
         """
         return min(MAX_ANSWER_BYTES, self._admission.room(account) // 2)
 
@@ -312,16 +319,16 @@ class OpenLogs:
     async def _wait(
         self, call: Call, line: str, news: int, seconds: float, turn: int, *, again: bool
     ) -> bool:
-        """Wait until there may be something new; False if the client has gone meanwhile.
+        """Wait until there may be something new; False if the client has gone.
 
-        news: how often there had been something new when it was last looked for.
+        news: the value of ``_news`` before the request last looked for messages.
         """
         if self._news[line] == news:
             await self.waiters.wait(line, seconds, call.on_hang_up, place=turn, again=again)
         return not (call.is_gone or call.sender.is_over)
 
     async def _look(self) -> None:
-        """While somebody waits, look for what other processes change."""
+        """Poll, while requests wait, for changes by other processes."""
         cost = 0.0
         while self._waited:
             await asyncio.sleep(max(self._pause, _LOOKS.pause(cost)))
@@ -342,7 +349,7 @@ class OpenLogs:
             }
 
     def _stamps(self, lines: dict[str, list[str]]) -> dict[str, _Stamp]:
-        """What logs and channels are like now: another stamp, and something has changed."""
+        """The stamps of logs and channels now; a stamp differs if something has changed."""
         found: dict[str, _Stamp] = {}
         now = self._spool.context.clock()
         for log, of_log in lines.items():
@@ -356,9 +363,9 @@ class OpenLogs:
 
 
 def _fitting(call: Call, sizes: Sequence[int]) -> int:
-    """Take memory for an answer with messages of these sizes; for how many of them there is some.
+    """Reserve memory for an answer with messages of these sizes; for how many there was enough.
 
-    Raises Overloaded, TooManyRequests: there is none for the first.
+    Raises Overloaded, TooManyRequests: there is not enough for the first.
     """
     for number, size in enumerate(sizes):
         try:
@@ -371,12 +378,12 @@ def _fitting(call: Call, sizes: Sequence[int]) -> int:
 
 
 def _grown(before: _Stamp, now: _Stamp) -> int:
-    """How many messages a log has got; 1 where that is not known."""
+    """How many messages were added to a log; 1 if that is not known."""
     return 1 if before is None or now is None else abs(now[0] - before[0])
 
 
 def _claim_each(channel: Channel, asked: list[Asked]) -> list[_Got]:
-    """Claim for each in turn, without waiting."""
+    """Claim for each in turn."""
     each = channel.claim_each(asked)
     again_in = None if each[-1] else channel.again_in()
     return [_Got(messages, None if messages else again_in) for messages in each]

@@ -1,4 +1,4 @@
-"""Makes moves of whole queues beside the requests."""
+"""Carries out moves of whole queues in the background."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 
 from fsmq.spool import Spool
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.moves.order import Move, begin_redrive
+from fsmq.spool.inspection import Move, begin_redrive
 
 from ..running.threads import Threads
 
 log = logging.getLogger(__name__)
-# How often moves are looked for that another process left.
+# How often to look for moves that another process left unfinished.
 _LOOK_S = 5.0
 
 
 class MoveThread:
-    """One thread that makes all moves of a spool that no other process makes."""
+    """One thread that carries out all moves of a spool that no other process carries out."""
 
     def __init__(self, spool: Spool, threads: Threads) -> None:
         self._spool = spool
@@ -32,7 +32,7 @@ class MoveThread:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Leave a move where it is; another process goes on with it."""
+        """Stop, and leave an unfinished move for another process to continue."""
         self._ending = True
         self._ordered.set()
         if self._thread is not None:
@@ -50,7 +50,7 @@ class MoveThread:
         rate: float | None = None,
         only: Sequence[str] | None = None,
     ) -> Move:
-        """Order a move, which begins at once. Raises what Spool.begin_move raises."""
+        """Create a move, which begins at once. Raises what Spool.begin_move raises."""
 
         def begin() -> Move:
             return self._spool.begin_move(
@@ -74,12 +74,16 @@ class MoveThread:
         only: Sequence[str] | None = None,
         homes: Sequence[str] | None = None,
     ) -> Move:
-        """Order a redrive, which begins at once. Raises what Spool.begin_redrive raises.
+        """Create a redrive, which begins at once. Raises what Spool.begin_redrive raises.
 
-        homes: the patterns of names of the queues to which it may bring them; None is all.
+        homes: patterns of the names of queues to which messages may go back; None: all.
         """
         context = self._spool.context
         return await self._order(lambda: begin_redrive(context, dead, to, rate, only, homes))
+
+    async def stop_move(self, ref: str) -> Move | None:
+        """Stop a move early; None if there is no such move."""
+        return await self._threads.run(self._spool.stop_move, ref)
 
     async def _order(self, begin: Callable[[], Move]) -> Move:
         move = await self._threads.run(begin)
@@ -87,13 +91,13 @@ class MoveThread:
         return move
 
     def _work(self) -> None:
-        """Make moves until the end: also those that another process began and left."""
+        """Carry out moves until `stop`, including those that another process left unfinished."""
         while not self._ending:
             try:
                 self._spool.make_moves(lambda: self._ending)
             except FsmqError as error:
                 log.warning("cannot move, trying again: %s", error)
             except Exception:
-                log.exception("cannot move, trying again")  # without this thread no move is made
+                log.exception("cannot move, trying again")  # the thread has to live on
             self._ordered.wait(_LOOK_S)
             self._ordered.clear()

@@ -1,10 +1,10 @@
-"""The engine: what is done with messages of queues, for requests of all dialects.
+"""The engine: verbs on messages of queues, for requests of all dialects.
 
-What comes in one turn of the event loop is done together: one verb for a queue, and one sync for
-all. None of those that come together fails for another. What is much, or has to list a folder
-first, is done in a thread.
+Requests of one turn of the event loop are done together: one verb for a queue, and one sync for
+all. No request fails because of another. Large ones, and those that have to list a folder first,
+run in a thread.
 
-Each verb is there twice: for one who awaits it, and, as ``begin_…``, for one who is told.
+Each verb exists twice: as a coroutine, and, as ``begin_…``, with a callback.
 """
 
 from __future__ import annotations
@@ -16,10 +16,18 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from fsmq.spool import Message, NewMessage, Spool, prepare
 from fsmq.spool.errors import DuplicateMessage, Unavailable
-from fsmq.spool.index.listings import Unlisted
-from fsmq.spool.prepare import FEW, LARGE_BYTES, MOST_AT_ONCE, Acked, Batch, Prepared, finish
-from fsmq.spool.records.journal import via
-from fsmq.spool.views.reading import Room
+from fsmq.spool.inspection import via
+from fsmq.spool.prepare import (
+    FEW,
+    LARGE_BYTES,
+    MOST_AT_ONCE,
+    Acked,
+    Batch,
+    Prepared,
+    Room,
+    Unlisted,
+    finish,
+)
 
 from ..guard.admission import Admission
 from ..routing.call import Call
@@ -33,16 +41,16 @@ from .wanted import GLANCE_S, Wanted, size_of
 T = TypeVar("T")
 R = TypeVar("R")
 _Prepared: TypeAlias = "Prepared[list[R]]"
-# So many bytes of bodies are done with at a time.
+# How many bytes of bodies are handled at a time.
 _MOST_BYTES = 1024 * 1024
 
 
 class _Job:
-    """What one request wants of a queue.
+    """What one request wants from a queue.
 
-    things: messages to be stored, or ids of those to be removed; claims: in which. answered: gets a
-    result for each. size: their bytes. is_alone: nothing is done together with it. through: what
-    the journal says that it came through.
+    things: messages to be stored, or ids of those to be removed. claims: the claims that they must
+    be in. answered: gets a result for each. size: their bytes. is_alone: it is not grouped with
+    others. through: the dialect that the journal records for it.
     """
 
     __slots__ = ("answered", "claims", "is_alone", "queue", "size", "things", "through")
@@ -66,20 +74,18 @@ class _Job:
 
 
 class _Joint(Generic[R]):
-    """One verb of the spool for all that ask for it in one turn.
+    """Groups the calls of one verb of the spool in one turn of the loop.
 
-    begin: does it for a queue, for things and their claims; gives a result for each of the things.
-    is_whole: what fails has done nothing, so that each of several can be tried alone.
+    begin: does it for a queue, for things and their claims; returns a result for each thing.
+    is_whole: if it fails it has changed nothing, so each of several jobs can be tried alone.
     """
 
     def __init__(
         self,
-        spool: Spool,
         runner: Runner,
         begin: Callable[[str, Sequence[Any], Sequence[str | None]], _Prepared[R]],
         is_whole: bool,
     ) -> None:
-        self._spool = spool
         self._runner = runner
         self._begin = begin
         self._is_whole = is_whole
@@ -87,7 +93,7 @@ class _Joint(Generic[R]):
         self._tasks = Tasks()
 
     def ask(self, job: _Job) -> None:
-        """Do it in this turn."""
+        """Do a job together with the others of this turn."""
         if not self._turn:
             asyncio.get_running_loop().call_soon(self._run)
         self._turn.setdefault((job.queue, job.through), []).append(job)
@@ -113,23 +119,17 @@ class _Joint(Generic[R]):
             self._tasks.spawn(self._count_and_do(jobs, error.queue))
         except Exception as error:
             if isinstance(error, Unavailable) and not self._is_whole:
-                self._refuse(jobs, error)  # another try would not find what is done
+                self._refuse(jobs, error)  # a second try would not report what the first has done
             else:
                 self._refuse_each(jobs, error)
         else:
             self._runner.then(prepared, partial(self._done, jobs), partial(self._failed, jobs))
 
     async def _do_beside(self, job: _Job) -> None:
-        """Do what is much in a thread."""
+        """Do a large job in a thread."""
         begin = partial(self._begin, job.queue, job.things, job.claims)
-        run = self._runner.in_thread
         try:
-            try:
-                prepared = await run(begin)
-            except Unlisted as error:
-                await self._runner.listings.share(self._spool.context.depths.learn, error.queue)
-                prepared = await run(begin)
-            results = await self._runner.complete(prepared, light=False)
+            results = await self._runner.do(begin, light=False)
         except Exception as error:
             report(job.answered, error)
         else:
@@ -137,7 +137,7 @@ class _Joint(Generic[R]):
 
     async def _count_and_do(self, jobs: list[_Job], queue: str) -> None:
         try:
-            await self._runner.listings.share(self._spool.context.depths.learn, queue)
+            await self._runner.count(queue)
         except Exception as error:
             self._refuse(jobs, error)
         else:
@@ -160,7 +160,7 @@ class _Joint(Generic[R]):
             self._refuse(jobs, error)
 
     def _refuse_each(self, jobs: list[_Job], error: Exception) -> None:
-        """Let each find out alone whose fault it is."""
+        """Do each job alone, so that only those at fault fail."""
         if len(jobs) == 1:
             self._refuse(jobs, error)
             return
@@ -183,14 +183,14 @@ class Queues:
         self._receiver = receiver
         self._claims = Claims(spool, runner, admission, receiver)
         self._puts: _Joint[str] = _Joint(
-            spool, runner, lambda queue, messages, _: self.storing(queue, messages), True
+            runner, lambda queue, messages, _: self.storing(queue, messages), True
         )
-        self._acks: _Joint[Acked] = _Joint(spool, runner, self._ack, False)
+        self._acks: _Joint[Acked] = _Joint(runner, self._ack, False)
 
     # -- put ---------------------------------------------------------------------------------------
 
     async def put(self, queue: str, messages: Sequence[NewMessage]) -> Sequence[str]:
-        """Store messages, all or none; their ids."""
+        """Store messages, all or none; returns their ids."""
         return await answer_of(partial(self.begin_put, queue, messages))
 
     def begin_put(
@@ -199,22 +199,20 @@ class Queues:
         size, is_alone = 0, False
         for message in messages:
             size += size_of(message)
-            # An own id that is taken concerns one request alone.
+            # If a client's id is taken already, only that request fails.
             is_alone = is_alone or message.id is not None
         self._puts.ask(_Job(queue, messages, (), answered, size, is_alone))
 
     def storing(
         self, queue: str, messages: Iterable[NewMessage], batch: Batch | None = None
     ) -> _Prepared[str]:
-        """What stores messages of a queue; batch: together with those of others."""
+        """A prepared put of messages into a queue. batch: shared with puts into other queues."""
         return prepare.put(self._spool.context, queue, messages, batch=batch)
 
     # -- claim -------------------------------------------------------------------------------------
 
     async def claim(self, party: Party, wanted: Wanted) -> list[Message]:
-        """Claim messages for a request. A client that has hung up gets nothing: what was claimed
-        for it goes back at once.
-        """
+        """Claim messages for a request. If its client has hung up, they are released at once."""
         return await answer_of(
             partial(self.begin_claim, party, wanted), self._claims.release_unseen
         )
@@ -223,13 +221,13 @@ class Queues:
         self._claims.begin(party, wanted, answered)
 
     async def glance(self, call: Call, queue: str, most: int) -> list[Message]:
-        """What could be claimed; the next claim may get the same messages."""
+        """Messages that could be claimed; the next claim can get the same ones."""
         await self._receiver.load(queue)
         call.admit()
         return await self._runner.in_thread(self._glance, queue, most, call)
 
     def _glance(self, queue: str, most: int, room: Room) -> list[Message]:
-        """Claim, and release at once; nothing of it is durable."""
+        """Claim and release at once, without a sync."""
         wanted = Wanted((queue,), visibility=GLANCE_S)
         prepared = finish(self._claims.steps(wanted, most, room))
         prepared.dirty.close()
@@ -242,7 +240,7 @@ class Queues:
     async def ack(
         self, queue: str, ids: Sequence[str], claims: Sequence[str | None] = ()
     ) -> Sequence[Acked]:
-        """Remove messages, each in its claim if one is named; what became of each."""
+        """Remove messages, each only in its claim if one is named; returns what became of each."""
         return await answer_of(partial(self.begin_ack, queue, ids, claims))
 
     def begin_ack(
@@ -262,14 +260,14 @@ class Queues:
     # -- change ------------------------------------------------------------------------------------
 
     async def do(self, change: Change[T]) -> T:
-        """Do something with chosen messages."""
-        if change.where == "loop":
-            return await self._runner.complete(change.begin())
-        run = self._runner.in_thread if change.where == "thread" else self._runner.listing
-        return await self._runner.complete(await run(change.begin), light=False)
+        """Carry out a change, durably."""
+        if change.where == "listing":
+            prepared = await self._runner.listing(change.begin)
+            return await self._runner.complete(prepared, light=False)
+        return await self._runner.do(change.begin, light=change.where == "loop")
 
     def begin(self, change: Change[T], answered: Answered[T]) -> None:
-        """The same for what is done on the loop."""
+        """The same for changes on the loop, with a callback."""
         try:
             prepared = change.begin()
         except Exception as error:
@@ -280,7 +278,7 @@ class Queues:
 
 
 def _portions(jobs: list[_Job]) -> Iterator[list[_Job]]:
-    """What is done at a time: some jobs that are about few messages in all, or one."""
+    """Groups of jobs to be done at once: several with few messages in all, or a single one."""
     part: list[_Job] = []
     number = size = 0
     for job in jobs:

@@ -1,4 +1,4 @@
-"""What arrives in queues, who waits there, and looks at messages that are no claims."""
+"""Notices arrivals in queues, wakes the requests that wait for them, and finds messages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from functools import partial
 
 from fsmq.spool import Message, Spool
 from fsmq.spool.errors import FsmqError, NoSuchQueue, Unavailable, as_unavailable
-from fsmq.spool.index.listings import Unlisted
-from fsmq.spool.index.ready import EVERYONE
-from fsmq.spool.layout.of_queues import OfQueues
-from fsmq.spool.views import browse
+from fsmq.spool.inspection import browse
+from fsmq.spool.on_disk import OfQueues
+from fsmq.spool.prepare import EVERYONE, Unlisted
 
 from ..guard.sight import seen_message
 from ..routing.call import Call
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Receiver:
-    """Notices what arrives in queues, and wakes those that wait for it."""
+    """Notices arrivals in queues, and wakes the requests that wait for them."""
 
     def __init__(
         self,
@@ -39,18 +38,18 @@ class Receiver:
         self._runner = runner
         self._poll_interval = poll_interval
         self.is_stopping = False
-        self.changes = 0  # how often a queue came or went, or has opened
+        self.changes = 0  # how often a queue was created, deleted or opened
         self.arrivals = 0  # how many there were
-        self._arrived_at: OfQueues[int] = OfQueues(spool.tree)  # the last of each queue
-        self._faulty: OfQueues[Unavailable] = OfQueues(spool.tree)  # why they were left out last
+        self._arrived_at: OfQueues[int] = OfQueues(spool.tree)  # the last number of each queue
+        self._faulty: OfQueues[Unavailable] = OfQueues(spool.tree)  # queues that cannot be listed
         self._naming: Together[None, None, tuple[list[str], int]] = Together(self._list_names)
         self._names: frozenset[str] = frozenset()  # of all queues, as last listed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
-        self._reopenings: dict[str, asyncio.TimerHandle] = {}  # looks at queues that are shut
+        self._reopenings: dict[str, asyncio.TimerHandle] = {}  # the next looks at shut queues
 
     def start(self) -> None:
-        """Begin to notice arrivals; call it on the loop."""
+        """Begin to notice arrivals; called on the loop."""
         self._loop = asyncio.get_running_loop()
         ready = self._spool.context.ready
         ready.on_arrival = self._arrived
@@ -62,12 +61,12 @@ class Receiver:
         self._polling = self._loop.create_task(self._poll())
 
     def begin_stop(self) -> None:
-        """Let no one wait any more."""
+        """End all waits."""
         self.is_stopping = True
         self.waiters.wake_all()
 
     def stop(self) -> None:
-        """Notice nothing any more."""
+        """Stop noticing arrivals."""
         fileno = self._spool.events_fileno()
         if self._loop is not None and fileno is not None:
             self._loop.remove_reader(fileno)
@@ -78,10 +77,10 @@ class Receiver:
         self._spool.context.ready.on_arrival = None
 
     def pause_of(self, queues: Sequence[str], at_most: float) -> float:
-        """How long a request waits that got nothing, unless it is woken; ``at_most`` seconds."""
+        """How long a request that got nothing waits unless woken, up to ``at_most`` seconds."""
         context = self._spool.context
         shut = context.limiter.shut
-        if len(queues) > 1:  # of those that have no message nothing ripens
+        if len(queues) > 1:  # in queues without messages nothing becomes ready as time passes
             has = context.ready.counts(queues)
             queues = [*has, *(queue for queue in queues if queue in shut and queue not in has)]
         for queue in queues:
@@ -98,10 +97,10 @@ class Receiver:
             self._attend(queue)
 
     def _attend(self, queue: str) -> None:
-        """See to it that somebody looks whether a queue that is shut has opened."""
+        """Schedule a look at whether a queue that is shut has opened."""
         limiter = self._spool.context.limiter
         if queue in limiter.shut and queue not in self._reopenings and self._loop is not None:
-            # One look for all who wait.
+            # One look for all requests that wait.
             self._reopenings[queue] = self._loop.call_later(
                 limiter.look_in(queue), self._look_again, queue
             )
@@ -119,19 +118,19 @@ class Receiver:
         try:
             self._spool.context.limiter.look(queues)
         except OSError:
-            return  # a claim will tell it to its client
+            return  # the next claim reports it to its client
 
     def has_come(self, queues: Iterable[str], since: int) -> bool:
-        """Whether there is something in one of these queues that was announced since."""
+        """Whether one of these queues has messages, and had an arrival after number ``since``."""
         ready, at = self._spool.context.ready, self._arrived_at
         return any(at.get(queue, 0) > since and ready.count(queue) for queue in queues)
 
     def rescan(self) -> None:
-        """List all queues in use again, beside the loop."""
+        """List all queues in use again, in a thread."""
         self._runner.listings.submit(self._spool.context.ready.rescan)
 
     async def find(self, call: Call, queue: str, message_id: str) -> Message | None:
-        """Look at a message in whatever state it is, as the sender may see it.
+        """A message in any state, as the sender may see it; None if there is none.
 
         Raises NoSuchQueue, Overloaded, TooManyRequests, Unavailable.
         """
@@ -147,7 +146,7 @@ class Receiver:
             return browse.find(context, queue, message_id, call)
 
     async def load(self, queue: str) -> None:
-        """List a queue where only that tells what is ready: a million names take seconds.
+        """List a queue if its ready messages are not known yet; a million names take seconds.
 
         Raises NoSuchQueue, Unavailable.
         """
@@ -155,12 +154,10 @@ class Receiver:
             await self._runner.listings.share(self._load_blocking, queue)
 
     async def load_any(self, queues: Sequence[str]) -> None:
-        """`load` those of some queues that can be listed, for a claim from all of them.
-
-        The others are left out, and logged.
+        """`load` several queues for one claim; those that cannot be listed are logged and left out.
 
         Raises:
-            NoSuchQueue: one of them has gone. Unavailable: none of them can be listed.
+            NoSuchQueue: one of them has been deleted. Unavailable: none of them can be listed.
         """
         faults: list[Unavailable] = []
         for queue in queues:
@@ -178,16 +175,16 @@ class Receiver:
             raise faults[0]
 
     def has_unlisted(self, queues: Iterable[str]) -> bool:
-        """Whether one of them has yet to be listed, and can be as far as is known."""
+        """Whether a queue still has to be listed, and listing it has not failed."""
         unlisted = filter(self._spool.context.ready.is_due, queues)
         return any(queue not in self._faulty for queue in unlisted)
 
     async def learn(self, queue: str) -> None:
-        """Count the claims of a queue, where those are limited. Raises Unavailable."""
+        """Count the claims of a queue with limits. Raises Unavailable."""
         await self._runner.listings.share(self._learn, queue)
 
     def _learn_beside(self, queue: str) -> None:
-        # Who waits for it is woken by the look, and who does not asks again.
+        # The next look wakes waiting requests; all others will claim again.
         self._runner.listings.submit(partial(self._learn, queue))
 
     def _learn(self, queue: str) -> None:
@@ -226,7 +223,7 @@ class Receiver:
             self.waiters.wake(queue, count)
             self.waiters.wake_for_new((queue,))
         elif (limiter := self._spool.context.limiter).shut and limiter.is_shut(queue):
-            return  # nobody may claim it: they wait until the queue opens
+            return  # nothing can be claimed before the queue opens
         else:
             self.arrivals += 1
             self._arrived_at[queue] = self.arrivals
@@ -236,9 +233,9 @@ class Receiver:
                 self.waiters.wake(queue, count)
 
     async def names(self) -> tuple[list[str], int]:
-        """The names of all queues, and which of the `changes` they are as of.
+        """The names of all queues, and the value of `changes` to which they correspond.
 
-        All who ask while a listing is under way share the next one. Raises Unavailable.
+        All calls during a listing share the next one. Raises Unavailable.
         """
         return await self._naming.ask(None, None)
 
@@ -248,9 +245,9 @@ class Receiver:
         return [(names, changes + self._note_names(names))] * len(asked)
 
     def _note_names(self, names: Iterable[str]) -> bool:
-        """Wake those that wait for queues that come, by the names of all; whether some are new.
+        """Wake requests that wait for new queues, given all names; returns whether some are new.
 
-        Events tell of them, too, but not everywhere, and they can be lost.
+        File events do so, too, but not on all filesystems, and they can be lost.
         """
         there = frozenset(names)
         come, self._names = there - self._names, there
@@ -260,7 +257,7 @@ class Receiver:
         return bool(come)
 
     def note_fill(self, queue: str, fill: float, times: int = 1) -> None:
-        """Measure how much of what they asked for claims have got, 0 to 1."""
+        """Record the share, 0 to 1, of the requested messages that claims have got."""
         metrics = self._spool.context.metrics
         metrics.observe(("batch_fill", queue), fill, times)
         metrics.set(("fill", queue), fill)
@@ -268,11 +265,11 @@ class Receiver:
             self._attend(queue)
 
     async def _poll(self) -> None:
-        """Where events do not arrive: list the queues that someone waits for, and their names."""
+        """Where file events do not arrive: list queues, and their names, while requests wait."""
         ready = self._spool.context.ready
         while True:
             await asyncio.sleep(1.0 if ready.hears_all else self._poll_interval)
-            ready.refresh()  # a folder that was removed sends no events until it is watched anew
+            ready.refresh()  # a folder that was replaced sends no events until it is watched again
             self._spool.census.rest()
             queues = self.waiters.queues()
             if shut := self._spool.context.limiter.shut:
@@ -284,4 +281,4 @@ class Receiver:
                 if self.waiters.has_any_for_new:
                     await self.names()
             except (OSError, FsmqError):
-                continue  # a claim will tell it to its client
+                continue  # the next claim reports it to its client

@@ -16,12 +16,20 @@ from fsmq.spool.errors import (
     Unavailable,
     as_unavailable,
 )
-from fsmq.spool.index import listings
-from fsmq.spool.index.listings import Unlisted
-from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
-from fsmq.spool.prepare import FEW, LARGE_BYTES, MAX_CLAIMS, Batch, Prepared, giving_way, join
-from fsmq.spool.records.reports import EVERY_S, Reports
-from fsmq.spool.verbs.publish import Copy, copies_of
+from fsmq.spool.inspection import REPORTS_EVERY_S, Reports
+from fsmq.spool.prepare import (
+    FEW,
+    LARGE_BYTES,
+    MAX_CLAIMS,
+    Batch,
+    Copy,
+    Prepared,
+    copies_of,
+    giving_way,
+    join,
+    listings,
+)
+from fsmq.spool.resources import Subscription, log_of, work_of
 
 from ..guard.access import Access, Identity
 from ..guard.admission import Admission
@@ -30,6 +38,7 @@ from ..guard.sight import seen_error, seen_of
 from ..routing.call import Call
 from ..running.runner import Runner
 from .changes import Changes
+from .log_resources import LogResources
 from .logs import OpenLogs
 from .monitoring.inspector import Inspector
 from .monitoring.recent import Recent
@@ -39,25 +48,26 @@ from .monitoring.surveys import Surveys
 from .move_thread import MoveThread
 from .queues import Queues
 from .receiver import Receiver
+from .resources import Resources
 
 T = TypeVar("T")
 MAX_COUNT = MAX_CLAIMS
 _SMALL_COUNT = 256
-# What a name takes in a list of them.
+# The memory of a name in a list.
 _NAME_BYTES = 128
 
 
 class Service(Runner):
-    """Verbs of the spool for handlers: awaited, grouped, and never blocking the loop for long.
+    """Verbs of the spool for handlers: awaitable, grouped, and never blocking the loop for long.
 
     workers: threads for requests that take long.
-    poll_interval: seconds between two listings where the spool polls.
+    poll_interval: seconds between two listings if the spool polls.
     read_timeout: seconds that a client may take to send a body.
-    access: who may do what; without it everybody may do everything.
+    access: who may do what; None: everybody may do everything.
     admission: how much may go on at a time.
-    history: whether this process notes how many messages there are, minute by minute.
-    node, process, processes: the name of this host among its peers, that of this process on it, and
-        how many serve on it.
+    history: whether this process records the numbers of messages, minute by minute.
+    node, process, processes: the name of this host among its peers, the name of this process on the
+        host, and how many processes serve there.
     """
 
     def __init__(
@@ -75,7 +85,8 @@ class Service(Runner):
         processes: int = 1,
         history: bool = False,
     ) -> None:
-        super().__init__(spool.syncer, spool.context.sequencer, workers)
+        context = spool.context
+        super().__init__(spool.syncer, context.sequencer, workers, context.depths.learn)
         self.spool = spool
         self.read_timeout = read_timeout
         self.access = access or Access()
@@ -84,7 +95,7 @@ class Service(Runner):
         self.processes = processes
         self.reports = Reports(spool.tree, node, process)
         self.stopping = False
-        self.connections: Callable[[], dict[str, int]] = dict  # by their server: open and in use
+        self.connections: Callable[[], dict[str, int]] = dict  # set by the server: open and in use
         self.ended = asyncio.Event()  # set when the stop begins
         self.sizes = Sizes(spool, self.listings)
         self.surveys = Surveys(spool, self, self.reports)
@@ -93,14 +104,16 @@ class Service(Runner):
         self.moves = MoveThread(spool, self.threads)
         self.receiver = Receiver(spool, self, max_waiters, poll_interval)
         self.changes = Changes(spool)
+        self.resources = Resources(spool, self)
         self.queues = Queues(spool, self, self.admission, self.receiver)
         self.logs = OpenLogs(spool, self.admission, max_waiters, poll_interval)
+        self.log_resources = LogResources(spool, self.logs)
         self._reporting: asyncio.Task[None] | None = None
         self._recording = Recording(spool, self, self.surveys, self.reports) if history else None
         self._noting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to notice arrivals; call it on the loop."""
+        """Begin to notice arrivals; called on the loop."""
         listings.forbid()
         self.receiver.start()
         self._reporting = asyncio.create_task(self._report())
@@ -109,7 +122,7 @@ class Service(Runner):
         self.moves.start()
 
     async def stop(self) -> None:
-        """Give threads and watches back; nothing may be in progress any more."""
+        """End threads and file watches; nothing may be in progress any more."""
         if self._reporting is not None:
             self._reporting.cancel()
         if self._noting is not None:
@@ -124,14 +137,14 @@ class Service(Runner):
         listings.allow()
 
     def begin_stop(self) -> None:
-        """Let no one wait any more."""
+        """End all waits."""
         self.stopping = True
         self.receiver.begin_stop()
         self.logs.begin_stop()
         self.ended.set()
 
     def take_keys(self, ring: KeyRing) -> None:
-        """Let other keys hold from now on, also for those that wait."""
+        """Use other keys from now on, also for requests that wait."""
         self.access.replace(ring)
         self.receiver.waiters.wake_all()
         self.logs.waiters.wake_all()
@@ -139,33 +152,26 @@ class Service(Runner):
     # -- verbs -----------------------------------------------------------------------------------
 
     async def publish(self, identity: Identity, topic: str, message: NewMessage) -> dict[str, str]:
-        """Store a copy in every subscribed queue, and in logs; their ids by queue.
+        """Store a copy in every subscribed queue and log; returns their ids by queue.
 
-        What is told, ids and errors, is of those that the sender may know of. Raises what
+        Ids and errors name only subscribers that the sender may see. Raises what
         :func:`fsmq.spool.prepare.publish_copies` raises.
         """
         async with self._telling(identity, topic):
-            return seen_of(identity, await self._published(topic, message))
+            to = self.spool.context.topics.known(topic, FEW)
+            light = to is not None and work_of(to, len(message.body)) <= LARGE_BYTES
+            publish = partial(self._publish, topic, message, to if light else None)
+            found = await self.do(publish, light=light)
+            self._wake_readers(found)
+            return seen_of(identity, found)
 
-    async def _published(self, topic: str, message: NewMessage) -> dict[str, str]:
-        to = self.spool.context.topics.known(topic, FEW)
-        light = to is not None and work_of(to, len(message.body)) <= LARGE_BYTES
-        try:
-            if light:
-                prepared = self._publish(topic, message, to)
-            else:
-                prepared = await self.in_thread(self._publish, topic, message)
-        except Unlisted:
-            prepared = await self.listing(self._publish, topic, message)
-        found = await self.complete(prepared, light=light)
-        for subscriber in () if light else found:
-            if (log := log_of(subscriber)) is not None:
-                self.logs.published(log, 1)
-        return found
+    def _wake_readers(self, subscribers: Iterable[str]) -> None:
+        for log in filter(None, map(log_of, subscribers)):
+            self.logs.published(log, 1)
 
     @asynccontextmanager
     async def _telling(self, identity: Identity, topic: str) -> AsyncIterator[None]:
-        """Let a sender know of no subscriber by an error that it may not know of otherwise."""
+        """Hide from errors the subscribers that the sender may not see."""
         try:
             yield
         except (Unavailable, OtherWriter, MessageTooLarge, InvalidValue) as error:
@@ -179,26 +185,21 @@ class Service(Runner):
     async def publish_copies(
         self, identity: Identity, topic: str, publications: Sequence[Sequence[Copy]]
     ) -> None:
-        """Publish messages, each by its copies, all or none, with one sync.
+        """Publish messages, each given as its copies, all or none, with one sync.
 
         Raises what :meth:`publish` raises.
         """
-        async with self._telling(identity, topic):
-            await self._copies_published(topic, publications)
-
-    async def _copies_published(self, topic: str, publications: Sequence[Sequence[Copy]]) -> None:
         copies = [copy for publication in publications for copy in publication]
         number, size = len(copies), sum(len(copy.message.body) for copy in copies)
         if any(log_of(copy.to) is not None for copy in copies):
-            number = _SMALL_COUNT + 1  # to a log it takes long
+            number = _SMALL_COUNT + 1  # publishing to a log takes long
         puts = [partial(self._publish_copies, topic, one) for one in publications]
-        for found in await self.store(puts, number, size):
-            for subscriber in found:
-                if (log := log_of(subscriber)) is not None:
-                    self.logs.published(log, 1)
+        async with self._telling(identity, topic):
+            for found in await self.store(puts, number, size):
+                self._wake_readers(found)
 
     def _publish(
-        self, topic: str, message: NewMessage, to: Sequence[Subscription] | None = None
+        self, topic: str, message: NewMessage, to: Sequence[Subscription] | None
     ) -> Prepared[dict[str, str]]:
         topics = self.spool.context.topics
         if to is None:
@@ -217,16 +218,12 @@ class Service(Runner):
     async def store(
         self, puts: Sequence[Callable[[Batch], Prepared[T]]], messages: int, size: int
     ) -> list[T]:
-        """Do several puts, all or none, and make them durable with one sync; what each gives.
+        """Do several puts, all or none, durable with one sync; returns the result of each.
 
-        messages, size: how many there are in all, and their bytes. Raises what the puts raise.
+        messages, size: the number of all messages, and their bytes. Raises what the puts raise.
         """
         light = messages <= _SMALL_COUNT and size <= LARGE_BYTES
-        try:
-            prepared = self._put_all(puts) if light else await self.in_thread(self._put_all, puts)
-        except Unlisted:
-            prepared = await self.listing(self._put_all, puts)
-        return await self.complete(prepared, light=light)
+        return await self.do(partial(self._put_all, puts), light=light)
 
     def _put_all(self, puts: Sequence[Callable[[Batch], Prepared[T]]]) -> Prepared[list[T]]:
         batch = Batch(self.spool.tree)
@@ -246,23 +243,23 @@ class Service(Runner):
         names: Callable[[], list[str]],
         visible: Callable[[Iterable[str]], list[str]],
     ) -> list[str]:
-        """Names to answer with, of those that the spool lists. Raises what both raise."""
+        """The names of a listing that may be shown. Raises what the two functions raise."""
         call.admit()
         found = await self.listing(lambda: visible(names()))
         call.hold(_NAME_BYTES * len(found), sure=True)
         return found
 
     def body_limit(self, settings: QueueSettings) -> int:
-        """The largest body, in bytes, that a queue of these settings takes."""
+        """The largest body, in bytes, that a queue with these settings takes."""
         most = self.spool.context.max_message_bytes
         limit = settings.max_message_bytes
         return most if limit is None else min(limit, most)
 
     async def _report(self) -> None:
-        """Let the other processes of this host know what this one counts."""
+        """Report the metrics of this process to the others on this host."""
         metrics = self.spool.context.metrics
         while True:
             self.spool.context.journal.measure_lag()
             if self.reports.is_due(metrics):
                 await self.in_thread(self.reports.write_if_due, metrics)
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(REPORTS_EVERY_S)

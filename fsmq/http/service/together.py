@@ -1,4 +1,4 @@
-"""Calls about one thing that go together: those that come while some are under way are the next."""
+"""Groups calls about one thing: those that come while a group is in progress form the next one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fsmq.spool.errors import Unavailable
 K = TypeVar("K", bound=Hashable)
 A = TypeVar("A")
 R = TypeVar("R")
-# So many go together at most.
+# The most calls in a group.
 _MOST = 1000
 
 
 class Together(Generic[K, A, R]):
-    """One hand-off between threads, and one sync, for all who ask at the same moment.
+    """One hand-off between threads, and one sync, for all calls of the same moment.
 
-    do: is given what each of them asks; gives what each is answered, or the error for it.
-    unwanted: is given the answer of one who does not wait for it any more.
+    do: gets the arguments of all calls; returns a result or an error for each.
+    unwanted: gets the result of a caller that does not wait for it any more.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Together(Generic[K, A, R]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, of: K, what: A) -> R:
-        """What this one is answered. Raises what ``do`` says, or raises."""
+        """The result of this call. Raises the error that ``do`` returns for it, or raises."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def answered(outcome: R | Exception) -> None:
@@ -49,7 +49,7 @@ class Together(Generic[K, A, R]):
         return await answer
 
     def begin(self, of: K, what: A, answered: Callable[[R | Exception], None]) -> None:
-        """The same for one who does not wait: ``answered`` is called once, and must not raise."""
+        """The same with a callback: ``answered`` is called once, and must not raise."""
         line = self._lines.get(of)
         if line is not None:
             line.append((what, answered))

@@ -14,36 +14,35 @@ from fsmq.spool.prepare import portions
 
 from ..running.turns import LoopTurns
 
-# Takes what to do when the client hangs up; None takes that back.
+# Sets the function to call when the client hangs up; None cancels that.
 OnHangUp: TypeAlias = Callable[[Callable[[], None] | None], None]
 Done: TypeAlias = Callable[[str | None], None]
 
-# So many that have left a line it may keep.
+# How many waiters that have left a line may stay in its heap.
 _KEPT = 16
-# Of queues that come at once so many are asked about at a time; of too many nobody asks for each
-# whether it is waited for.
+# How many new queues are compared with a wish at a time; if there are too many, all count as fits.
 _FEW, _TOO_MANY = 50, 2000
-# Of those whom one arrival wakes so many leave their lines at once.
+# How many waiters that an arrival wakes leave their lines at once; the others do in later turns.
 _AT_ONCE = 16
 
 
 class Wish(Protocol):
-    """Which queues a request waits for that have yet to come."""
+    """Which queues, not created yet, a request waits for."""
 
     @property
     def alike(self) -> Hashable:
-        """Equal for all that wait for the same ones."""
+        """A value that is equal for all that wait for the same queues."""
 
     def fits(self, queue: str) -> bool:
-        """Whether a queue that has just come is one of them."""
+        """Whether the request waits for a queue that has just been created."""
 
 
 class Waiter:
-    """A request that waits in the lines of its queues, with one place in all of them.
+    """A request that waits in the lines of its queues, with the same place in all of them.
 
-    done: called once, with the queue in which something may have arrived; it is "" where queues
-    may have come, and None where neither is known. wish: the queues for which it waits, too, when
-    they come. place: who has a smaller one comes first.
+    done: called once, with the queue in which something may have arrived, "" if queues may have
+    been created, and None if its time is over or its client has hung up. wish: the queues for which
+    it also waits once they are created. place: smaller ones come first.
     """
 
     __slots__ = ("_done", "_waiters", "place", "queues", "timer", "wish")
@@ -63,23 +62,23 @@ class Waiter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has not been told yet."""
+        """Whether ``done`` has not been called yet."""
         return self._done is not None
 
     def end(self, woken_by: str | None = None) -> None:
-        """Leave all lines: woken by an arrival, or else because of the time, or of a hang-up."""
+        """Leave all lines: woken by an arrival, or because of a timeout or hang-up."""
         done, self._done = self._done, None
         if done is not None:
             self._waiters.remove(self)
             done(woken_by)
 
     def leave(self) -> None:
-        """`end` it because of the time, or of a hang-up: many may do so at one moment."""
+        """`end` it because of a timeout or hang-up, in turns: many may do so at the same moment."""
         self._waiters.turns.do(self.end)
 
 
 class _Line:
-    """Those who wait for one queue: a heap, in which the ones that have left stay for a while."""
+    """The waiters for one queue: a heap, in which those that have left stay for a while."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -90,14 +89,14 @@ class _Line:
         self.number += 1
 
     def leave(self) -> None:
-        """Note that one has left."""
+        """Record that one has left."""
         self.number -= 1
         if len(self._heap) > 2 * self.number + _KEPT:
             self._heap = [one for one in self._heap if one.is_waiting]
             heapq.heapify(self._heap)
 
     def first(self, number: int) -> list[Waiter]:
-        """The first ones, which are about to leave."""
+        """Take out the first ones, which are about to leave."""
         found: list[Waiter] = []
         while self._heap and len(found) < number:
             waiter = heapq.heappop(self._heap)
@@ -109,8 +108,8 @@ class _Line:
 class Waiters:
     """Requests that wait, by queue. Thousands cost nothing while nothing arrives.
 
-    turns: in which those leave their lines that end at one moment; they may be many, and stand in
-    many lines. Nothing else is done in them: it would wait for all these.
+    turns: run the ends of waiters, because many, in many lines, can end at the same moment. They
+    are used for nothing else, which would have to wait for all these.
     """
 
     def __init__(self, limit: int, turns: LoopTurns) -> None:
@@ -119,29 +118,29 @@ class Waiters:
         self._count = 0
         self._places = count()
         self._queues: dict[str, _Line] = {}
-        # Who wait for queues that come, too, by what they wish for.
+        # The waiters that also wait for new queues, by their wishes.
         self._wishes: dict[Hashable, tuple[Wish, dict[Waiter, None]]] = {}
-        self._come: set[str] = set()  # the queues about which these have yet to be asked
+        self._come: set[str] = set()  # new queues that are not compared with the wishes yet
         self._is_asking = False
 
     def __len__(self) -> int:
         return self._count
 
     def queues(self) -> list[str]:
-        """The queues that someone waits for."""
+        """The queues that have waiters."""
         return list(self._queues)
 
     @property
     def has_any_for_new(self) -> bool:
-        """Whether someone waits for queues that come."""
+        """Whether a request waits for new queues."""
         return bool(self._wishes)
 
     def has(self, queue: str) -> bool:
-        """Whether someone waits for a queue."""
+        """Whether a request waits for a queue."""
         return queue in self._queues
 
     def last_place(self) -> int:
-        """A place behind all others."""
+        """A place after all others."""
         return next(self._places)
 
     def enter(
@@ -154,10 +153,10 @@ class Waiters:
         again: bool = False,
         wish: Wish | None = None,
     ) -> Waiter:
-        """Wait in the lines of queues for ``seconds``; ``done`` tells how that ended.
+        """Wait in the lines of queues for ``seconds``. done, wish: see `Waiter`.
 
-        place: of this request, see :meth:`last_place`; it keeps it when it was woken in vain, and
-        waits ``again``. wish: see `Waiter`.
+        place: of this request, from :meth:`last_place`; it keeps its place if it was woken in vain
+        and waits ``again``.
 
         Raises:
             Unavailable: too many requests wait already.
@@ -178,7 +177,7 @@ class Waiters:
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """Take one out of its lines."""
+        """Take a waiter out of its lines."""
         if waiter.timer is not None:
             waiter.timer.cancel()
         self._count -= 1
@@ -202,7 +201,7 @@ class Waiters:
         place: int,
         again: bool = False,
     ) -> bool:
-        """`enter`, and wait for its end; whether something may have arrived. Raises Unavailable."""
+        """`enter` and await the end; whether something may have arrived. Raises Unavailable."""
         ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def done(woken_by: str | None) -> None:
@@ -230,13 +229,13 @@ class Waiters:
         if waiter.is_waiting:
             waiter.end(queue)
         else:
-            self.wake(queue, 1)  # it has left meanwhile, and another one is next
+            self.wake(queue, 1)  # it has left by now, so the next one is woken
 
     def wake_for_new(self, queues: Iterable[str]) -> None:
-        """Wake those that wait for queues that come, if some of these are such, and new to them.
+        """Wake, in turns, requests that wait for new queues, if some of these fit and are new.
 
-        In turns. Those that wait for the same queues are asked once for all of them, about all that
-        have come meanwhile.
+        Requests with equal wishes are checked together, against all queues that have been created
+        since the last check.
         """
         if not self._wishes:
             return
@@ -267,8 +266,8 @@ class Waiters:
             yield
 
     def wake_all(self) -> None:
-        """Wake everyone: the server stops."""
+        """Wake all requests, because the server stops or keys have changed."""
         for queue in self.queues():
             self.wake(queue, self._count)
         for waiter in [waiter for _, waiters in self._wishes.values() for waiter in waiters]:
-            waiter.end("")  # those of whose queues none is there
+            waiter.end("")  # those without any queue yet

@@ -1,4 +1,4 @@
-"""Claims that requests ask for: what they want, and the memory for what they get."""
+"""Claims as requests ask for them, and the memory for their messages."""
 
 from __future__ import annotations
 
@@ -8,40 +8,39 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fsmq.spool import Message, NewMessage
-from fsmq.spool.prepare import FEW, LARGE_BYTES, Prepared, Steps
-from fsmq.spool.records.journal import via
-from fsmq.spool.views.reading import Room
+from fsmq.spool.inspection import via
+from fsmq.spool.prepare import FEW, LARGE_BYTES, Prepared, Room, Steps
 
 from ..connection.pieces import FORM_BYTES, JSON_FACTOR
 from ..guard.admission import Admission
 from .asking import Answered, Party
 from .waiters import Wish
 
-# Long enough that a claim which is released at once cannot end before.
+# Long enough that a claim which is released at once cannot end before its release.
 GLANCE_S = 5.0
-# How often claims from a queue have got which part of what they asked for.
+# How many claims got which share of what they asked for, by queue and share.
 Fills: TypeAlias = dict[tuple[str, float], int]
-# Claims once each time that it is called.
+# Begins one claim.
 Begin: TypeAlias = Callable[[Room], Steps[Prepared[list[Message]]]]
 
 
 class Several(Wish, Protocol):
-    """Which queues a claim is from, where they are not the same for each try."""
+    """The queues of a claim whose queues can differ from try to try."""
 
     async def find(self) -> tuple[str, ...]:
         """The queues as they are now. Raises NoSuchQueue, InvalidValue, Unavailable."""
 
     def has_more(self) -> bool:
-        """Whether there may be more to claim than the last try has found."""
+        """Whether there may be more to claim than the last try found."""
 
 
 class Wanted(NamedTuple):
-    """What a claim is for.
+    """What a request wants to claim.
 
-    queues: of which it takes, and for all of which it waits. most: so many messages. visibility: in
-    seconds; None: as the queue has it. wait: so many seconds for the first message. in_json:
+    queues: from which it claims, and for all of which it waits. most: the number of messages.
+    visibility: in seconds; None: that of the queue. wait: seconds for the first message. in_json:
     whether they are answered in JSON. whole_groups: see `claims_of`. begin: claims in another way,
-    and for nobody else. several: tells the queues anew before each try.
+    for this request only. several: finds the queues again before each try.
     """
 
     queues: tuple[str, ...]
@@ -57,10 +56,10 @@ class Wanted(NamedTuple):
 class Asked:
     """A claim of one request.
 
-    until: how long it waits, in monotonic seconds. waits: it counts among those of its key that do.
-    place: in the lines of its queues. woken_by: the queue in which there was an arrival, which may
-    be for it. through: what the journal says that it came through. since: how many arrivals there
-    had been when its last claim began, if that went on in a thread.
+    until: when its wait ends, in monotonic seconds. waits: while open, it counts as a waiting
+    request of its key. place: in the lines of its queues. woken_by: the queue of the arrival that
+    woke it. through: the dialect that the journal records for it. since: the number of arrivals
+    when its last claim began, if that ran in a thread.
     """
 
     __slots__ = (
@@ -90,9 +89,9 @@ class Asked:
 
 
 class ClaimRoom:
-    """The memory of messages that are claimed for several requests, until those hold it.
+    """The memory of messages that are claimed for several requests, until these hold it.
 
-    forms: the most that goes with them for what they become in JSON.
+    forms: the most memory for their form in JSON.
     """
 
     def __init__(self, admission: Admission, account: str | None, forms: int) -> None:
@@ -110,23 +109,23 @@ class ClaimRoom:
         self._held += size + form
 
     def free(self, size: int) -> None:
-        """Hold so many bytes less."""
+        """Count ``size`` bytes as no longer held."""
         self._admission.free(self._account, size)
         self._held -= size
 
     def close(self) -> None:
-        """Hold nothing any more."""
+        """Count all bytes as no longer held."""
         self.free(self._held)
 
 
 def goes_on(asked: Iterable[Asked], since: int) -> None:
-    """Note that a claim goes on in a thread: what arrives meanwhile wakes none of these."""
+    """Record that a claim continues in a thread, during which arrivals wake none of these."""
     for one in asked:
         one.since = since
 
 
 def portions(asked: list[Asked]) -> Iterator[list[Asked]]:
-    """Those that ask in parts that each ask for a few messages."""
+    """The claims in groups of few messages each."""
     part: list[Asked] = []
     number = 0
     for one in asked:
@@ -140,7 +139,7 @@ def portions(asked: list[Asked]) -> Iterator[list[Asked]]:
 
 
 def size_of(message: Message | NewMessage) -> int:
-    """The bytes of a message, with those of its attributes."""
+    """The bytes of a message, including its attributes."""
     size = len(message.body)
     for name, value in message.attributes.items() if message.attributes else ():
         size += len(name) + len(value)
@@ -148,5 +147,5 @@ def size_of(message: Message | NewMessage) -> int:
 
 
 def form_of(size: int) -> int:
-    """What bodies of so many bytes take in JSON beside themselves, at a time."""
+    """The additional memory that bodies of ``size`` bytes take as JSON, at a time."""
     return min((JSON_FACTOR - 1) * size, FORM_BYTES)

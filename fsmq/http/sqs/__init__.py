@@ -1,1 +1,1 @@
-"""Amazon SQS: its actions, in JSON and in Query; docs/sqs.md is the specification."""
+"""Amazon SQS: its actions, in the JSON and Query protocols; docs/sqs.md is the specification."""

@@ -1,4 +1,4 @@
-"""A request as the actions see it, and what they share."""
+"""A request as the actions see it, and the base class of actions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from fsmq.spool import QueueSettings
-from fsmq.spool.verbs.queues import creation
 
 from ..dialect import Handlers
 from ..guard.access import Identity
@@ -24,16 +23,15 @@ from .queue_attributes import MEMBER, storing
 TRACE_HEADER = "X-Amzn-Trace-Id"
 _TRACE = re.compile(r"[!-~](?:[ -~]{0,1022}[!-~])?")
 T = TypeVar("T")
-# By what it is, and the queue.
+# By what it is, and by the queue.
 Shared: TypeAlias = dict[tuple[str, str], Any]
 
 
 class Ask:
-    """One request: what it asks for, and who.
+    """One request: its sender, its action and the members.
 
-    origin: of the URLs that it is told. call: None where the fast path has taken it. shared: what
-    was found out about its queues, which is asked for more than once. trace: what its header says
-    of the trace that it belongs to; None: nothing that a message could keep.
+    origin: of the URLs in its answer. call: None if the fast path has taken it. shared: cached
+    facts about its queues. trace: the trace from its header; None if a message cannot keep it.
     """
 
     __slots__ = ("_call", "action", "identity", "members", "options", "origin", "shared", "trace")
@@ -59,12 +57,12 @@ class Ask:
 
     @property
     def call(self) -> Call:
-        """The request, for what the fast path does not do."""
+        """The request, for actions that are not on the fast path."""
         assert self._call is not None
         return self._call
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A member; ``default`` where it was not sent."""
+        """A member; ``default`` if it was not sent."""
         return self.members.get(name, default)
 
     def url(self, queue: str) -> str:
@@ -72,20 +70,20 @@ class Ask:
         return f"{self.origin}/{self.options.account}/{queue}"
 
     def queue(self, right: Right | None) -> str:
-        """The queue that is meant, on which there is a right; None means any. Raises SqsError."""
+        """The queue of the request; checks a right on it, None: any. Raises SqsError."""
         name = queue_of_url(self.members["QueueUrl"])
         self.require(right, name)
         return name
 
     def require(self, right: Right | None, queue: str) -> None:
-        """Make sure of a right on a queue; None means any. Raises SqsError, Unauthorized."""
+        """Check a right on a queue; None: any. Raises SqsError, Unauthorized."""
         if right is None:
             self.allowed(queue, partial(self.identity.require_sight, queue))
         else:
             self.allowed(queue, partial(self.identity.require, right, queue))
 
     def allowed(self, queue: str, check: Callable[[], T]) -> T:
-        """What a check of rights gives; its refusal as one about a queue. Raises the same."""
+        """The result of a check of rights; its refusal names the queue. Raises as `require`."""
         try:
             return check()
         except Forbidden:
@@ -93,13 +91,13 @@ class Ask:
             raise denied(self.identity.name, self.action, arn) from None
 
 
-# What is answered, and what finds that out.
+# The result of an action, and its handler.
 Result: TypeAlias = dict[str, Any]
 Action: TypeAlias = Callable[[Ask], Awaitable[Result]]
 
 
 class Actions(Handlers):
-    """Some of the actions."""
+    """Handlers of some actions."""
 
     def __init__(self, service: Service, options: SqsOptions) -> None:
         super().__init__(service)
@@ -115,10 +113,10 @@ class Actions(Handlers):
     async def change_member(
         self, queue: str, change: Callable[[QueueSettings, dict[str, Any]], dict[str, Any]]
     ) -> None:
-        """Change what a queue's file keeps for this dialect, and settings of the queue with it.
+        """Change what a queue's file stores for this dialect, and settings of the queue with it.
 
-        change: is given the settings as they are, and what is kept, which it changes; gives the
-            settings that change. Raises SqsError, NoSuchQueue, Unavailable.
+        change: gets the current settings and the stored member, which it modifies; returns changes
+            of settings. Raises SqsError, NoSuchQueue, Unavailable.
         """
 
         def members(now: QueueSettings, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,13 +124,10 @@ class Actions(Handlers):
             member = {**(kept if isinstance(kept, dict) else {}), "modified": int(time.time())}
             return {**change(now, member), MEMBER: member}
 
-        def run() -> None:
-            with storing():
-                creation.change(self._spool.context, queue, members, MEMBER)
-
-        await self._service.in_thread(run)
+        with storing():
+            await self._service.resources.configure_queue(queue, members, MEMBER)
 
     def check_there(self, queue: str) -> None:
-        """Raises SqsError where there is no such queue, Unavailable."""
+        """Check that a queue exists. Raises SqsError, Unavailable."""
         if not self._spool.has_queue(queue):
             raise no_such_queue()

@@ -1,4 +1,4 @@
-"""The dialect: which requests are its own, and how each becomes an action and an answer."""
+"""The dialect: which requests belong to it, and how each becomes an action and an answer."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ from .sns.publishing import Publishing
 from .sns.subscriptions import Subscriptions
 from .sns.topics import Topics
 
-# A batch of 1 MiB, each character escaped.
+# Enough for a batch of 1 MiB with each character escaped.
 MAX_BODY_BYTES = 8 * 1024 * 1024
-# The same in a form: text takes three characters for a byte at most, and binary values, in base64
-# first, four. With it come the names, the ids and the receipts of ten entries.
+# The same in a form: a byte takes at most three characters in text, and four in binary values,
+# which are in base64. The rest is for the names, ids and receipts of ten entries.
 MAX_FORM_BYTES = 4 * MAX_MESSAGE_BYTES + 64 * 1024
 _ACCOUNT_PATH = re.compile(r"/[0-9]{12}/([^/]+)/?")
-# The long form, of regions; EmoDB has what begins with /queue/1.
+# The long form, with a region; paths that begin with /queue/1 belong to EmoDB.
 _REGION_PATH = re.compile(r"/queue/[a-z][a-z0-9-]+/[0-9]{12}/([^/]+)/?")
-# What the native dialect has behind the name of a queue; that may have 12 digits, too.
+# What follows the queue in paths of the native dialect, where a queue's name can have 12 digits.
 NATIVE = frozenset(("ack", "batch", "by-id", "ids", "messages", "move", "peek", "redrive"))
 _METHODS = ("GET", "POST")
 _ACTION = re.compile(r"(?:^|&)Action=")
@@ -61,7 +61,7 @@ _ACTION = re.compile(r"(?:^|&)Action=")
 
 @dataclass(slots=True)
 class _Current:
-    """How the request at hand is answered."""
+    """How the current request is answered."""
 
     is_json: bool
     request_id: str
@@ -73,10 +73,10 @@ _current: ContextVar[_Current] = ContextVar("sqs_current")
 
 
 class Sqs(Dialect):
-    """POST ``/``, and what comes to the URLs of queues, ``/<12 digits>/<queue>``."""
+    """POST ``/``, and requests to the URLs of queues, ``/<12 digits>/<queue>``."""
 
     name = "sqs"
-    in_document = False  # all is one path: what it takes, Amazon's own model says
+    in_document = False  # there is one path, and Amazon publishes a model of the actions
 
     def __init__(self, service: Service, options: SqsOptions | None = None) -> None:
         super().__init__(service)
@@ -99,7 +99,7 @@ class Sqs(Dialect):
             for is_sns, actions in ((False, self._actions), (True, self._sns))
             for name in actions
         }
-        # Which queue it is about stands in the body.
+        # The queue is named in the body, so its rights are checked later.
         self._endpoint = Endpoint(self._handle, Operation("sqs", "SQS", "", {}), needs.anybody)
 
     @classmethod
@@ -143,7 +143,7 @@ class Sqs(Dialect):
         return self._endpoint, {"queue": found[1]}
 
     def admit(self, origins: Origins, request: BaseRequest) -> None:
-        # First of all: whatever goes wrong is told in the protocol of the request.
+        # First, so that all errors are answered in the protocol of the request.
         is_json = protocol.TARGET in request.headers
         _current.set(_Current(is_json, protocol.new_request_id()))
         super().admit(origins, request)
@@ -206,13 +206,13 @@ def _read_form(
 ) -> protocol.Asked:
     form = protocol.read_form(query, body)
     if wire.is_asked(form):
-        now.is_sns = True  # so that what is wrong with it is told in its words
+        now.is_sns = True  # first, so that errors are answered in the form of SNS
         return wire.read(form)
     return protocol.read_query(form, path_queue, method)
 
 
 def _origin(request: BaseRequest) -> str:
-    """Where the sender has reached us, by its own words."""
+    """The origin of the URL by which the sender reached us, from its Host header."""
     connection = request.protocol
     transport = connection.transport if isinstance(connection, Connection) else request.transport
     is_secure = transport is not None and transport.get_extra_info("sslcontext") is not None

@@ -1,4 +1,4 @@
-"""Errors as Amazon SQS names them: one name in JSON, an older one in Query, and both in headers."""
+"""Errors of Amazon SQS: each has one name in JSON, an older one in Query, and both in headers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _SQS, _CORAL = "com.amazonaws.sqs#", "com.amazon.coral.service#"
 
 
 class Kind(NamedTuple):
-    """What goes with the name of an error in JSON.
+    """What belongs to the name of an error in JSON.
 
-    legacy: its code in Query. space: what stands before its name in JSON.
+    legacy: its code in Query. space: the prefix of its name in JSON.
     """
 
     legacy: str
@@ -65,7 +65,7 @@ KINDS: Mapping[str, Kind] = {
         "InvalidAttributeName",
         "InvalidAttributeValue",
     ),
-    # With another status than 403 boto3 would not send it again, as it is configured at first.
+    # boto3 in its default configuration retries these only if the status is 403.
     **_same(403, "OverLimit", "RequestThrottled"),
     "ResourceNotFoundException": Kind("ResourceNotFoundException", 404),
     "InvalidParameterValueException": Kind("InvalidParameterValue"),
@@ -85,7 +85,7 @@ KINDS: Mapping[str, Kind] = {
 class SqsError(FsmqError):
     """An error by its name in JSON.
 
-    old_words: what it says in Query, where that differs. status: where it is not that of its kind.
+    old_words: its text in Query, if that differs. status: if it is not that of its kind.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class SqsError(FsmqError):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is the server's fault, so that another try may succeed."""
+        """Whether it is the server's fault, so that another try can succeed."""
         return self.status >= 500
 
 
 def invalid(parameter: str, value: object, reason: str = "") -> SqsError:
-    """The error for a value that a parameter does not take."""
+    """The error for an invalid value of a parameter."""
     shown = f"{value}"[:256]
     words = f"Value {shown} for parameter {parameter} is invalid."
     return SqsError(
@@ -121,7 +121,7 @@ def invalid(parameter: str, value: object, reason: str = "") -> SqsError:
 
 
 class StaleReceipt(SqsError):
-    """A receipt of a claim that is over. in_batch: what an entry of a batch is told, as there."""
+    """A receipt whose claim has ended. in_batch: the error in a batch, which differs as in SQS."""
 
     def __init__(self, handle: str, reason: str) -> None:
         named = invalid("ReceiptHandle", handle, f"{reason}.")
@@ -130,13 +130,13 @@ class StaleReceipt(SqsError):
 
 
 def missing(parameter: str) -> SqsError:
-    """The error for a parameter that is not there."""
+    """The error for a missing parameter."""
     words = f"The request must contain the parameter {parameter}."
     return SqsError("MissingRequiredParameterException", words)
 
 
 def no_such_queue() -> SqsError:
-    """The error for a queue that is not there."""
+    """The error for a queue that does not exist."""
     words = "The specified queue does not exist."
     old = "The specified queue does not exist for this wsdl version."
     return SqsError("QueueDoesNotExist", words, old_words=old)
@@ -149,7 +149,7 @@ def denied(name: str, action: str, resource: str) -> SqsError:
 
 
 def translated(error: FsmqError) -> SqsError:
-    """An error of the spool or of HTTP, in the words of SQS."""
+    """An error of the spool or of HTTP as an error of SQS."""
     if isinstance(error, SqsError):
         return error
     if isinstance(error, NoSuchQueue):
@@ -164,7 +164,7 @@ def translated(error: FsmqError) -> SqsError:
     if isinstance(error, Forbidden | CrossSite | UnknownHost):
         return SqsError("AccessDeniedException", str(error))
     if isinstance(error, TooManyRequests | QueueFull):
-        # SDKs wait, and send it again.
+        # SDKs wait, and send the request again.
         return SqsError("RequestThrottled", str(error), retry_after=error.retry_after)
     if isinstance(error, Unavailable):
         return SqsError("ServiceUnavailable", str(error), retry_after=error.retry_after)

@@ -1,6 +1,6 @@
-"""Messages in the dialect of SQS, as the fast path takes them.
+"""Messages in the dialect of SQS on the fast path.
 
-What requests mean and what answers hold, `sending.py`, `receiving.py` and `claims.py` say.
+`sending.py`, `receiving.py` and `claims.py` define the meaning of requests and answers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class SqsRoutes:
-    """The routes, by action. operations: what requests are counted as."""
+    """The routes of the fast path, by action. operations: as which requests are counted."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class SqsRoutes:
         if messages := sends.messages:
             self._queues.begin_put(sends.queue, messages, tell)
         else:
-            tell([])  # nothing in this batch is good
+            tell([])  # no entry of the batch is valid
 
     def _receive(self, request: Request, wanted: Wanted) -> None:
         if wanted.fifo or not wanted.hides:
-            # Of a FIFO queue a group goes to one consumer; and what hides nothing comes back.
+            # Claims of whole groups, and receives that hide nothing, are not on the fast path.
             request.fall_back()
             return
         answered = partial(request.answer_by, partial(self._received, wanted))
@@ -123,6 +123,6 @@ def refusal(error: FsmqError) -> Response:
 
 
 def answer(request: Request, result: Result) -> None:
-    """Answer a request with what its action has come to."""
+    """Answer a request with the result of its action."""
     headers = protocol.json_headers(protocol.new_request_id())
     request.answer(200, headers, protocol.json_body(result))

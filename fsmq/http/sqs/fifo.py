@@ -1,6 +1,6 @@
-"""FIFO queues: their attributes, and what their messages have to say.
+"""FIFO queues: their attributes, and what their messages need.
 
-They are the fifo queues of the spool, in which the order of the messages of a group is kept.
+They are the spool's fifo queues, in which the messages of a group keep their order.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsmq.spool import QueueSettings
-from fsmq.spool.layout.names import sequence_of
+from fsmq.spool.on_disk import sequence_of
 
 from .errors import SqsError, StaleReceipt, invalid, missing
 
@@ -17,7 +17,7 @@ FLAG = "FifoQueue"
 CONTENT_BASED = "ContentBasedDeduplication"
 SCOPE = "DeduplicationScope"
 _LIMIT = "FifoThroughputLimit"
-# What each attribute may be; the first is what it is where nobody has said so.
+# The values of each attribute; the first is the default.
 VALUES: Mapping[str, tuple[str, str]] = {
     CONTENT_BASED: ("false", "true"),
     SCOPE: ("queue", "messageGroup"),
@@ -29,7 +29,7 @@ _FIRST_SEQUENCE = 10**19
 
 
 def checked(name: str, value: str, is_fifo: bool) -> dict[str, str]:
-    """What is kept of an attribute of FIFO queues, which a request sets. Raises SqsError."""
+    """What to store for an attribute of FIFO queues in a request. Raises SqsError."""
     if name == FLAG:
         if not is_fifo:
             raise SqsError("InvalidAttributeName", f"Unknown Attribute {FLAG}.")
@@ -47,7 +47,7 @@ def checked(name: str, value: str, is_fifo: bool) -> dict[str, str]:
 
 
 def check_together(kept: Mapping[str, str | None]) -> None:
-    """Make sure that the attributes of a queue go together. Raises SqsError."""
+    """Check that the attributes of a queue are compatible. Raises SqsError."""
     now = described(kept)
     if now[_LIMIT] != VALUES[_LIMIT][0] and now[SCOPE] == VALUES[SCOPE][0]:
         raise _bad_value(_LIMIT, f"It needs {SCOPE} messageGroup.")
@@ -59,20 +59,20 @@ def described(kept: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def first_settings_of(kept: Mapping[str, str | None]) -> dict[str, Any]:
-    """What a queue is created with. Its scope stays what it was at first, as there."""
+    """The settings with which a queue is created. As in SQS, its scope never changes."""
     scope = "group" if kept.get(SCOPE) == VALUES[SCOPE][1] else "queue"
     return {"fifo": True, "dedup_scope": scope}
 
 
 def kept_of(settings: QueueSettings, kept: Mapping[str, str]) -> dict[str, str]:
-    """The attributes of a queue, where another dialect may have set what they stand for."""
+    """The attributes of a queue, with settings that another dialect may have changed."""
     by_content = VALUES[CONTENT_BASED][settings.dedup_by_content]
     scope = VALUES[SCOPE][settings.dedup_scope == "group"]
     return {SCOPE: scope, **kept, CONTENT_BASED: by_content}
 
 
 def check_order(given: Mapping[str, Any], settings: QueueSettings, *, in_batch: bool) -> None:
-    """Make sure that a message has a group, and something by which it is known when it comes again.
+    """Check that a message has a group, and a deduplication id or one from its content.
 
     Raises SqsError.
     """
@@ -88,13 +88,13 @@ def check_order(given: Mapping[str, Any], settings: QueueSettings, *, in_batch: 
 
 
 def check_delay(given: Mapping[str, Any]) -> None:
-    """Make sure that a message has no delay of its own. Raises SqsError."""
+    """Check that a message has no delay of its own. Raises SqsError."""
     if delay := given.get("DelaySeconds"):
         raise invalid("DelaySeconds", delay, _NOT_HERE)
 
 
 def check_standard(given: Mapping[str, Any]) -> None:
-    """Make sure that a message has nothing that only FIFO queues know. Raises SqsError."""
+    """Check that a message has nothing that is only for FIFO queues. Raises SqsError."""
     if (dedup_id := given.get("MessageDeduplicationId")) is not None:
         raise invalid("MessageDeduplicationId", dedup_id, _NOT_HERE)
 

@@ -1,4 +1,4 @@
-"""Attributes that are true or false: clients write them with capitals, too, as Python does."""
+"""Attributes that are true or false; some clients capitalize the values, as Python does."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _FLAGS = frozenset(("ContentBasedDeduplication", "FifoQueue", "FifoTopic", "SqsM
 
 
 def in_small_letters(given: Mapping[str, str]) -> dict[str, str]:
-    """Attributes of a queue or a topic, with such flags as they are told."""
+    """The attributes of a queue or a topic, with the values of flags in lower case."""
     return {name: value.lower() if name in _FLAGS else value for name, value in given.items()}

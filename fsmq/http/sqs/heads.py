@@ -1,7 +1,7 @@
-"""Heads of requests of the JSON protocol that the fast path is sure of: a strict part.
+"""Heads of requests of the JSON protocol, parsed for the fast path: a strict subset.
 
-Those of SDKs differ with each request: its moment, its signature, its id. So what is remembered is
-not a head but a line, and only of those that a client sends again and again.
+The heads of SDKs differ with each request, in its time, signature and id. So single lines are
+cached instead of heads, and only lines that a client sends again and again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PRINTABLE = bytes(range(0x20, 0x7F))
 _DIGITS = re.compile(rb"0|[1-9][0-9]{0,6}")
 _HOST, _TARGET, _LENGTH = hdrs.HOST.lower(), TARGET.lower(), hdrs.CONTENT_LENGTH.lower()
 _CONNECTION, _TRACE = hdrs.CONNECTION.lower(), TRACE_HEADER.lower()
-# What an SDK says in all its requests, and what it says anew in each.
+# Headers that are the same in all requests of an SDK, and those that differ in each.
 _USUAL = frozenset(
     (
         _HOST,
@@ -64,7 +64,7 @@ _UNKNOWN = "", ""
 
 
 class SqsHeads:
-    """Reads heads. routes: by action."""
+    """Reads heads of SQS requests. routes: by action."""
 
     def __init__(
         self, routes: Mapping[str, FastRoute], signatures: Signatures, origins: Origins
@@ -72,7 +72,7 @@ class SqsHeads:
         self._lines = {
             f"AmazonSQS.{action}": Line(route, "", "", Values()) for action, route in routes.items()
         }
-        self._signer: Signer | None = None  # of the request before
+        self._signer: Signer | None = None  # of the previous request
         self._signatures = signatures
         self._origins = origins
         self._paths: dict[bytes, tuple[str, str]] = {}
@@ -81,7 +81,7 @@ class SqsHeads:
     def read(self, data: bytes) -> tuple[Line, Fields, int] | None:
         """A head at the beginning of ``data``, and its size in bytes; None for any other head.
 
-        The queue of the line is that of the path, if there is one.
+        The queue of the line is that of the path, if it names one.
         """
         end = data.find(END, 0, MAX_HEAD_BYTES)
         if end < 0:
@@ -116,7 +116,7 @@ class SqsHeads:
         return line_of._replace(queue=queue) if queue else line_of, fields, end + len(END)
 
     def _read_fields(self, lines: list[bytes]) -> tuple[dict[str, str], dict[str, bytes]] | None:
-        """The lines by their names, the usual ones apart; None if one is not known, or is twice."""
+        """The usual and the varying fields by name; None if one is unknown or occurs twice."""
         usual: dict[str, str] = {}
         varying: dict[str, bytes] = {}
         for line in lines:
@@ -134,7 +134,7 @@ class SqsHeads:
         return usual, varying
 
     def _path(self, line: bytes) -> tuple[str, str]:
-        """The path of a request line, and its queue; empty texts for another line."""
+        """The path of a request line, and its queue; empty texts for any other line."""
         match = _LINE.fullmatch(line)
         if match is None:
             return _UNKNOWN
@@ -142,7 +142,7 @@ class SqsHeads:
         return remember(self._paths, line, found)
 
     def _field(self, line: bytes, called: bytes, text: bytes) -> tuple[str, str] | None:
-        """The name, in small letters, and the value of a usual line; None for another one."""
+        """The name, in lower case, and the value of a usual line; None for any other line."""
         name, value = called.decode("ascii").lower(), text.strip(b" ").decode("ascii")
         if name not in _USUAL or not value:
             return None
@@ -157,7 +157,7 @@ class SqsHeads:
 
 
 class _Found:
-    """The headers of a request as `sigv4` asks for them."""
+    """The headers of a request as `sigv4` needs them."""
 
     __slots__ = ("_usual", "_varying")
 

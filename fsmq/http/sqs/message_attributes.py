@@ -1,8 +1,8 @@
-"""Attributes of messages: what SQS allows, their MD5, and how a header block keeps them.
+"""Attributes of messages: what SQS allows, their MD5, and how a header block stores them.
 
-What fsmq's rules allow for an attribute is an ordinary one, which other dialects, topics and `grep`
-see. All others stand together in one line of JSON. Lines that begin with ``sqs.`` are this
-dialect's own.
+Attributes that fsmq's rules allow are stored as ordinary ones, which other dialects, topics and
+`grep` see. All others are stored together in one line of JSON. Lines that begin with ``sqs.``
+belong to this dialect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fsmq.spool.checks import MAX_HEADER_BYTES, is_attribute_name
-from fsmq.spool.layout.messages.message import OWN, is_own
+from fsmq.spool.on_disk import OWN, is_own
 
 from .errors import SqsError, invalid
 
@@ -36,7 +36,7 @@ _STRING, _BINARY = b"\x01", b"\x02"
 
 
 class BadAttribute(SqsError):
-    """An attribute that is refused. of_sns: what SNS says of it, where that differs."""
+    """An attribute that is refused. of_sns: the error in SNS, if that differs."""
 
     def __init__(self, words: str, of_sns: str | None = None) -> None:
         super().__init__("InvalidParameterValueException", words)
@@ -54,21 +54,21 @@ class Attribute(NamedTuple):
         return self.value if isinstance(self.value, bytes) else self.value.encode()
 
     def encoded(self) -> dict[str, str]:
-        """As an answer has it."""
+        """Its form in answers."""
         if isinstance(self.value, bytes):
             return {"BinaryValue": base64.b64encode(self.value).decode(), "DataType": self.kind}
         return {"StringValue": self.value, "DataType": self.kind}
 
 
 def is_legal(text: str) -> bool:
-    """Whether all characters are such as SQS takes."""
+    """Whether SQS allows all characters of a text."""
     return _LEGAL.fullmatch(text) is not None
 
 
 def checked(
     given: Mapping[str, Mapping[str, Any]], most: int | None = MAX_ATTRIBUTES
 ) -> dict[str, Attribute]:
-    """The attributes of a request; ``most`` of them, None: any number. Raises SqsError."""
+    """The attributes of a request; at most ``most``, None: any number. Raises SqsError."""
     if most is not None and len(given) > most:
         words = f"Number of message attributes [{len(given)}] exceeds the allowed maximum [{most}]."
         raise SqsError("InvalidParameterValueException", words)
@@ -96,7 +96,7 @@ def md5_of(attributes: Mapping[str, Attribute]) -> str:
 
 
 def size_of(attributes: Mapping[str, Attribute]) -> int:
-    """How many bytes count for the size of a message."""
+    """The bytes by which attributes add to the size of a message."""
     return sum(
         len(name.encode()) + len(one.kind.encode()) + len(one.raw)
         for name, one in attributes.items()
@@ -104,7 +104,7 @@ def size_of(attributes: Mapping[str, Attribute]) -> int:
 
 
 def packed(attributes: Mapping[str, Attribute]) -> dict[str, str]:
-    """The lines of a header block for these. Raises SqsError."""
+    """The lines of a header block for attributes. Raises SqsError."""
     lines: dict[str, str] = {}
     others: dict[str, list[str]] = {}
     names = set()
@@ -126,7 +126,7 @@ def packed(attributes: Mapping[str, Attribute]) -> dict[str, str]:
 
 
 def unpacked(lines: Mapping[str, str]) -> dict[str, Attribute]:
-    """The attributes that a header block keeps; what makes no sense is left out."""
+    """The attributes in a header block; what cannot be read is left out."""
     found = {
         name: Attribute("String", value) for name, value in lines.items() if name[:4] != "sqs."
     }
@@ -144,7 +144,7 @@ def _others(line: str) -> dict[str, Attribute]:
 
 
 def _text(given: object) -> str:
-    """A text that can be sent on. Raises ValueError: it has half of a character."""
+    """A text that can be encoded. Raises ValueError: it has half of a surrogate pair."""
     return str(given).encode().decode()
 
 
@@ -192,7 +192,7 @@ def _checked_name(name: str) -> str:
 
 
 def _of_name(name: str) -> str:
-    """What SNS says of a name that cannot be one."""
+    """The error of SNS for an invalid name."""
     if len(name) > _MAX_NAME:
         return "Length of message attribute name must be less than 256 bytes."
     for character in name:

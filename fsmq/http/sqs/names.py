@@ -1,4 +1,4 @@
-"""Names: of queues as SQS has them, their URLs, their ARNs, and the receipts of claims."""
+"""Names of queues in SQS, their URLs, their ARNs, and the receipts of claims."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from fsmq.spool.checks import check_id, is_queue
+from fsmq.spool.checks import CLAIM_PATTERN, check_id, is_queue
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.claim_names import PATTERN
 
 from .errors import SqsError, invalid, no_such_queue
 
@@ -19,10 +18,10 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 FIFO = ".fifo"
 _ARN_PARTS = 6
 _VERSION = "1"
-# What a receipt says: its version, the claim, its moment and the message. Whoever has seen one can
-# make others, so nothing of it is taken on trust.
+# A receipt has its version, the claim, the time of the claim and the message. Anybody who has seen
+# one can forge others, so its parts are checked.
 _RECEIPT = re.compile(
-    rf"{_VERSION}\|(?P<claim>{PATTERN})?\|(?P<at>[0-9a-f]{{1,12}})\|(?P<id>.*)", re.DOTALL
+    rf"{_VERSION}\|(?P<claim>{CLAIM_PATTERN})?\|(?P<at>[0-9a-f]{{1,12}})\|(?P<id>.*)", re.DOTALL
 )
 _RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 _FIFO_RULE = (
@@ -33,12 +32,11 @@ _FIFO_RULE = (
 
 @dataclass(frozen=True, slots=True)
 class SqsOptions:
-    """What the operator says about this dialect.
+    """The operator's settings of this dialect.
 
-    account, region: as URLs and ARNs tell them; nothing is checked against them.
-    url: the origin of the URLs that are told; None: that of the request.
-    auth: what tells who asks, as `Signatures` has it; None: ``key`` where there are keys, else
-        ``none``.
+    account, region: those in URLs and ARNs of answers; nothing is checked against them.
+    url: the origin of URLs in answers; None: that of the request.
+    auth: the mode of `Signatures`; None: ``key`` if the server has keys, else ``none``.
     """
 
     account: str = "000000000000"
@@ -48,7 +46,7 @@ class SqsOptions:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """What the settings of a program say, by field."""
+        """Made from the settings of a program, by field."""
         auth = settings["sqs_auth"]
         return cls(
             settings["sqs_account"],
@@ -67,19 +65,19 @@ class SqsOptions:
 
 
 def is_visible(queue: str) -> bool:
-    """Whether clients of SQS can name a queue, and it is a name here, too."""
+    """Whether a name of a queue is valid both in SQS and here."""
     return _NAME.fullmatch(queue) is not None and is_queue(queue)
 
 
 def check_new_name(name: str, fifo: bool) -> str:
-    """Return a name for a queue that is to be created. Raises SqsError."""
+    """Return the name of a queue to be created, if it is valid. Raises SqsError."""
     if not is_visible(name) or name.endswith(FIFO) != fifo:
         raise SqsError("InvalidParameterValueException", _FIFO_RULE if fifo else _RULE)
     return name
 
 
 def queue_of_url(url: str) -> str:
-    """The queue that a URL names: its last segment, whatever stands before it. Raises SqsError."""
+    """The queue in a URL: its last segment, whatever precedes it. Raises SqsError."""
     name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
     if not is_visible(name):
         raise no_such_queue()
@@ -87,7 +85,7 @@ def queue_of_url(url: str) -> str:
 
 
 def queue_of_arn(arn: str, parameter: str) -> str:
-    """The queue that an ARN names. Raises SqsError."""
+    """The queue in an ARN. Raises SqsError."""
     parts = arn.split(":")
     if len(parts) != _ARN_PARTS or parts[:3] != ["arn", "aws", "sqs"] or not parts[-1]:
         raise invalid(parameter, arn, "It is not the ARN of a queue.")
@@ -98,7 +96,7 @@ def queue_of_arn(arn: str, parameter: str) -> str:
 
 
 class Receipt(NamedTuple):
-    """What a receipt handle stands for: a message in one claim. at_ms: when that was made."""
+    """The content of a receipt handle: a message in one claim. at_ms: when it was claimed."""
 
     message_id: str
     claim: str | None
@@ -113,7 +111,7 @@ def pack_receipt(queue: str, receipt: Receipt) -> str:
 
 
 def unpack_receipt(queue: str, handle: str) -> Receipt:
-    """What a handle stands for. Raises SqsError."""
+    """The receipt in a handle. Raises SqsError."""
     try:
         raw = base64.b64decode(handle.encode("ascii"), b"-_", validate=True)
         text = raw[4:]

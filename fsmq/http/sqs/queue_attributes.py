@@ -1,7 +1,7 @@
-"""Attributes of queues: which of them are settings of the queue, and which only this dialect keeps.
+"""Attributes of queues: some are settings of the queue, others are stored for this dialect only.
 
-What is no setting stands in the member ``sqs`` of the file of settings: programs that do not know
-it pass over it, and write it back.
+The latter are in the member ``sqs`` of the file of settings. Programs that do not know it ignore
+it, and write it back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from fsmq.spool import QueueSettings
+from fsmq.spool.checks import MAX_DELIVERIES
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.stamps import MAX_COUNT
 
 from . import fifo
 from .errors import SqsError, invalid
@@ -30,7 +30,7 @@ MAX_WAIT_S = 20
 MAX_DELAY_S = 900
 _MAX_RECEIVES = 1000
 _INTEGER = re.compile(r"[0-9]{1,18}")
-# No file of settings has room for more characters. Parsed, some take a hundred bytes for each.
+# A file of settings cannot be longer. Parsed, a text can take a hundred bytes per character.
 _MAX_OBJECT = 64 * 1024
 WAIT = "ReceiveMessageWaitTimeSeconds"
 REDRIVE, REDRIVE_ALLOW, POLICY = "RedrivePolicy", "RedriveAllowPolicy", "Policy"
@@ -41,7 +41,7 @@ _COUNTS = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-# The least and the most of each attribute that is a whole number.
+# The minimum and maximum of each attribute that is a whole number.
 _RANGES: Mapping[str, tuple[int, int]] = {
     "DelaySeconds": (0, MAX_DELAY_S),
     "MaximumMessageSize": (1024, MAX_MESSAGE_BYTES),
@@ -56,7 +56,7 @@ _SETTINGS = {
     "MessageRetentionPeriod": "retention",
     "VisibilityTimeout": "visibility_timeout",
 }
-# Kept as they were sent, and told only where they are set.
+# Stored as they were sent, and of these, those that are shown only if they are set.
 _KEPT = (WAIT, REDRIVE, REDRIVE_ALLOW, POLICY, _KEY, _SSE)
 _TOLD = (REDRIVE, REDRIVE_ALLOW, POLICY, _KEY)
 _SETTABLE = frozenset((*_RANGES, *_KEPT))
@@ -76,14 +76,14 @@ _EVERY = (
 
 
 class Redrive(NamedTuple):
-    """What a redrive policy says."""
+    """A redrive policy."""
 
     target: str
     receives: int
 
 
 class Change(NamedTuple):
-    """What attributes change: settings, and what is kept beside them (None: no more)."""
+    """Changes by attributes: of settings, and of what is stored besides (None: removed)."""
 
     settings: dict[str, Any]
     kept: dict[str, str | None]
@@ -91,7 +91,7 @@ class Change(NamedTuple):
 
 
 def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
-    """What the attributes of a request change. Raises SqsError."""
+    """The changes by the attributes of a request. Raises SqsError."""
     change = Change({}, {}, None)
     _check_encryption(given)
     for name, value in given.items():
@@ -107,7 +107,7 @@ def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
                 change.kept[name] = str(number)
         else:
             change.kept[name] = _CHECKS[name](name, value) or None
-    # One kind of encryption takes the place of the other.
+    # One kind of encryption replaces the other.
     if given.get(_KEY):
         change.kept[_SSE] = "false"
     elif given.get(_SSE) == "true":
@@ -117,7 +117,7 @@ def read_change(given: Mapping[str, str], is_fifo: bool) -> Change:
     if REDRIVE in given:
         redrive = _redrive(given[REDRIVE]) if given[REDRIVE] else None
         change.settings["dead_letter_queue"] = redrive.target if redrive else None
-        receives = min(redrive.receives, MAX_COUNT) if redrive else None
+        receives = min(redrive.receives, MAX_DELIVERIES) if redrive else None
         change.settings["max_deliveries"] = receives
         return change._replace(redrive=redrive)
     return change
@@ -133,7 +133,7 @@ def _check_encryption(given: Mapping[str, str]) -> None:
 
 
 def check_names(names: Iterable[str]) -> list[str]:
-    """Which attributes are asked for. Raises SqsError."""
+    """The names of the attributes that are requested. Raises SqsError."""
     asked = list(names)
     for name in asked:
         if name not in ("All", *_EVERY):
@@ -147,10 +147,10 @@ def described(
     limit: int,
     redrive_of: Callable[[QueueSettings], str | None],
 ) -> dict[str, str]:
-    """The attributes of a queue, but for its counts and its ARN.
+    """The attributes of a queue, without its counts and its ARN.
 
-    limit: the largest body that the server takes. redrive_of: tells the policy where clients of
-    SQS have set none.
+    limit: the largest body that the server takes. redrive_of: makes the policy from the settings,
+    if clients of SQS have set none.
     """
     kept = kept_in(member)
     retention = _MAX_RETENTION_S if settings.retention is None else settings.retention
@@ -188,7 +188,7 @@ def asks_for_counts(names: Iterable[str]) -> bool:
 
 
 def kept_in(member: Mapping[str, Any]) -> dict[str, str]:
-    """What is kept beside the settings of a queue; anything else was written by hand."""
+    """The attributes that are stored besides the settings; ignores what was written by hand."""
     kept = member.get("attributes")
     if not isinstance(kept, dict):
         return {}
@@ -202,13 +202,13 @@ def tags_in(member: Mapping[str, Any]) -> dict[str, str]:
 
 
 def wait_of(member: Mapping[str, Any]) -> int:
-    """How long a receive waits that does not say."""
+    """The default wait of a receive, in seconds."""
     wait = kept_in(member).get(WAIT, "0")
     return min(int(wait), MAX_WAIT_S) if _INTEGER.fullmatch(wait) else 0
 
 
 def keep(member: dict[str, Any], kept: Mapping[str, str | None]) -> None:
-    """Change what is kept beside the settings of a queue; None: no more."""
+    """Change what is stored besides the settings of a queue; None: removed."""
     attributes = {**kept_in(member), **kept}
     member["attributes"] = {name: of for name, of in attributes.items() if of is not None}
 
@@ -224,7 +224,7 @@ def redrive_allows(allow: str | None, arn: str) -> bool:
 
 
 def check_number(name: str, value: int, low: int, high: int) -> int:
-    """A number of a request within its range. Raises SqsError."""
+    """Return a number of a request if it is within its range. Raises SqsError."""
     if not low <= value <= high:
         words = f"Must be between {low} and {high}, if provided."
         raise invalid(name, value, words)
@@ -232,7 +232,7 @@ def check_number(name: str, value: int, low: int, high: int) -> int:
 
 
 def check_wait(value: int) -> int:
-    """The seconds of a long poll, within their range. Raises SqsError."""
+    """Return the seconds of a long poll if they are within their range. Raises SqsError."""
     if not 0 <= value <= MAX_WAIT_S:
         words = f"Must be >= 0 and <= {MAX_WAIT_S}, if provided."
         raise invalid("WaitTimeSeconds", value, words)
@@ -240,7 +240,7 @@ def check_wait(value: int) -> int:
 
 
 def begun_ms(member: Mapping[str, Any]) -> int:
-    """When a queue was created, in ms; 0 where nothing says that."""
+    """When a queue was created, in ms; 0 if that is unknown."""
     moment = member.get("created_ms")
     return moment if type(moment) is int else 1000 * int(_moment(member, "created"))
 
@@ -278,19 +278,19 @@ def _redrive(text: str) -> Redrive:
 
 
 def _still_holds(text: str | None, settings: QueueSettings) -> bool:
-    """Whether a policy is the one of the settings, which other dialects can change."""
+    """Whether a policy still matches the settings, which other dialects can change."""
     if text is None:
         return False
     try:
         target, receives = _redrive(text)
     except SqsError:
         return False
-    wanted = min(receives, MAX_COUNT)
+    wanted = min(receives, MAX_DELIVERIES)
     return (target, wanted) == (settings.dead_letter_queue, settings.max_deliveries)
 
 
 def object_in(text: str, most: int = _MAX_OBJECT) -> dict[str, Any] | None:
-    """The object that a text of JSON is; None for any other text, and for one that is longer."""
+    """A text parsed as a JSON object; None for any other text, and for one that is too long."""
     try:
         found = json.loads(text) if len(text) <= most else None
     except (ValueError, RecursionError):
@@ -299,7 +299,7 @@ def object_in(text: str, most: int = _MAX_OBJECT) -> dict[str, Any] | None:
 
 
 def as_object(text: str) -> dict[str, Any]:
-    """The same; an empty one where there is none."""
+    """The same; an empty object instead of None."""
     return object_in(text) or {}
 
 
@@ -353,7 +353,7 @@ def _unknown(name: str) -> SqsError:
 
 @contextmanager
 def storing() -> Iterator[None]:
-    """Say what the file of settings does not take, or has no room for, as an SqsError."""
+    """Raise an SqsError for what the file of settings does not accept, or has no room for."""
     try:
         yield
     except InvalidValue as error:

@@ -11,8 +11,8 @@ OF_SQS: tuple[Setting, ...] = (
         "sqs-auth",
         Choice("auto", "none", "key", "signature"),
         "auto",
-        "Who asks in SQS's dialect: nobody looks, the access key id is a key, or it names one and"
-        " the request is signed with that; auto is key where there are --keys, else none.",
+        "How senders are identified in SQS's dialect: not at all (none), by a key as the access key"
+        " id (key), or by signatures with its secret; auto is key with --keys, else none.",
         _NETWORK,
         ("mq",),
     ),
@@ -36,9 +36,9 @@ OF_SQS: tuple[Setting, ...] = (
         "sqs-url",
         Text("URL", r"https?://[A-Za-z0-9._:\[\]-]{1,260}", "http:// or https:// and a host"),
         None,
-        "Where clients of SQS's dialect reach mq, for the URLs of queues.",
+        "The origin by which clients of SQS's dialect reach mq, for the URLs of queues.",
         _NETWORK,
         ("mq",),
-        default_text="as the request says",
+        default_text="that of the request",
     ),
 )

@@ -1,8 +1,8 @@
-"""Actions: what a button of a page does, what right it needs, and what is asked before it is done.
+"""Actions: what a button of a page does, which right it needs, and how it is confirmed.
 
-One form, one route for each kind of page: the field ``do`` names the action. An action that can do
-harm answers first with a question, which is a page of its own (a script shows it as a dialog), and
-is done when the form comes back with ``sure``.
+Each kind of page has one form and one route; the field ``do`` names the action. An action that can
+do harm is first answered with a question, which is a page of its own (a script shows it as a
+dialog), and is carried out when the form comes back with ``sure``.
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from typing import NamedTuple
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import FsmqError, InvalidValue
+from fsmq.spool.inspection import Act
 from fsmq.spool.prepare import portions
+from fsmq.units import seconds, span
 from fsmq.wire import unquote_id
 
 from ..guard.keys import Right
+from ..problems import Forbidden, Unauthorized
 from .forms import File
 from .page_request import PageRequest
 
 log = logging.getLogger(__name__)
-# So many messages at most in one action; more is a move.
+# The most messages of one action; more take a move.
 MOST_IDS = 1000
 _REMEMBERED = 200
-# No field of a live form may be called like what scripts ask of every element, such as contains or
-# id: the browser would give them the field.
+# No field of a live form may have the name of a property that scripts read from every element, such
+# as contains or id: they would get the field instead.
 SEARCHES = ("attribute", "containing", "older_than")
-# So many go on at a time: they share a sync.
+# How many are done at a time, so that they share a sync.
 _TOGETHER = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What was sent: on what, which messages, all fields, and the files."""
+    """A form that was sent: the queue, the chosen messages, all fields, and the files."""
 
     queue: str
     ids: Sequence[str]
@@ -59,15 +62,21 @@ class Form:
             raise InvalidValue(name, f"must be a number from 0 to {most:.12g}")
         return value
 
+    def span(self, name: str, default: float, most: float) -> float:
+        """The seconds of a span such as ``5m``, of at most ``most``. Raises InvalidValue."""
+        given = self.text(name).strip()
+        return span_of(name, given, most) if given else default
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked before something is done.
+    """A question to confirm an action.
 
-    lines: what it does, how many it concerns, and what cannot be taken back.
-    button: the verb and the number. command, curl: the same at a shell.
-    typed: what has to be typed; empty where a click is enough.
-    template: what stands between the lines and the buttons, and asks: its fields.
+    lines: what it does, how many messages it concerns, and what cannot be undone.
+    button: the verb and the number. command, curl: the same in a shell.
+    typed: what the user has to type; empty if a click is enough.
+    template: the part between the lines and the buttons. asks: the fields of that part.
+    destroys: whether something is lost for ever, so that its button is red.
     """
 
     title: str
@@ -78,13 +87,15 @@ class Question:
     typed: str = ""
     template: str = ""
     asks: Sequence[str] = ()
+    destroys: bool = False
     values: Mapping[str, object] = field(default_factory=dict)
 
 
 class Done(NamedTuple):
-    """What was done: the word that the next page says it with, to how many, and where it leads.
+    """The outcome of an action: its word in `NOTICES`, how many it was done to, and the next page.
 
-    of: what has to be known to undo it, where that can be done. to: a queue that got messages.
+    of: the data needed to undo it, if that is possible. to: a queue that got messages. until: when
+    a pause ends.
     """
 
     word: str
@@ -92,37 +103,36 @@ class Done(NamedTuple):
     place: str
     of: str = ""
     to: str = ""
+    until: str = ""
 
 
 Do = Callable[[PageRequest, Form], Awaitable[Done]]
-Ask = Callable[[PageRequest, Form], Awaitable[Question]]
+Ask = Callable[[PageRequest, Form], Awaitable[Question | None]]
+FormPage = Callable[[PageRequest], Awaitable[tuple[str, Mapping[str, object]]]]
 
 
 class Action(NamedTuple):
-    """One action. ask: None for one that harms nothing."""
+    """One action.
+
+    ask: None for one that does no harm; it returns None if there is nothing to ask. form: the
+    template and the values of the page with its form, which is shown again, with what was typed,
+    if it is refused; None: it has no fields.
+    """
 
     right: Right
     do: Do
     ask: Ask | None = None
-
-
-class Note(NamedTuple):
-    """A line for the page of what people did last. right_on: who may see that may see it."""
-
-    at: float
-    key: str
-    action: str
-    queue: str
-    to: str
-    number: int
-    right_on: str
+    form: FormPage | None = None
 
 
 class Actions:
-    """Does actions, and remembers the last of this process."""
+    """Carries out actions.
+
+    last: those of this process, which the journal may not have yet.
+    """
 
     def __init__(self) -> None:
-        self.last: deque[Note] = deque(maxlen=_REMEMBERED)
+        self.last: deque[Act] = deque(maxlen=_REMEMBERED)
 
     async def answer(
         self,
@@ -131,9 +141,9 @@ class Actions:
         queue: str,
         right_on: str | None = None,
     ) -> StreamResponse:
-        """Do what a form says, or ask first.
+        """Carry out the action of a form, or ask first.
 
-        right_on: what the right is needed on, if that is not the queue.
+        right_on: on what the right is needed, if not on the queue.
 
         Raises what the action raises.
         """
@@ -147,54 +157,102 @@ class Actions:
         ids = fields.get("message", [])
         if len(ids) > MOST_IDS:
             raise InvalidValue("message", f"are more than {MOST_IDS}: move the queue instead")
-        # As addresses have them: names of files are bytes, and fields of a form are text.
+        # Percent-encoded, because names of files are bytes, and fields of a form are text.
         form = Form(queue, [unquote_id(one) for one in ids], fields, files)
-        if action.ask is not None:
-            question = await action.ask(request, form)
-            if not form.text("sure"):
-                return await self._ask(request, form, question)
-            if question.typed and form.text("typed") != question.typed:
-                wrong = "That is not its name. Nothing was done."
-                return await self._ask(request, form, question, wrong)
-        done = await action.do(request, form)
-        key = request.identity.name
-        note = Note(time.time(), key, name, queue, done.to, done.number, right_on)
-        self.last.appendleft(note)
-        to = f" to={done.to}" if done.to else ""
-        log.info("ui action=%s key=%s queue=%s%s count=%d", name, key, queue, to, done.number)
+        try:
+            done = await self._done_or_question(request, form, action)
+        except (Unauthorized, Forbidden):
+            raise
+        except FsmqError as error:
+            if action.form is None:
+                raise
+            request.refused(error, form.fields)
+            return await request.page(*await action.form(request))
+        if not isinstance(done, Done):
+            return done
+        await self._note(request, name, queue, right_on, done)
         return request.go(request.with_notice(done.place, done.word, done.number, done.of))
 
-    async def _ask(
-        self, request: PageRequest, form: Form, question: Question, problem: str = ""
-    ) -> StreamResponse:
+    async def _done_or_question(
+        self, request: PageRequest, form: Form, action: Action
+    ) -> Done | StreamResponse:
+        if action.ask is None:
+            return await action.do(request, form)
+        question = await action.ask(request, form)
+        if question is None:
+            return await action.do(request, form)
+        if not form.text("sure"):
+            return await self._ask(request, form, question)
+        if question.typed and form.text("typed") != question.typed:
+            request.problem = InvalidValue("typed", "That is not its name. Nothing was done.")
+            return await self._ask(request, form, question)
+        try:
+            return await action.do(request, form)
+        except InvalidValue as error:
+            if error.field not in question.asks:
+                raise
+            request.problem = error
+            return await self._ask(request, form, question)
+
+    async def _note(
+        self, request: PageRequest, name: str, queue: str, right_on: str, done: Done
+    ) -> None:
+        key = request.identity.name
+        at_ms = int(time.time() * 1000)
+        act = Act(at_ms, key, name, right_on, done.to, done.number, done.until)
+        self.last.append(act)
+        journal = request.spool.context.journal
+        journal.note_act(act)
+        await request.service.in_thread(journal.flush)  # it stays even if this process is killed
+        to = f" to={done.to}" if done.to else ""
+        log.info("ui action=%s key=%s queue=%s%s count=%d", name, key, queue, to, done.number)
+
+    @staticmethod
+    async def _ask(request: PageRequest, form: Form, question: Question) -> StreamResponse:
         kept = [
             (name, value)
             for name, values in form.fields.items()
             if name not in ("sure", "typed", *question.asks)
             for value in values
         ]
-        given = {name: form.text(name) for name in question.asks}
-        values = {"question": question, "kept": kept, "given": given, "problem": problem}
-        values |= question.values
+        values = {"question": question, "kept": kept, **question.values}
+        request.refused(request.problem, form.fields)
         return await request.page("question.html", values)
 
 
+def span_of(name: str, given: str, most: float) -> float:
+    """The seconds of a span that was typed into a field. Raises InvalidValue."""
+    try:
+        found = seconds(given)
+    except ValueError:
+        problem = f"{given[:50]!r} is not a span of time, such as 30, 5m, 2h or 7 days"
+        raise InvalidValue(name, problem) from None
+    if found > most:
+        raise InvalidValue(name, f"must be at most {span(most)}")
+    return found
+
+
 def chosen(form: Form) -> Sequence[str]:
-    """The ids that a form has. Raises InvalidValue if it has none."""
+    """The ids in a form. Raises InvalidValue if it has none."""
     if not form.ids:
         raise InvalidValue("message", "choose at least one message")
     return form.ids
 
 
 def back(request: PageRequest, form: Form) -> str:
-    """The page of the queue that a form was on: a message's own may be gone with it."""
+    """The page of a form's queue, or all dead letters if the form was there.
+
+    A message's own page may be gone together with the message.
+    """
+    if form.text("back") == "dead":
+        return request.url("dead")
     return request.url("q", form.queue, **{name: form.text(name) for name in ("state", *SEARCHES)})
 
 
 async def each(things: Sequence[str], do: Callable[[str], Awaitable[object]]) -> int:
-    """Do something with each; how many it was done to, where others may be gone meanwhile.
+    """Do something with each; returns for how many it succeeded, because others may be gone.
 
-    Raises the error of the last where it was done to none.
+    Raises the last error if it succeeded for none.
     """
     number = 0
     problem: FsmqError | None = None
@@ -216,7 +274,7 @@ async def each(things: Sequence[str], do: Callable[[str], Awaitable[object]]) ->
 
 
 def attributes_of(form: Form) -> dict[str, str]:
-    """The attributes that a form has, one a line. Raises InvalidValue."""
+    """The attributes in a form, one per line. Raises InvalidValue."""
     attributes = {}
     for line in filter(None, map(str.strip, form.text("attributes").splitlines())):
         name, colon, value = line.partition(":")
@@ -227,5 +285,5 @@ def attributes_of(form: Form) -> dict[str, str]:
 
 
 def messages(number: int) -> str:
-    """So many messages, in words."""
+    """A number of messages, in words."""
     return "1 message" if number == 1 else f"{number:,} messages".replace(",", "\u202f")

@@ -1,4 +1,4 @@
-"""Charts: what the history has of queues, as figures for a script and as small lines in a table."""
+"""Charts: the history of queues, as figures for a script and as sparklines in a table."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.records.history import Figures, Moment, step_of
+from fsmq.spool.inspection import Figures, Moment, step_of
 
 from .page_request import PageRequest
 
 SPANS: Mapping[str, float] = {"15min": 900.0, "3h": 10_800.0, "24h": 86_400.0, "72h": 259_200.0}
 _SPAN = "3h"
-# What is short enough that the points of the last minutes are seen.
+# The span for which the points of the last minutes are shown, too.
 _FINE = "15min"
-# The size of a small line, in the units of its drawing.
+# The size of a sparkline, in the units of its drawing.
 _WIDE, _HIGH = 60.0, 16.0
 
 
 class Spark(NamedTuple):
-    """The last hour of a queue: the points of a line of its ready messages, and what happened."""
+    """The last hour of a queue: the points of its ready messages, and counts of events."""
 
     points: str
     most: int
@@ -29,7 +29,7 @@ class Spark(NamedTuple):
 
 
 async def charts_of(request: PageRequest, queue: str) -> dict[str, Any]:
-    """What the charts of a queue show. Raises InvalidValue, Unavailable."""
+    """The values for the charts of a queue. Raises InvalidValue, Unavailable."""
     span = request.query.get("span", _SPAN)
     if span not in SPANS:
         raise InvalidValue("span", f"expected one of: {', '.join(SPANS)}")
@@ -51,7 +51,7 @@ async def charts_of(request: PageRequest, queue: str) -> dict[str, Any]:
 
 
 def spark(moments: Sequence[Moment], since: float, until: float) -> Spark:
-    """The small line of a queue between two moments, in Unix seconds."""
+    """The sparkline of a queue between two moments, in Unix seconds."""
     figures = [moment.figures for moment in moments]
     most = max((one.ready for one in figures), default=0)
     points = " ".join(

@@ -1,4 +1,4 @@
-"""The same at a shell: what a dialog is about to do, as `fsmq` and curl say it."""
+"""The action of a dialog as commands for a shell, with `fsmq` and with curl."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fsmq.wire import quote_id
 
 from .page_request import PageRequest
 
-# So many ids are written out.
+# How many ids are written out.
 _WRITTEN = 3
 
 
 def fsmq(*words: str, ids: Sequence[str] = ()) -> str:
-    """A command; of ``ids`` the first ones."""
+    """A command with the first few of ``ids``."""
     shown = [*words, *ids[:_WRITTEN]]
     return " ".join(["fsmq", *map(_word, shown)]) + (" …" if len(ids) > _WRITTEN else "")
 
@@ -26,7 +26,7 @@ def fsmq(*words: str, ids: Sequence[str] = ()) -> str:
 def curl(
     request: PageRequest, method: str, *segments: str, body: object = None, **query: object
 ) -> str:
-    """A request to the API that the visitor reaches; ``query`` without what is None."""
+    """A request to the API at the visitor's address; ``query`` without values that are None."""
     headers = request.call.request.headers
     origin = headers.get(hdrs.ORIGIN) or f"http://{headers.get(hdrs.HOST, 'localhost')}"
     path = "/".join(quote(one, safe="", errors="surrogateescape") for one in segments)
@@ -42,13 +42,13 @@ def curl(
 def curl_each(
     request: PageRequest, method: str, queue: str, ids: Sequence[str], **query: object
 ) -> str:
-    """A request about the first one of some messages."""
+    """A request for the first of some messages."""
     rest = f" …and {len(ids) - 1} more" if len(ids) > 1 else ""
     return curl(request, method, queue, "messages", ids[0], **query) + rest
 
 
 def body_with_ids(ids: Sequence[str]) -> dict[str, list[str]] | None:
-    """The body of a request about some messages; None for all."""
+    """The body of a request for some messages; None for all."""
     shown = [quote_id(one) for one in ids[:_WRITTEN]]
     return {"ids": [*shown, "…"] if len(ids) > _WRITTEN else shown} if ids else None
 

@@ -1,24 +1,26 @@
-"""The pages as a dialect: their routes, who gets in, and how an error looks."""
+"""The pages as a dialect: their routes, login, and pages for errors."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, ClassVar, Self, TypeAlias
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from aiohttp import hdrs
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
-from fsmq.spool.errors import FsmqError
+from fsmq.spool.errors import FsmqError, NoSuchQueue
+from fsmq.words import similar
 
 from ..describe import Answer, Operation
 from ..dialect import Dialect
 from ..guard.access import Identity
 from ..guard.origin import Origins
-from ..problems import NotFound, Unauthorized, problem_type
+from ..problems import MethodNotAllowed, NotFound, Unauthorized, problem_type
 from ..problems import problem as api_problem
 from ..routing import needs
 from ..routing.call import Call
@@ -27,9 +29,14 @@ from ..service.service import Service
 from .actions import Actions
 from .forms import plain
 from .page_request import PageRequest, UiOptions
+from .pages.channel_actions import ChannelActions
+from .pages.channel_pages import ChannelPages
 from .pages.cluster_pages import ClusterPages
 from .pages.dead_pages import DeadPages
+from .pages.log_actions import LogActions
+from .pages.log_pages import LogPages
 from .pages.message_pages import MessagePages
+from .pages.overview_pages import OverviewPages
 from .pages.queue_pages import QueuePages
 from .pages.schedule_pages import SchedulePages
 from .pages.topic_pages import TopicPages
@@ -40,9 +47,9 @@ from .session import Sessions
 from .streams import Streams
 
 Handler: TypeAlias = Callable[[PageRequest], Awaitable[StreamResponse]]
-# Long enough that a log is not filled by someone who tries, and nobody waits for who mistyped.
+# How long the answer to a wrong key is delayed, so that attempts do not fill the log.
 _REFUSED_S = 0.5
-# A key, and an address of these pages: who sends them has shown no key yet.
+# Room for a key, and an address of these pages; small, because the sender is not identified yet.
 _LOGIN_BYTES = 16 * 1024
 
 
@@ -57,7 +64,7 @@ class Ui(Dialect):
 
     name: ClassVar[str] = "ui"
     prefixes: ClassVar[frozenset[str]] = frozenset({"_ui"})
-    in_document = False  # the pages are no API
+    in_document = False  # the pages are not an API
 
     def __init__(self, service: Service, options: UiOptions | None = None) -> None:
         super().__init__(service)
@@ -79,15 +86,20 @@ class Ui(Dialect):
         self.page("POST", "login", self._login, "Log in", None)
         self.page("POST", "logout", self._logout, "Log out", None)
         streams, actions = Streams(), Actions()
+        OverviewPages(streams).add_pages(self.page)
         QueuePages(streams).add_pages(self.page)
         MessagePages(bodies=options.bodies).add_pages(self.page)
         DeadPages().add_pages(self.page)
         ClusterPages().add_pages(self.page)
         WorkPages(streams, actions).add_pages(self.page)
         TopicPages(streams, actions).add_pages(self.page)
+        LogPages(streams, options).add_pages(self.page)
+        ChannelPages(streams).add_pages(self.page)
         SchedulePages(streams, actions).add_pages(self.page)
         if options.may_act:
             QueueActions(actions).add_pages(self.page)
+            LogActions(actions).add_pages(self.page)
+            ChannelActions(actions).add_pages(self.page)
 
     @classmethod
     def make(cls, service: Service, settings: Mapping[str, Any]) -> Self:
@@ -102,13 +114,13 @@ class Ui(Dialect):
         summary: str,
         need: Need | None = needs.anybody,
     ) -> None:
-        """Add a page at ``/_ui/<path>``; need: None for one that is for everybody.
+        """Add a page at ``/_ui/<path>``; need: None for one that is open to everybody.
 
-        Where there are no buttons there are no routes behind them.
+        Routes of buttons are not added if the pages have no buttons.
         """
         if method == "POST" and need is not None and not self._options.may_act:
             return
-        name = "ui_" + ("".join(c if c.isalpha() else "_" for c in path).strip("_") or "queues")
+        name = "ui_" + ("".join(c if c.isalpha() else "_" for c in path).strip("_") or "overview")
 
         async def answer(call: Call) -> StreamResponse:
             return await self._answer(call, handler)
@@ -121,7 +133,7 @@ class Ui(Dialect):
         origins.check_page(request.method, request.headers)
 
     def problem(self, error: FsmqError) -> Response:
-        """An error before anything is known of the request: without the head of a page."""
+        """The answer to an error before the sender is identified: without a page around it."""
         answer = api_problem(error)
         answer.headers.update(HEADERS)
         return answer
@@ -137,29 +149,37 @@ class Ui(Dialect):
 
     async def refuse(self, call: Call, error: FsmqError) -> Response:
         if call.identity is None:
+            if not isinstance(error, NotFound | MethodNotAllowed):
+                return self.problem(error)
+            try:
+                await self.identify(call)
+            except FsmqError as refused:
+                return self.problem(refused)
+        if call.identity is None:
             return self.problem(error)
         return await self._explained(self._request(call, call.identity), error)
 
     async def _answer(self, call: Call, handler: Handler) -> StreamResponse:
-        # A page that is for everybody tells who looks at it, too.
+        # An open page shows the identity of the visitor, too.
         request = self._request(call, call.identity or await self.identify(call))
-        try:
-            if not call.operation.open:
-                await request.look_for_warnings()
-            return await handler(request)
-        except FsmqError as error:
-            return await self._explained(request, error)
+        if not call.operation.open:
+            await request.look_for_warnings()
+        return await handler(request)
 
     def _request(self, call: Call, identity: Identity) -> PageRequest:
         return PageRequest(call, identity, self._service, self._rendering, self._options)
 
     async def _explained(self, request: PageRequest, error: FsmqError) -> Response:
-        """The answer to an error: the way to the login, or a page."""
+        """The answer to an error: a redirect to the login, or a page."""
         if isinstance(error, Unauthorized):
             here = request.call.request.raw_path
             return request.go(request.url("login") + f"?to={quote(here, safe='')}")
         status, _, title = problem_type(error)
+        title = "Page not found" if isinstance(error, NotFound) else title
+        back = request.url() + _own(_came_from(request.call.request))
+        near = await _near(request, error.queue) if isinstance(error, NoSuchQueue) else ()
         values = {"title_of_error": title, "error": error, "status": status}
+        values |= {"back": back, "near": near}
         answer = await request.page("error.html", values, status)
         answer.headers.update(api_problem(error).headers.copy() if status in (429, 503) else {})
         answer.content_type = "text/html"
@@ -215,10 +235,33 @@ class Ui(Dialect):
         return answer
 
 
+def _came_from(request: BaseRequest) -> str:
+    """The page with the link or the form that leads here, without the notice at its top."""
+    try:
+        referrer = urlsplit(request.headers.get(hdrs.REFERER, ""))
+    except ValueError:
+        return ""
+    # A proxy may have the pages below any path.
+    page = referrer.path.partition("/_ui/")[2]
+    noted = ("did", "n", "of")
+    query = [one for one in referrer.query.split("&") if one.partition("=")[0] not in noted]
+    here = request.raw_path.partition("/_ui/")[2]
+    came = page + "?" * any(query) + "&".join(query)
+    return "" if came == here and request.method == "GET" else f"/_ui/{came}"
+
+
+async def _near(request: PageRequest, queue: str) -> list[str]:
+    """The queues that a misspelt name may have meant, of those that the visitor may see."""
+    with suppress(FsmqError):  # the page is about another error
+        known = await request.service.listing(request.spool.queues)
+        return similar(queue, request.identity.visible(known), 3)
+    return []
+
+
 def _own(address: str) -> str:
     """What follows ``/_ui/`` in an address of these pages; empty for any other."""
     rest = address.removeprefix("/_ui/")
-    # A browser takes "\\" for "/", and ".." leads out of here, percent-encoded or not.
+    # Browsers treat "\\" as "/", and ".." leads to other paths, percent-encoded or not.
     segments = map(unquote, re.split(r"[?#]", rest)[0].split("/"))
     strange = "\\" in rest or ".." in segments or rest[:1] == "/"
     return "" if rest == address or strange or not rest.isprintable() else rest

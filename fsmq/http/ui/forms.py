@@ -1,4 +1,4 @@
-"""Forms as browsers send them: fields as in an address, or with files (RFC 7578)."""
+"""Forms as browsers send them: URL-encoded, or with files (RFC 7578)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ..routing.form_reader import pairs
 
 PLAIN, WITH_FILES = "application/x-www-form-urlencoded", "multipart/form-data"
 _MOST_FIELDS = 5000
+_MOST_ABOVE = 16 * 1024  # bytes of headers before the content of a field
 _boundary = re.compile(r';\s*boundary=(?:"([^"]+)"|([^;\s]+))', re.IGNORECASE)
-# Browsers write a quote in a name as %22, so that the first one ends it.
+# Browsers write a quote in a name as %22, so the next quote ends the name.
 _name = re.compile(rb'\A[^\r]*?;\s*name="([^"]*)"', re.IGNORECASE)
 _filename = re.compile(rb'\A[^\r]*?;\s*filename="', re.IGNORECASE)
 _disposition = re.compile(rb"content-disposition:\s*form-data", re.IGNORECASE)
@@ -20,14 +21,14 @@ _type = re.compile(rb"content-type:[ \t]*([\x20-\x7e]*)", re.IGNORECASE)
 
 
 class File(NamedTuple):
-    """A file of a form. content_type: as the browser says; empty where it says none."""
+    """A file of a form. content_type: from the browser; empty if it sent none."""
 
     body: bytes
     content_type: str
 
 
 class Fields(NamedTuple):
-    """What a form has: the values of each field, and its files."""
+    """The content of a form: the values of each field, and its files."""
 
     texts: dict[str, list[str]]
     files: Mapping[str, File]
@@ -45,7 +46,7 @@ def plain(body: bytes) -> Fields:
 
 
 def with_files(body: bytes, content_type: str) -> Fields:
-    """The fields and files of a form that may have files. Raises UnreadableBody."""
+    """The fields and files of a form that can have files. Raises UnreadableBody."""
     given = _boundary.search(content_type)
     if given is None:
         raise UnreadableBody("the form does not say where its fields end")
@@ -57,6 +58,8 @@ def with_files(body: bytes, content_type: str) -> Fields:
     files: dict[str, File] = {}
     for part in parts[1:-1]:
         head, _, content = part.partition(b"\r\n\r\n")
+        if len(head) > _MOST_ABOVE:
+            raise UnreadableBody(f"a field of the form has over {_MOST_ABOVE} bytes of headers")
         name, kind = _said_by(head)
         if kind is None:
             fields.setdefault(name, []).append(content.decode("utf-8", "replace"))
@@ -66,7 +69,7 @@ def with_files(body: bytes, content_type: str) -> Fields:
 
 
 def _said_by(head: bytes) -> tuple[str, str | None]:
-    """What the lines above a field say: its name, and the type of a file; None: it is no file.
+    """Read the head of a field: its name, and the type of its file; None: it is not a file.
 
     Raises UnreadableBody.
     """

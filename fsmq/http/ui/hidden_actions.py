@@ -1,4 +1,4 @@
-"""Actions on messages that are claimed or delayed: release, hold longer, and taking these back."""
+"""Actions on messages that are claimed or delayed: release, hold longer, and undoing these."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fsmq.spool import Spool
 from fsmq.spool.checks import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.views.places import Place, places
+from fsmq.spool.inspection import Place, places
 from fsmq.wire import quote_id, unquote_id
 
 from .actions import Action, Done, Form, back, chosen, each
 from .page_request import PageRequest
 
-# An address has room for as many.
+# How many ids fit into an address.
 MOST_UNDONE = 50
 _HOLD_S = 300.0
 
 
 def _stood(spool: Spool, queue: str, ids: Sequence[str]) -> dict[str, Place]:
-    """Where messages stand, of those that are there."""
+    """Where messages are, without those that are gone."""
     found: dict[str, Place] = {}
     for one in ids:
         for place in places(spool.context, one, lambda _: [queue]):
@@ -28,7 +28,7 @@ def _stood(spool: Spool, queue: str, ids: Sequence[str]) -> dict[str, Place]:
 
 
 def _undo(stood: Mapping[str, Place]) -> str:
-    """When the claim or the delay of each would have ended; empty where nothing takes it back."""
+    """When the claim or the delay of each would have ended; empty if that cannot be undone."""
     if len(stood) > MOST_UNDONE:
         return ""
     return ",".join(
@@ -48,24 +48,26 @@ async def _each_that_stood(
     stood = await request.service.listing(_stood, request.spool, form.queue, ids)
     number = await each(ids, lambda one: action(one, stood.get(one)))
     settings = await request.service.in_thread(request.spool.settings, form.queue)
-    # What is ready in a fifo queue nobody can hide again: its place is in the order.
+    # A ready message of a fifo queue cannot be hidden again, because that would break the order.
     of = "" if settings.fifo and word == "released" else _undo(stood)
     return Done(word, number, back(request, form), of)
 
 
 async def _release(request: PageRequest, form: Form) -> Done:
-    delay = form.number("delay", 0.0, MAX_DELAY_S)
+    delay = form.span("delay", 0.0, MAX_DELAY_S)
     changes, do = request.service.changes, request.service.queues.do
-    return await _each_that_stood(
+    done = await _each_that_stood(
         request,
         form,
         "released",
         lambda one, place: do(changes.release(form.queue, one, delay)),
     )
+    # Where they are now.
+    return done._replace(place=request.url("q", form.queue, state="delayed")) if delay else done
 
 
 async def _hold(request: PageRequest, form: Form) -> Done:
-    more = form.number("seconds", _HOLD_S, MAX_VISIBILITY_S)
+    more = form.span("seconds", _HOLD_S, MAX_VISIBILITY_S)
     changes, do = request.service.changes, request.service.queues.do
 
     def hold(one: str, place: Place | None) -> Awaitable[object]:
@@ -77,7 +79,7 @@ async def _hold(request: PageRequest, form: Form) -> Done:
 
 
 async def _hide(request: PageRequest, form: Form) -> Done:
-    """Hide messages until they would have come out without a release or a renewal."""
+    """Hide messages again until their deadlines before a release or a renewal."""
     wanted = [one.partition(":")[::2] for one in form.text("until").split(",")]
     if len(wanted) > MOST_UNDONE:
         raise InvalidValue("until", f"is of more than {MOST_UNDONE} messages")
@@ -87,9 +89,9 @@ async def _hide(request: PageRequest, form: Form) -> Done:
     def hide(one: str) -> Awaitable[object]:
         moment = until[one]
         if not (moment.isascii() and moment.isdecimal() and len(moment) < 15):
-            raise InvalidValue("until", "is no moment that a page has written")
+            raise InvalidValue("until", "is not a moment that a page has written")
         left = min(max(0.0, int(moment) / 1000 - request.now), MAX_VISIBILITY_S)
-        # What is ready again is claimed again.
+        # Renewing a message that is ready again claims it.
         return do(changes.renew(form.queue, one, left))
 
     number = await each(list(until), hide)

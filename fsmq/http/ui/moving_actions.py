@@ -1,14 +1,15 @@
-"""Actions that bring messages into other queues: moves and redrives, of chosen ones or of all."""
+"""Actions that move messages to other queues: moves and redrives, of chosen messages or of all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from fsmq.spool.checks import check_queue
-from fsmq.spool.errors import InvalidValue, NoSuchQueue
+from fsmq.spool.errors import InvalidValue
+from fsmq.words import meant, moment
 
 from ..guard.sight import targets
-from .actions import Action, Done, Form, Question, messages
+from .actions import Action, Done, Form, Question, back, messages
 from .commands import body_with_ids, curl, fsmq
 from .page_request import PageRequest
 
@@ -25,14 +26,18 @@ def _rate(form: Form) -> float | None:
 
 
 def _rate_option(form: Form) -> list[str]:
-    rate = _rate(form)
+    """The option of a command; none for a rate that is not a number, which is asked for again."""
+    try:
+        rate = _rate(form)
+    except InvalidValue:
+        rate = None
     return [] if rate is None else ["--rate", f"{rate:g}"]
 
 
 async def _question(
     request: PageRequest, form: Form, verb: str, lines: Sequence[str], command: str, api: str
 ) -> Question:
-    """The question whether to move messages; where to is asked with it."""
+    """The question whether to move messages, and to which queue."""
     number = await _number(request, form)
     what = messages(number) if form.ids else f"all {messages(number)}"
     return Question(
@@ -48,26 +53,44 @@ async def _question(
 
 
 async def _allowed(request: PageRequest, form: Form, to: str | None) -> tuple[str, ...] | None:
-    """Where messages may go, as `targets` has it, if they may go to this queue."""
+    """Check that messages may go to a queue; returns what `targets` returns."""
     allowed = targets(request.identity, None if to is None else check_queue(to, "to"))
     if to == form.queue:
         raise InvalidValue("to", "is the same queue")
     if to is not None and not await request.service.in_thread(request.spool.has_queue, to):
-        raise NoSuchQueue(to)
+        known = request.identity.visible(await request.service.listing(request.spool.queues))
+        near = meant(to, known)
+        raise InvalidValue("to", f"there is no queue named {to!r}" + (f": {near}" if near else ""))
     return allowed
+
+
+def _paused_targets(request: PageRequest, form: Form) -> dict[str, str]:
+    """The queues that a redrive may put messages into, and are paused: until when, in words."""
+    to = form.text("to").strip()
+    settings = request.settings_of(request.spool.queues())
+    buries = [name for name, of in settings.items() if form.queue == of.dead_letter_queue]
+    return {
+        name: f"until {moment(settings[name].paused_until)}"
+        if isinstance(pause, str)
+        else "until it is resumed"
+        for name in ([to] if to in settings else buries)
+        if (pause := settings[name].pause_at(request.now))
+    }
 
 
 # -- redrive ---------------------------------------------------------------------------------------
 
 
 async def _ask_redrive(request: PageRequest, form: Form) -> Question:
+    paused = await request.service.listing(_paused_targets, request, form)
     lines = (
         f"They go from {form.queue} to the queue that each was buried from, or all to one.",
         "Their deliveries count from 0 again. It goes on after a restart and can be stopped.",
+        *(f"{name} is paused {how}: messages that go there wait." for name, how in paused.items()),
     )
     command = fsmq("redrive", form.queue, *_rate_option(form), ids=form.ids)
-    body, rate = body_with_ids(form.ids), _rate(form)
-    api = curl(request, "POST", form.queue, "redrive", body=body, rate=rate)
+    body, rate = body_with_ids(form.ids), _rate_option(form)[1:]
+    api = curl(request, "POST", form.queue, "redrive", body=body, rate=rate[0] if rate else None)
     return await _question(request, form, "Redrive", lines, command, api)
 
 
@@ -77,7 +100,7 @@ async def _redrive(request: PageRequest, form: Form) -> Done:
     if form.ids and _rate(form) is None:
         redrive = request.service.changes.redrive(form.queue, form.ids, to, allowed)
         done = await request.service.queues.do(redrive)
-        return Done("redriven", done.moved, request.url("q", form.queue), to=to or "")
+        return Done("redriven", done.moved, back(request, form), to=to or "")
     number = await _number(request, form)
     only = list(form.ids) or None
     await request.service.moves.redrive(form.queue, to, _rate(form), only, allowed)
@@ -100,9 +123,9 @@ async def _move(request: PageRequest, form: Form) -> Done:
     to, only = form.text("to").strip(), list(form.ids) or None
     await _allowed(request, form, to)
     if only and _rate(form) is None:
-        queue = request.spool.queue(form.queue)
-        done = await request.service.listing(lambda: queue.move_to(to, only=only))
-        return Done("moved", done.moved, request.url("q", form.queue), to=to)
+        move = request.service.changes.move(form.queue, to, only)
+        done = await request.service.queues.do(move)
+        return Done("moved", done.moved, back(request, form), to=to)
     number = await _number(request, form)
     await request.service.moves.begin(form.queue, to, in_flight=False, rate=_rate(form), only=only)
     return Done("moving", number, request.url("work"), to=to)

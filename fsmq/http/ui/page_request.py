@@ -1,7 +1,8 @@
-"""One request for a page: who makes it, and the page that comes back."""
+"""One request for a page: the visitor, the parameters, and the answer."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,74 +16,37 @@ from aiohttp import hdrs
 from aiohttp.web import Response
 
 from fsmq.spool import Message, QueueSettings
-from fsmq.spool.errors import InvalidValue
+from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.wire import unquote_id
 
 from ..guard import access
 from ..guard.access import Identity
 from ..guard.keys import Right
-from ..problems import Forbidden, UnreadableBody
+from ..problems import Forbidden, UnreadableBody, problem_type
 from ..routing.call import Call
 from ..routing.form_reader import pairs, work_of
 from ..service.monitoring.inspector import Search
 from ..service.service import Service
 from .forms import PLAIN, WITH_FILES, Fields, plain, with_files
+from .notices import NOTICES, OF_SOME, UNDO
 from .rendering import Rendering
 
 FORM_BYTES = 1024 * 1024
-# More of a body no list shows.
+# How long a page waits for fresh figures and warnings before it shows those that are known.
+PATIENCE_S = 0.1
+# How much of a body lists show at most.
 _BEGINNING = 512
 _MOST_PARAMETERS = 100
 _PREFIX = "/_ui/"
-# What the page says at its top after something was done; the address can say no other.
-NOTICES: Mapping[str, str] = {
-    "buried": "Buried: {n}.",
-    "configured": "Settings changed: {n}.",
-    "created": "The queue was created.",
-    "deleted": "The queue was deleted.",
-    "held": "Held longer: {n}.",
-    "hidden": "Hidden again: {n}.",
-    "move_stopped": "The move was stopped; {n} had moved.",
-    "moved": "Moved: {n}.",
-    "moving": "The move goes on in the background.",
-    "redriven": "Redriven: {n}.",
-    "redriving": "The redrive goes on in the background.",
-    "paused": "Paused: nothing is claimed from the queue.",
-    "purged": "Purged: about {n}.",
-    "released": "Released: {n}.",
-    "removed": "Deleted: {n}.",
-    "resumed": "Resumed.",
-    "sent": "Sent: {n}.",
-    "published": "Published to {n}.",
-    "schedule_deleted": "The schedule was deleted.",
-    "scheduled": "The schedule is defined.",
-    "started": "The schedule puts messages again.",
-    "stopped": "The schedule puts nothing until it is resumed.",
-    "subscribed": "Subscribed.",
-    "topic_created": "The topic is there.",
-    "topic_deleted": "The topic was deleted.",
-    "unsubscribed": "The subscription has ended.",
-    "there": "There was such a queue already.",
-}
-
-# What takes it back again: the right, and the fields of a form; {of} is what the address says.
-UNDO: Mapping[str, tuple[Right, Mapping[str, str]]] = {
-    "held": ("receive", {"do": "hide", "until": "{of}"}),
-    "paused": ("admin", {"do": "resume"}),
-    "released": ("receive", {"do": "hide", "until": "{of}"}),
-    "resumed": ("admin", {"do": "pause", "until": "{of}"}),
-    "sent": ("receive", {"do": "remove"}),
-    "subscribed": ("admin", {"do": "unsubscribe", "queue": "{of}"}),
-}
-
-# What there is no undo for without knowing of what.
-_OF_SOME = ("held", "released", "sent", "subscribed")
-
-_OPEN = "There are no keys, and mq listens on more than this host: all who reach it may do all."
+# The names of fields, by those that the engine has for them.
+_FIELDS = {"schedule": "name", "id": "own_id"}
+# In which part of the pages an address is, by its first segment.
+_SECTIONS = {"q": "queues", "new": "queues", "new-topic": "topics", "new-log": "logs"}
+_OPEN = "There are no keys, and other hosts can reach mq: everybody who reaches it may do anything."
 
 
 class Listed(NamedTuple):
-    """A message of a list, with the beginning of its body, and how many bytes that has in all."""
+    """A message of a list, with the beginning of its body, and the size of the whole body."""
 
     message: Message
     size: int
@@ -92,7 +56,7 @@ class Listed(NamedTuple):
 class UiOptions:
     """What the pages may show and do.
 
-    may_act: whether they have buttons. bodies: whether they show what is in messages.
+    may_act: whether they have buttons. bodies: whether they show bodies of messages.
     """
 
     may_act: bool = True
@@ -100,17 +64,20 @@ class UiOptions:
 
 
 class PageRequest:
-    """What handlers of pages are given.
+    """A request as handlers of pages see it.
 
-    query: the parameters of the address; of one that is given twice the last.
-    may_act, bodies: as the options have them.
-    places: the pages in the head of each page: their address, and what they are called.
+    query: the parameters of the address; the last value of one that is given twice.
+    may_act, bodies: from the options.
+    problem: why a form was refused; its page is shown again with what was typed.
+    places: the pages in the navigation: their addresses and names.
     """
 
     places = (
-        ((), "Queues"),
+        ((), "Overview"),
+        (("queues",), "Queues"),
         (("dead",), "Dead letters"),
         (("topics",), "Topics"),
+        (("logs",), "Logs"),
         (("schedules",), "Schedules"),
         (("work",), "Work"),
         (("cluster",), "Cluster"),
@@ -132,61 +99,70 @@ class PageRequest:
         self.may_act = options.may_act
         self.bodies = options.bodies
         self.warnings: list[str] = []
+        self.problem: FsmqError | None = None
+        self._typed: Mapping[str, Sequence[str]] = {}
         self._rendering = rendering
         self._fields: Fields | None = None
         path = call.request.raw_path.partition("?")[0]
-        # All links are relative: the pages work wherever a proxy puts them.
+        # All links are relative, so that the pages work below any path of a proxy.
         self._up = "../" * (path.count("/") - _PREFIX.count("/")) or "./"
 
     @property
     def now(self) -> float:
-        """What the clock says here, in Unix seconds."""
+        """The current time, in Unix seconds."""
         return self.spool.context.clock()
 
-    def is_at(self, *segments: str) -> bool:
-        """Whether this page is that one."""
-        return self.call.request.raw_path.partition("?")[0] == _PREFIX + "/".join(segments)
+    def mark_of(self, *segments: str) -> str:
+        """How the navigation marks a page there: ``page`` if it is this one, ``true`` if this one
+        is below it; else empty.
+        """
+        here = self.call.request.raw_path.partition("?")[0].removeprefix(_PREFIX)
+        place = "/".join(segments)
+        if here == place:
+            return "page"
+        first = here.partition("/")[0]
+        return "true" if place and _SECTIONS.get(first, first) == place else ""
 
     @property
     def notice(self) -> str:
-        """What was done just now, as the address says it with a word and a number."""
+        """The text about the action before this page, from a word and a number in the address."""
         number = self.query.get("n", "")
         text = NOTICES.get(self.query.get("did", ""), "")
         return text.format(n=number if number.isascii() and number.isdecimal() else "0")
 
     @property
     def undo(self) -> Sequence[tuple[str, str]]:
-        """The fields of a form that takes back what was done just now; none where nothing does."""
+        """The fields of a form that undoes the action before this page; empty if nothing does."""
         did, of = self.query.get("did", ""), self.query.get("of", "")
         right, fields = UNDO.get(did, ("look", {}))
         names = self.call.names
         on = names.get("queue") or ("topic" in names and access.topic(names["topic"]))
-        if not on or not self.may(right, on) or (not of and did in _OF_SOME):
+        if not on or not self.may(right, on) or (not of and did in OF_SOME):
             return ()
         ids = [("message", one) for one in self._sent]
         return [*((name, value.format(of=of)) for name, value in fields.items()), *ids]
 
     @property
     def _sent(self) -> Sequence[str]:
-        """The ids that were sent just now, as addresses have them."""
+        """The ids of messages that were just sent, percent-encoded."""
         return self.query.get("of", "").split(",") if self.query.get("did") == "sent" else ()
 
     @property
     def sent(self) -> Sequence[str]:
-        """The ids of several messages that were sent just now; none where one has its own page."""
+        """The ids of several messages that were just sent; empty on the page of a message."""
         ids = [unquote_id(one) for one in self._sent]
         return ids if "id" not in self.call.names and "queue" in self.call.names else ()
 
     @property
     def form_url(self) -> str:
-        """Where forms about the queue or the topic of this page go."""
+        """The address of forms for the queue or the topic of this page."""
         names = self.call.names
         kind = "queue" if "queue" in names else "topic"
         return self.url("q" if kind == "queue" else "topics", names[kind])
 
     @property
     def rights(self) -> str:
-        """What the key may do, in words."""
+        """The rights of the key, in words."""
         key = self.identity.key
         if key is None:
             return "without a key"
@@ -194,12 +170,16 @@ class PageRequest:
         return "; ".join(f"{right} {', '.join(names)}" for right, names in named)
 
     async def look_for_warnings(self) -> None:
-        """Find out what each page says at its top, where something is wrong."""
+        """Find the warnings that each page shows at its top; those that take long come later."""
+        inspector = self.service.inspector
+        found, paused = await asyncio.gather(
+            inspector.warnings.within(PATIENCE_S), inspector.long_paused.within(PATIENCE_S)
+        )
         self.warnings = [
-            *await self.service.inspector.warnings(),
+            *(found or ()),
             *(
-                f"{queue} has been paused for more than a day, and nothing but a resume ends it."
-                for queue in await self.service.inspector.long_paused()
+                f"{queue} has been paused for more than a day, and stays so until it is resumed."
+                for queue in paused or ()
                 if self.identity.may_see(queue)
             ),
         ]
@@ -222,33 +202,38 @@ class PageRequest:
 
     @property
     def may_create(self) -> bool:
-        """Whether there is any queue that it might create."""
+        """Whether there can be a queue that the visitor may create."""
         key = self.identity.key
         granted = key is None and self.identity.account is None
         return self.may_act and (granted or (key is not None and "admin" in key.grants.names))
 
+    def require_creation(self) -> None:
+        """Raises Forbidden for those who may create nothing."""
+        if not self.may_create:
+            raise Forbidden("the key may create nothing, or these pages are read-only")
+
     def require(self, right: Right, queue: str) -> None:
-        """Make sure of a right before something is done.
+        """Check a right before an action.
 
         Raises:
             Unauthorized, Forbidden
         """
         if not self.may_act:
-            raise Forbidden("these pages only look: mq was started with --ui read-only")
+            raise Forbidden("these pages are read-only: mq was started with --ui read-only")
         self.identity.require(right, queue)
 
     def settings_of(self, queues: Iterable[str]) -> dict[str, QueueSettings]:
         """The settings of those of some queues that the visitor may see."""
         found = {}
         for name in self.identity.visible(queues):
-            with suppress(OSError):  # fsck names it; it must not hide the others
+            with suppress(OSError):  # fsck reports it; it must not hide the others
                 found[name] = self.spool.context.settings.get(name)
         return found
 
     # -- addresses -------------------------------------------------------------------------------
 
     def url(self, *segments: str, **query: object) -> str:
-        """The address of a page from this one; ``query`` without what is None or empty."""
+        """The relative address of a page; leaves out values of ``query`` that are None or empty."""
         path = "/".join(_quoted(segment) for segment in segments)
         given = {name: value for name, value in query.items() if value not in (None, "")}
         tail = "?" + urlencode(given, errors="surrogateescape") if given else ""
@@ -256,32 +241,32 @@ class PageRequest:
 
     @property
     def here(self) -> str:
-        """The address of this page without its parameters: no name in it is taken for a scheme."""
+        """The address of this page without parameters, so that no name is read as a scheme."""
         return "./" + self.call.request.raw_path.partition("?")[0].rpartition("/")[2]
 
     @staticmethod
     def with_notice(address: str, word: str, number: int, of: str = "") -> str:
-        """An address whose page says what was done, with a word of `NOTICES` and a number.
+        """An address whose page reports an action, with a word of `NOTICES` and a number.
 
-        of: what has to be known to undo it.
+        of: the data needed to undo it.
         """
         done = f"{address}{'&' if '?' in address else '?'}did={word}&n={number}"
         return f"{done}&of={quote(of, safe='')}" if of else done
 
     def again(self, **changes: object) -> str:
-        """The address of this page with some parameters changed, or taken away (None)."""
+        """The address of this page with some parameters changed, or removed (None)."""
         query = {n: v for n, v in self.query.items() if n not in ("did", "n", "of")}
         given = {n: v for n, v in {**query, **changes}.items() if v not in (None, "")}
         return self.here + ("?" + urlencode(given, errors="surrogateescape") if given else "")
 
     def api(self, *segments: str) -> str:
-        """The address of something of the API, from this page."""
+        """The relative address of a resource of the API."""
         return self._up + "../" + "/".join(_quoted(segment) for segment in segments)
 
     # -- messages --------------------------------------------------------------------------------
 
     async def peek(self, search: Search) -> tuple[list[Listed], str | None]:
-        """Messages for a list, and the id behind which it goes on; nobody made room for bodies."""
+        """Messages for a list, and the id after which it continues; without memory for bodies."""
         found = await self.service.inspector.peek(self.identity, search)
         listed = [
             Listed(replace(one, body=one.body[:_BEGINNING]), len(one.body))
@@ -289,7 +274,7 @@ class PageRequest:
         ]
         return listed, found.next
 
-    # -- what comes in ---------------------------------------------------------------------------
+    # -- forms and parameters --------------------------------------------------------------------
 
     async def form(self) -> dict[str, list[str]]:
         """The fields of the form that was sent. Raises as :meth:`fields`."""
@@ -323,28 +308,66 @@ class PageRequest:
             raise InvalidValue(name, f"must be a whole number from 0 to {most}")
         return int(given)
 
-    # -- what goes out ---------------------------------------------------------------------------
+    def refused(self, problem: FsmqError | None, typed: Mapping[str, Sequence[str]]) -> None:
+        """Let the page show what was typed, and what is wrong with it; None if nothing is."""
+        self.problem, self._typed = problem, typed
+
+    def typed(self, name: str, default: str = "") -> str:
+        """What was typed into a field, if its form is shown again."""
+        return self._typed.get(name, [default])[0]
+
+    @property
+    def filled(self) -> list[str]:
+        """The fields into which something was typed."""
+        return [name for name, values in self._typed.items() if values[:1] != [""]]
+
+    def is_typed(self, name: str, default: bool, sign: str) -> bool:
+        """Whether a box was ticked. sign: a field that its form has in any case."""
+        return name in self._typed if sign in self._typed else default
+
+    def problem_of(self, name: str) -> str:
+        """What is wrong with a field; empty if nothing is."""
+        problem = self.problem
+        is_its = isinstance(problem, InvalidValue) and _field(problem) == name
+        return problem.problem if is_its and isinstance(problem, InvalidValue) else ""
+
+    @property
+    def problem_above(self) -> str:
+        """What is wrong with no field in particular."""
+        problem = self.problem
+        if isinstance(problem, InvalidValue) and _field(problem) in self._typed:
+            return ""
+        return "" if problem is None else str(problem)
+
+    # -- answers ---------------------------------------------------------------------------------
 
     async def page(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
-        """A whole page."""
+        """A whole page. status: that of the problem, if a form is refused."""
+        if self.problem is not None:
+            status = problem_type(self.problem).status
         text = await self.service.in_thread(self.render, template, values)
         return self._rendering.answer(text, status)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
-        """The text of a template; it takes milliseconds."""
+        """The text of a template; rendering takes milliseconds."""
         return self._rendering.render(template, self, values)
 
     def go(self, address: str) -> Response:
-        """An answer that leads the browser to another page."""
+        """A redirect to another page."""
         return self._rendering.answer("", HTTPStatus.SEE_OTHER, {hdrs.LOCATION: address})
 
 
+def _field(problem: InvalidValue) -> str:
+    """The field that a problem is about: the engine calls some by other names."""
+    return "attributes" if " " in problem.field else _FIELDS.get(problem.field, problem.field)
+
+
 def _parameters(query: str) -> Iterator[tuple[str, str]]:
-    """The first parameters of an address: no page writes more of them."""
+    """The first parameters of an address; our pages never use more."""
     first = "&".join(query.split("&", _MOST_PARAMETERS)[:_MOST_PARAMETERS])
     return pairs(first, _MOST_PARAMETERS, "surrogateescape")
 
 
 def _quoted(segment: str) -> str:
-    # Names of files are bytes; what is no UTF-8 comes back as the bytes that it was.
+    # Names of files are bytes; names that are not UTF-8 come back as the same bytes.
     return quote(segment, safe="", errors="surrogateescape") if segment else ""

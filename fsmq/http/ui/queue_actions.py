@@ -1,20 +1,17 @@
-"""What may be done with a queue and its messages."""
+"""Actions on a queue and its messages."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool import NewMessage
+from fsmq.spool import NewMessage, QueueSettings
 from fsmq.spool.checks import MAX_DELAY_S, MAX_PRIORITY, MAX_TTL_S, check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.layout.settings import DEFAULTS, SETTINGS
 from fsmq.wire import quote_id, unquote_id
+from fsmq.words import moment
 
 from ..routing import needs
 from .actions import (
@@ -34,16 +31,19 @@ from .forms import File
 from .hidden_actions import HIDDEN_ACTIONS, MOST_UNDONE
 from .moving_actions import MOVING_ACTIONS
 from .page_request import PageRequest
-from .pages.queue_pages import choose_all
+from .pages.message_lists import choose_all
+from .pages.queue_pages import menu_page, settings_page
+from .setting_fields import OF_QUEUE, arguments
 
 MOST_COPIES = 100
-# What a field for typing is given; more is sent again without coming by the browser.
+# Larger bodies are not put into the text field but copied on the server when they are sent again.
 _TYPED_BYTES = 64 * 1024
-_PAUSES = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+_PAUSES = {"hour": 3600.0, "day": 86_400.0}
+_LONGEST_PAUSE_S = 366 * 86_400.0
 
 
 class QueueActions:
-    """The handlers."""
+    """Handlers of the actions, and of the pages with forms for them."""
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
@@ -51,61 +51,56 @@ class QueueActions:
             **HIDDEN_ACTIONS,
             "bury": Action("receive", _bury, _ask_bury),
             "remove": Action("receive", _remove, _ask_remove),
-            "pause": Action("admin", _pause),
+            "pause": Action("admin", _pause, form=menu_page),
             "resume": Action("admin", _resume),
-            "configure": Action("admin", _configure, _ask_configure),
-            "send": Action("send", _send),
+            "configure": Action("admin", _configure, _ask_configure, settings_page),
+            "send": Action("send", _send, form=_send_page),
             **MOVING_ACTIONS,
             "purge": Action("receive", _purge, _ask_purge),
             "delete": Action("admin", _delete, _ask_delete),
         }
-        self._of_all: Mapping[str, Action] = {"create": Action("admin", _create)}
+        self._of_all: Mapping[str, Action] = {"create": Action("admin", _create, form=_new_page)}
 
     def add_pages(self, add: Any) -> None:
-        add("POST", "", self.on_all, "Create a queue")
+        add("POST", "queues", self.on_all, "Create a queue")
+        add("GET", "new", self.creating, "A queue to be created")
         add("POST", "q/{queue}", self.on_queue, "Do something with a queue", needs.queue())
-        add(
-            "GET",
-            "q/{queue}/settings",
-            self.settings,
-            "Its settings, to be changed",
-            needs.queue("admin"),
-        )
         add("GET", "q/{queue}/send", self.sending, "A message to be sent", needs.queue("send"))
 
     async def on_all(self, request: PageRequest) -> StreamResponse:
         form = await request.form()
-        queue = check_queue(form.get("queue", [""])[0].strip())
-        return await self._actions.answer(request, self._of_all, queue)
+        return await self._actions.answer(request, self._of_all, form.get("queue", [""])[0].strip())
 
     async def on_queue(self, request: PageRequest) -> StreamResponse:
         queue = request.call.queue
         await choose_all(request, queue)
         return await self._actions.answer(request, self._of_queue, queue)
 
-    async def settings(self, request: PageRequest) -> StreamResponse:
-        queue = request.call.queue
-        settings = await request.service.in_thread(request.spool.settings, queue)
-        values = {
-            "queue": queue,
-            "values": {n: _shown(v) for n, v in settings.as_dict().items()},
-            "kinds": SETTINGS,
-            "defaults": {n: _shown(v) for n, v in DEFAULTS.as_dict().items()},
-        }
-        return await request.page("settings.html", values)
+    async def creating(self, request: PageRequest) -> StreamResponse:
+        request.require_creation()
+        return await request.page(*await _new_page(request))
 
     async def sending(self, request: PageRequest) -> StreamResponse:
-        queue = request.call.queue
-        settings = await request.service.in_thread(request.spool.settings, queue)
-        values = {"queue": queue, "settings": settings, "again": None, "copied": False}
-        values["most"] = MOST_COPIES
-        again = request.query.get("again")
-        if again and request.bodies:
-            request.identity.require("look", queue)
-            message = await request.service.receiver.find(request.call, queue, again)
-            values["again"] = message
-            values["copied"] = message is not None and not _is_text(message.body)
-        return await request.page("send.html", values)
+        return await request.page(*await _send_page(request))
+
+
+async def _new_page(request: PageRequest) -> tuple[str, Mapping[str, object]]:
+    return "new_queue.html", {}
+
+
+async def _send_page(request: PageRequest) -> tuple[str, Mapping[str, object]]:
+    """The form for a message; ``again`` in the address: filled with that one."""
+    queue = request.call.queue
+    settings = await request.service.in_thread(request.spool.settings, queue)
+    values = {"queue": queue, "settings": settings, "again": None, "copied": False}
+    values["most"] = MOST_COPIES
+    again = request.query.get("again") or unquote_id(request.typed("copied"))
+    if again and request.bodies:
+        request.identity.require("look", queue)
+        message = await request.service.receiver.find(request.call, queue, again)
+        values["again"] = message
+        values["copied"] = message is not None and not _is_text(message.body)
+    return "send.html", values
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -147,6 +142,7 @@ async def _ask_remove(request: PageRequest, form: Form) -> Question:
             "This cannot be undone.",
         ),
         f"Delete {what}",
+        destroys=True,
         command=fsmq("ack", form.queue, ids=ids),
         curl=curl_each(request, "DELETE", form.queue, ids),
     )
@@ -158,7 +154,7 @@ async def _remove(request: PageRequest, form: Form) -> Done:
 
 
 async def _content(request: PageRequest, form: Form) -> File:
-    """What is to be sent: a file, what another message has, or what was typed."""
+    """The body to send: a file, that of another message, or the text that was typed."""
     kind = form.text("content_type").strip()
     if file := form.files.get("file"):
         return File(file.body, kind or file.content_type)
@@ -173,7 +169,7 @@ async def _content(request: PageRequest, form: Form) -> File:
 
 
 def _is_text(body: bytes) -> bool:
-    """Whether a body comes back from a form as it was."""
+    """Whether a form sends a body back unchanged."""
     try:
         return len(body) <= _TYPED_BYTES and "\r" not in body.decode()
     except UnicodeDecodeError:
@@ -188,9 +184,9 @@ async def _send(request: PageRequest, form: Form) -> Done:
         raise InvalidValue("own_id", "is one message's: send one")
     message = NewMessage(
         content.body,
-        delay=form.number("delay", 0.0, MAX_DELAY_S) if form.text("delay") else None,
+        delay=form.span("delay", 0.0, MAX_DELAY_S) if form.text("delay") else None,
         priority=int(form.number("priority", 0, MAX_PRIORITY)),
-        ttl=form.number("ttl", 0.0, MAX_TTL_S) if form.text("ttl") else None,
+        ttl=form.span("ttl", 0.0, MAX_TTL_S) if form.text("ttl") else None,
         id=own,
         content_type=content.content_type or None,
         attributes=attributes_of(form),
@@ -201,7 +197,7 @@ async def _send(request: PageRequest, form: Form) -> Done:
     place = (
         request.url("q", form.queue, "m", ids[0]) if copies == 1 else request.url("q", form.queue)
     )
-    # An id of one's own may have a comma.
+    # An id chosen by the sender can contain a comma.
     named = (
         ",".join(quote_id(one).replace(",", "%2C") for one in ids) if copies <= MOST_UNDONE else ""
     )
@@ -212,80 +208,57 @@ async def _send(request: PageRequest, form: Form) -> Done:
 
 
 async def _create(request: PageRequest, form: Form) -> Done:
-    created = await request.service.in_thread(request.spool.create_queue, form.queue)
+    queue = check_queue(form.queue)
+    members = {"fifo": True} if form.text("fifo") else None
+    created = await request.service.resources.create_queue(queue, members)
     return Done("created" if created else "there", 1, request.url("q", form.queue))
 
 
 async def _pause(request: PageRequest, form: Form) -> Done:
     until: bool | str = True
-    if form.text("for") == "morning":
-        tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-        until = f"{tomorrow.isoformat()}T06:00:00Z"
-    length = _PAUSES.get(form.text("for"))
-    if length is not None:
-        until = (datetime.now(UTC) + length).strftime("%Y-%m-%dT%H:%M:%SZ")
-    elif moment := form.text("until").strip():
-        until = moment if moment.endswith("Z") or "+" in moment else moment + ":00Z"
-    await request.service.in_thread(request.spool.configure, form.queue, {"paused": until})
-    return Done("paused", 1, request.url("q", form.queue))
+    length = _PAUSES.get(form.text("for")) or form.span("length", 0.0, _LONGEST_PAUSE_S)
+    if length:
+        until = moment(request.now + length)
+    elif form.text("length"):
+        raise InvalidValue("length", "must be longer than 0")
+    elif at := form.text("until").strip():
+        until = at if at.endswith("Z") or "+" in at else at + ":00Z"
+    settings = await request.service.in_thread(request.spool.settings, form.queue)
+    before = settings.pause_at(request.now)
+    await _change(request, form, {"paused": until})
+    of = before if isinstance(before, str) else ""
+    word, end = "pause_changed" if before else "paused", until if isinstance(until, str) else ""
+    return Done(word, 1, request.url("q", form.queue), of, until=end)
 
 
 async def _resume(request: PageRequest, form: Form) -> Done:
     settings = await request.service.in_thread(request.spool.settings, form.queue)
-    await request.service.in_thread(request.spool.configure, form.queue, {"paused": None})
+    await _change(request, form, {"paused": None})
     until = settings.paused if isinstance(settings.paused, str) else ""
     return Done("resumed", 1, request.url("q", form.queue), until)
 
 
-def _changes(request: PageRequest, form: Form) -> dict[str, Any]:
-    """The settings that the form has otherwise than the page had. Raises InvalidValue."""
-    old = request.spool.settings(form.queue).as_dict()
-    changes: dict[str, Any] = {}
-    for name, setting in SETTINGS.items():
-        if name not in form.fields:
-            continue
-        text = form.text(name).strip()
-        # What somebody else has changed since the page was shown was not changed here.
-        if text == form.text(f"was.{name}", _shown(old[name])):
-            continue
-        if not text and setting.null:
-            changes[name] = None
-            continue
-        changes[name] = text
-        if setting.kind.native != (str,):
-            with suppress(ValueError, RecursionError):
-                changes[name] = json.loads(text)
-    request.spool.settings(form.queue).changed(changes)
-    target = changes.get("dead_letter_queue")
-    if isinstance(target, str):
-        # Else an admin of one queue could put messages into any other.
-        request.identity.require("admin", check_queue(target, "dead_letter_queue"))
-    return changes
+async def _change(request: PageRequest, form: Form, changes: Mapping[str, Any]) -> None:
+    await request.service.resources.configure_queue(form.queue, lambda *_: changes)
+
+
+def _changes(request: PageRequest, form: Form) -> tuple[QueueSettings, dict[str, Any]]:
+    """The settings, and those that were changed in the form. Raises InvalidValue."""
+    old = request.spool.settings(form.queue)
+    return old, OF_QUEUE.changes(request, form, old)
 
 
 async def _ask_configure(request: PageRequest, form: Form) -> Question:
-    changes = await request.service.in_thread(_changes, request, form)
-    if not changes:
-        raise InvalidValue("settings", "nothing was changed")
-    old = request.spool.settings(form.queue).as_dict()
-    given = [f"{name}={_shown(value) or 'null'}" for name, value in changes.items()]
-    return Question(
-        f"Change {len(changes)} {'setting' if len(changes) == 1 else 'settings'} of {form.queue}?",
-        [
-            f"{name}: {_shown(old[name]) or none} → {_shown(value) or none}"
-            for name, value in changes.items()
-            for none in (SETTINGS[name].null,)
-        ],
-        "Change settings",
-        command=fsmq("config", form.queue, *given),
-        curl=curl(request, "PATCH", form.queue, body=changes),
-    )
+    old, changes = await request.service.in_thread(_changes, request, form)
+    command = fsmq("queue", "config", form.queue, *arguments(changes))
+    api = curl(request, "PATCH", form.queue, body=changes)
+    return OF_QUEUE.question(form.queue, old, changes, command, api)
 
 
 async def _configure(request: PageRequest, form: Form) -> Done:
-    changes = await request.service.in_thread(_changes, request, form)
-    await request.service.in_thread(request.spool.configure, form.queue, changes)
-    return Done("configured", len(changes), request.url("q", form.queue))
+    _, changes = await request.service.in_thread(_changes, request, form)
+    await _change(request, form, changes)
+    return Done("configured", len(changes), request.url("q", form.queue, "settings"))
 
 
 async def _ask_purge(request: PageRequest, form: Form) -> Question:
@@ -298,7 +271,8 @@ async def _ask_purge(request: PageRequest, form: Form) -> Question:
             "This cannot be undone.",
         ),
         f"Delete {what}",
-        command=fsmq("purge", form.queue),
+        destroys=True,
+        command=fsmq("queue", "purge", form.queue),
         curl=curl(request, "DELETE", form.queue, "messages"),
         typed=form.queue,
     )
@@ -306,7 +280,7 @@ async def _ask_purge(request: PageRequest, form: Form) -> Question:
 
 async def _purge(request: PageRequest, form: Form) -> Done:
     counts = await request.service.sizes.counts(form.queue)
-    await request.service.listing(request.spool.queue(form.queue).purge)
+    await request.service.resources.purge(form.queue)
     return Done("purged", counts.total, request.url("q", form.queue))
 
 
@@ -319,24 +293,13 @@ async def _ask_delete(request: PageRequest, form: Form) -> Question:
             "Producers that create it again begin an empty one. This cannot be undone.",
         ),
         f"Delete {form.queue}",
-        command=fsmq("delete", form.queue),
+        destroys=True,
+        command=fsmq("queue", "delete", form.queue),
         curl=curl(request, "DELETE", form.queue),
         typed=form.queue,
     )
 
 
 async def _delete(request: PageRequest, form: Form) -> Done:
-    await request.service.listing(request.spool.delete_queue, form.queue)
-    return Done("deleted", 1, request.url())
-
-
-def _shown(value: object) -> str:
-    """A setting as a form has it: a number without needless digits, empty for none."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
-        case float():
-            return f"{value:.12g}"
-    return str(value)
+    await request.service.resources.delete_queue(form.queue)
+    return Done("deleted", 1, request.url("queues"))

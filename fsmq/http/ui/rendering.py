@@ -1,10 +1,9 @@
-"""Rendering: templates become pages, and the files beside them get addresses that never change."""
+"""Rendering: makes pages from templates, and addresses with digests for the files they load."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from importlib import resources
@@ -16,20 +15,12 @@ from aiohttp.web import Response
 from fsmq._version import __version__
 
 from . import words
+from .slimming import slim
 
 if TYPE_CHECKING:
     import jinja2
 
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-# In our own files: what is there for whoever reads them here, comments and blanks around signs.
-# Texts in quotes stay as they are. A script's lines all end with a sign, so no line end counts.
-_SCRIPT = re.compile(
-    rb"""("(?:[^"\\\n]|\\.)*"|`[^`]*`)|\s*(?://[^\n]*\n\s*)+|\s*([-+*/%=<>!&|?:;,.(){}\[\]])\s*|\s*\n\s*"""
-)
-# What may be changed as well: no text in quotes has this word.
-_CONST = re.compile(rb"\bconst\b")
-_ONE = re.compile(rb"(?<!\w)\((\w+)\)=>")
-_STYLE = re.compile(rb"\s*([{},;>])\s*|(?<=:) ")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -43,9 +34,9 @@ HEADERS = {
 
 
 class Asset(NamedTuple):
-    """A file that pages load. digest: stands in its address, so browsers may keep it for ever.
+    """A file that pages load. digest: is in its address, so that browsers can cache it for ever.
 
-    packed: the content by gzip.
+    packed: the content, compressed by gzip.
     """
 
     digest: str
@@ -55,13 +46,13 @@ class Asset(NamedTuple):
 
 
 class Addresses(Protocol):
-    """Knows the addresses of other pages from the one that is rendered."""
+    """Makes relative addresses of other pages for the one that is rendered."""
 
     def url(self, *segments: str, **query: object) -> str: ...
 
 
 class Rendering:
-    """Templates, and what they load.
+    """Templates, and the files that they load.
 
     title: the name of the spool in the head of each page.
     """
@@ -71,7 +62,7 @@ class Rendering:
 
     @cached_property
     def _templates(self) -> jinja2.Environment:
-        # With the first page: a server that nobody looks at does without its 2 MB.
+        # Imported for the first page: a server whose pages nobody opens saves 2 MB.
         import jinja2
 
         templates = jinja2.Environment(
@@ -92,14 +83,12 @@ class Rendering:
 
     @cached_property
     def assets(self) -> Mapping[str, Asset]:
-        """What pages load, by name."""
+        """The files that pages load, by name."""
         found = {}
         for file in resources.files("fsmq.http.ui").joinpath("static").iterdir():
             kind = _KINDS.get(file.name[file.name.rfind(".") :])
             if kind is not None:
-                content = file.read_bytes()
-                if ".min." not in file.name:
-                    content = _slim(content, kind)
+                content = slim(file.name, file.read_bytes())
                 digest = hashlib.sha256(content).hexdigest()[:12]
                 packed = gzip.compress(content, mtime=0)
                 found[file.name] = Asset(digest, kind, content, packed)
@@ -123,12 +112,3 @@ class Rendering:
 
     def _address(self, name: str, request: Addresses) -> str:
         return request.url("static", self.assets[name].digest, name)
-
-
-def _slim(content: bytes, kind: str) -> bytes:
-    if kind == "text/css":
-        return _STYLE.sub(rb"\1", content).replace(b";}", b"}")
-    if kind == "text/javascript":
-        bare = _SCRIPT.sub(lambda found: found[1] or found[2] or b"", content.strip())
-        return _CONST.sub(b"let", _ONE.sub(rb"\1=>", bare)).replace(b";}", b"}")
-    return content.strip()

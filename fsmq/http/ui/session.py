@@ -1,8 +1,8 @@
-"""Sessions: whoever has sent a key at the login is known by a cookie from then on.
+"""Sessions: after a login with a key, a cookie identifies the browser.
 
-The cookie says the name of the key and until when, and is signed with the spool's secret and the
-key's hash. So nothing is stored, all processes and hosts take it, and a key that is changed or
-taken out ends its sessions at once. The API never takes it.
+The cookie has the name of the key and its expiry, and is signed with the spool's secret and the
+key's hash. So nothing is stored, all processes and hosts accept it, and changing or removing a key
+ends its sessions at once. The API never accepts it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import NamedTuple
 from aiohttp import hdrs
 from aiohttp.web import BaseRequest, Response
 
-from fsmq.spool.layout.tree import Tree
-from fsmq.spool.records.secret import shared_secret
+from fsmq.spool.on_disk import Tree, shared_secret
 
 from ..guard.access import Access, Identity
 
@@ -42,7 +41,7 @@ class Sessions:
         self._secret = b""
 
     def prepare(self) -> None:
-        """Read the secret, or make it. It takes a sync: call it beside the loop.
+        """Read the secret, or make it. It takes a sync, so it must be called in a thread.
 
         Raises:
             Unavailable
@@ -51,7 +50,7 @@ class Sessions:
             self._secret = shared_secret(self._tree, "ui")
 
     def identity(self, request: BaseRequest) -> Identity | None:
-        """Whose session a request belongs to; None for nobody's. Call `prepare` first."""
+        """The identity of a request's session; None if it has none. Call `prepare` first."""
         for name in (_SECURE, _PLAIN):
             cookie = _parse(request.cookies.get(name, ""))
             if cookie is not None and time.time() < cookie.end:
@@ -61,7 +60,7 @@ class Sessions:
         return None
 
     def begin(self, request: BaseRequest, answer: Response, identity: Identity) -> None:
-        """Give the browser a cookie for the session of a key. Call `prepare` first."""
+        """Set a cookie for a session of a key. Call `prepare` first."""
         key = identity.key
         if key is None:
             return
@@ -75,7 +74,7 @@ class Sessions:
 
     @staticmethod
     def end(answer: Response) -> None:
-        """Take the cookie back."""
+        """Remove the cookie."""
         for name in (_PLAIN, _SECURE):
             _set(answer, name, "", 0)
 
@@ -88,13 +87,13 @@ class Sessions:
 
 
 def _set(answer: Response, name: str, value: str, seconds: int) -> None:
-    # Without a path it is for the folder of the page that sets it: ours, wherever a proxy puts it.
+    # Without a path it is for the folder of the page that sets it, which is ours behind any proxy.
     flags = f"Max-Age={seconds}; HttpOnly; SameSite=Lax" + ("; Secure" if name == _SECURE else "")
     answer.headers.add(hdrs.SET_COOKIE, f"{name}={value}; {flags}")
 
 
 def _came_by_https(request: BaseRequest) -> bool:
-    # A proxy in front of us may have taken the TLS off: then only the browser knows.
+    # A proxy in front of us may have terminated TLS: then only the browser knows.
     return request.headers.get(hdrs.ORIGIN, "").startswith("https://") or request.secure
 
 

@@ -19,7 +19,7 @@ OF_UI: tuple[Setting, ...] = (
         "ui-bodies",
         Choice("on", "off"),
         "on",
-        "Whether the pages show what is in messages.",
+        "Whether the pages show the bodies of messages.",
         _NETWORK,
         ("mq",),
     ),

@@ -1,8 +1,8 @@
-"""Live pages: a page's figures again whenever they change, as server-sent events.
+"""Live pages: sends a page's figures again whenever they change, as server-sent events.
 
-An event holds the whole region of the page, and none builds on an earlier one, so a browser that
-comes back needs no memory of ours. All who look at the same page with the same rights share one
-rendering, and where nothing has changed nothing is sent: browsers count ages on by themselves.
+An event has the whole region of the page and does not depend on earlier ones, so no state is needed
+for browsers that reconnect. All viewers of a page with the same rights share one rendering. Nothing
+is sent if nothing has changed: browsers advance ages by themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import starmap
 from typing import Any, TypeAlias
@@ -21,8 +21,8 @@ from aiohttp import hdrs
 from aiohttp.web import StreamResponse
 from aiohttp_sse import EventSourceResponse
 
+from fsmq.spool.checks import DutyCycle
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.duty_cycle import DutyCycle
 
 from ..connection.render import sign
 from ..problems import TooManyRequests
@@ -34,25 +34,25 @@ Render: TypeAlias = Callable[[], Awaitable[str]]
 Values: TypeAlias = dict[str, Any]
 EVERY_S = 2.0
 MAX_STREAMS, MAX_STREAMS_PER_KEY = 64, 8
-# To render all pages that are looked at takes this share of the time; but each comes again within
-# half a minute.
+# Rendering all live pages takes this share of the time at most; but each page is rendered at least
+# twice a minute.
 _THROTTLE = DutyCycle(0.05, least_s=EVERY_S)
 _SELDOM_S = 30.0
-# Then the browser comes back: with another key, or none, it is not let in.
+# Then the stream ends, and the browser reconnects, so that its key is checked again.
 _MOST_S = 600.0
 _PING_S = 15.0
 _RETRY_S = 10
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# What browsers count on by themselves is no change.
+# Ages, which browsers advance by themselves, do not count as changes.
 _AGE = re.compile(r'(<span data-(?:since|until)="[0-9.]*">)[^<]*')
-# Who takes no byte for so long is gone.
+# A client that takes no byte for this time is gone.
 _TAKEN_S = 60.0
 _MEDIA = "text/event-stream"
 _PARTIAL = '<hx-partial hx-target="#{}" hx-swap="innerMorph">{}</hx-partial>'
 
 
 class Viewer:
-    """Somebody who looks at a live page. awake: set where there may be something to do."""
+    """A viewer of a live page. awake: set when there may be something to send or to end."""
 
     def __init__(self, request: PageRequest) -> None:
         self.awake = asyncio.Event()
@@ -61,7 +61,7 @@ class Viewer:
 
     @property
     def seconds_left(self) -> float:
-        """For how long it may look, at most."""
+        """For how long it may still look, at most."""
         return max(0.0, self._until - time.monotonic())
 
     @property
@@ -75,9 +75,9 @@ class Viewer:
 
 
 class Live:
-    """A page as all see it who have the same rights, rendered again as long as one of them looks.
+    """A page for all viewers with the same rights, rendered again while at least one looks.
 
-    event: what is to be sent. costs: seconds that the last rendering of each page took.
+    event: the newest event. costs: the seconds that the last rendering of each page took.
     """
 
     def __init__(self, render: Render, ended: asyncio.Event, costs: dict[Live, float]) -> None:
@@ -85,32 +85,36 @@ class Live:
         self.event = b""
         self._costs = costs
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._running = asyncio.ensure_future(self._run(render, ended))
+        self._running: asyncio.Task[None] | None = asyncio.create_task(self._run(render, ended))
         self._running.add_done_callback(self._end)
 
     @property
     def is_over(self) -> bool:
         """Whether it is not rendered any more."""
-        return self._running.done()
+        return self._running is None or self._running.done()
 
     def close(self) -> None:
-        """Render it no more."""
-        self._running.cancel()
+        """Stop rendering it."""
+        if self._running is not None:
+            self._running.cancel()
 
     def _end(self, running: asyncio.Task[None]) -> None:
+        # How it ended leads back to this, which would be kept until the collector runs.
+        self._running = None
         self._costs.pop(self, None)
         for viewer in self.viewers:
             viewer.awake.set()
-        # Browsers come again, and get an error that we know as their answer.
+        # An FsmqError is not logged: browsers reconnect, and get it as their answer.
         problem = None if running.cancelled() else running.exception()
         if problem is not None and not isinstance(problem, FsmqError):
             log.error("a live page cannot be rendered", exc_info=problem)
 
     async def first(self) -> None:
         """Wait for the first event. Raises what the rendering raises."""
-        await asyncio.wait([self._first, self._running], return_when=asyncio.FIRST_COMPLETED)
-        if self._running.done():
-            self._running.result()
+        if (running := self._running) is not None:
+            await asyncio.wait([self._first, running], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
 
     async def _run(self, render: Render, ended: asyncio.Event) -> None:
         seen = ""
@@ -144,7 +148,7 @@ class Streams:
 
     @staticmethod
     def wanted(request: PageRequest) -> bool:
-        """Whether the browser asks for the stream of a page, and not for the page."""
+        """Whether the browser asks for the stream of a page instead of the page."""
         http = request.call.request
         return http.method == "GET" and _MEDIA in http.headers.get(hdrs.ACCEPT, "")
 
@@ -155,22 +159,27 @@ class Streams:
         region: str,
         values: Callable[[], Awaitable[Values]],
         more: Callable[[], Awaitable[Values]] | None = None,
+        also: Mapping[str, str] | None = None,
     ) -> StreamResponse:
-        """A page, or the stream of what changes in it: the template ``region``.
+        """A page, or the stream of its changing part, the template ``region``.
 
-        more: values of what does not change.
+        more: the values of the rest. also: templates of further parts that change, by the id of
+        the element with each; they have the same values.
         """
         if not self.wanted(request):
-            rest = {} if more is None else await more()
-            return await request.page(page, {**await values(), **rest, "region": region})
+            rest: Values = {}
+            if more is None:
+                found = await values()
+            else:
+                found, rest = await asyncio.gather(values(), more())
+            return await request.page(page, {**found, **rest, "region": region})
 
         async def render() -> str:
             found = await values()
             await request.look_for_warnings()
-            parts = {
-                "live": await request.service.in_thread(request.render, region, found),
-                "warnings": request.render("warnings.html", {}),
-            }
+            parts = {"warnings": request.render("warnings.html", {})}
+            for part, template in {"live": region, **(also or {})}.items():
+                parts[part] = await request.service.in_thread(request.render, template, found)
             return "".join(starmap(_PARTIAL.format, parts.items()))
 
         return await self.answer(request, render)
@@ -178,10 +187,10 @@ class Streams:
     async def answer(self, request: PageRequest, render: Render) -> StreamResponse:
         """Send regions of a page, now and whenever they have changed.
 
-        render: makes their HTML, each in an element that says where it belongs.
+        render: makes their HTML, each in an element that names its target.
 
         Raises:
-            TooManyRequests: there are too many streams; the page looks again later.
+            TooManyRequests: there are too many streams; the page tries again later.
         And what the first rendering raises.
         """
         with self._counted(request), self._looking(request, render) as (viewer, live):
@@ -201,7 +210,7 @@ class Streams:
         while response.is_connected() and not viewer.is_over and not live.is_over:
             viewer.awake.clear()
             if (event := live.event) is not sent:
-                # Written once for all who look, and not once for each, as `send` does.
+                # Formatted once for all viewers; `send` would format it for each.
                 async with asyncio.timeout(_TAKEN_S):
                     await response.write(event)
                 sent = event
@@ -233,7 +242,7 @@ class Streams:
         name = request.identity.name
         most = MAX_STREAMS if request.identity.account is None else MAX_STREAMS_PER_KEY
         if len(self) >= MAX_STREAMS or self._open[name] >= most:
-            raise TooManyRequests("there are too many live pages; this one looks again", _RETRY_S)
+            raise TooManyRequests("there are too many live pages; this one tries again", _RETRY_S)
         self._open[name] += 1
         self._report(request)
         try:
@@ -247,5 +256,5 @@ class Streams:
 
 
 def _event(text: str) -> bytes:
-    """What is rendered, as an event of a stream (WHATWG HTML, section 9.2)."""
+    """A text as an event of a stream (WHATWG HTML, section 9.2)."""
     return "".join(f"data: {line}\n" for line in _LINE_END.split(text)).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Words: numbers, times and names as people read them."""
+"""Numbers, times and names as text for people."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from fsmq.units import span
 from fsmq.wire import quote_id
-from fsmq.words import duration, moment, number
+from fsmq.words import duration, head, moment, number
 
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
-# So many characters of an id are shown; its last ones tell it from its neighbours.
+# How many characters of an id are shown; the last ones distinguish it from its neighbours.
 _SHORT = 20
-# Of a body of which 64 KiB are shown.
+# The most characters of indented JSON, which is made from the first 64 KiB of a body.
 _MOST_INDENTED = 1024 * 1024
 
 
 def rate(value: float | None) -> str:
-    """A number a second."""
+    """A number per second."""
     if value is None:
         return "–"
     return number(value) if value >= 10 or value == 0 else f"{value:.1f}"
@@ -47,25 +48,13 @@ def size(count: float | None) -> str:
     return f"{count:.{digits}f} {_SIZES[unit]}"
 
 
-def setting(value: object) -> str:
-    """The value of a setting."""
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case float() if not value.is_integer():
-            return f"{value:.12g}"
-        case int() | float():
-            return number(value)
-    return str(value)
-
-
 def short(name: str) -> str:
     """The beginning and the end of a long id."""
     return name if len(name) <= _SHORT + 1 else f"{name[:8]}…{name[-(_SHORT - 8) :]}"
 
 
 def visible(text: str) -> str:
-    """A text that may hold anything, so that it can be written: what is no UTF-8 becomes �."""
+    """Any text, made encodable: what is not UTF-8 becomes �."""
     return text.encode("utf-8", "replace").decode("utf-8", "replace")
 
 
@@ -77,7 +66,7 @@ def first(body: bytes, most: int = 120) -> str:
 
 
 def pretty(body: bytes) -> tuple[str, str]:
-    """A body for reading, and what it was taken for: ``json``, ``text`` or ``hex``."""
+    """A body for reading, and its kind: ``json``, ``text`` or ``hex``."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -110,18 +99,38 @@ def _hex(body: bytes) -> str:
     return "\n".join(lines)
 
 
+# What wrote a step of the journal, where its own name says too little.
+_PROGRAMS = {
+    "native": "the HTTP API",
+    "mq": "the HTTP API",
+    "library": "the Python library",
+    "spark": "Spark",
+    "ui": "the dashboard",
+    "mover": "mq-mover",
+    "reaper": "mq-reaper",
+}
+
+
+def program(via: str) -> str:
+    """What wrote a step of the journal, in words: ``the HTTP API``."""
+    return _PROGRAMS.get(via, f"the {via} API")
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "ago": ago,
     "ahead": ahead,
     "duration": duration,
     "first": first,
+    "head": head,
     "moment": moment,
     "number": number,
     "pretty": pretty,
+    "program": program,
     "quoted": quote_id,
     "rate": rate,
-    "setting": setting,
     "short": short,
     "size": size,
+    "span": span,
     "visible": visible,
+    "zip": zip,
 }

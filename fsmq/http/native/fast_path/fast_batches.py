@@ -1,6 +1,6 @@
-"""Batches of few messages in the native dialect, as the fast path takes them.
+"""Small batches of the native dialect on the fast path.
 
-What it takes long to read is left to aiohttp, and threads.
+Requests that take long to parse are left to aiohttp, whose handlers use threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import heads
 
 
 class FastBatches:
-    """The routes."""
+    """The routes of the fast path for batches."""
 
     def __init__(self, service: Service) -> None:
         self._admission = service.admission
@@ -35,7 +35,7 @@ class FastBatches:
 
     def _put(self, request: Request) -> None:
         body = json_body(request, self._admission)
-        # Each message has such a member. To read many here would be in vain.
+        # Each message has such a member: many are not parsed here, only to be left to aiohttp.
         if wants_events(request.fields.kept[0]) or body.count(b'"body') > FEW:
             request.fall_back()
             return
@@ -47,7 +47,7 @@ class FastBatches:
 
     def _ack(self, request: Request) -> None:
         body = json_body(request, self._admission)
-        # Of commas there are as many between ids.
+        # The number of commas between ids.
         if body.count(b",") - body.count(b'"claim"') >= FEW:
             request.fall_back()
             return

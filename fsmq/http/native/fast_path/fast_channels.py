@@ -1,6 +1,6 @@
 """Channels of logs on the fast path: claims of one message, and their acks.
 
-What finds nothing, or is refused, is left to aiohttp: it waits, and says why.
+Requests that find nothing, or fail, are left to aiohttp, whose handlers wait, and answer errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class FastChannels:
-    """The routes."""
+    """The routes of the fast path for channels."""
 
     def __init__(self, service: Service) -> None:
         self._logs = service.logs
@@ -73,7 +73,7 @@ class FastChannels:
 
 def _finished(request: Request, outcome: int | Exception) -> None:
     if isinstance(outcome, Exception):
-        request.fall_back()  # what is done is done: it may be asked for again
+        request.fall_back()  # repeating an ack does no harm
     else:
         request.answer(202, {}, b"")
 

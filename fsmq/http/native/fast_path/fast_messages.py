@@ -1,6 +1,6 @@
-"""Messages in the native dialect, as the fast path takes them.
+"""Messages of the native dialect on the fast path.
 
-`forms.py` says what the requests mean and what the answers hold.
+`forms.py` defines the parameters of requests and the content of answers.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from fsmq.spool import Message
+from fsmq.spool.checks import Renewal
 from fsmq.spool.errors import ClaimEnded
-from fsmq.spool.layout.claim_names import Renewal
 from fsmq.spool.prepare import LARGE_BYTES, Acked
 
 from ...fast_path.request import FastRoute, FastRoutes, Request
@@ -23,7 +23,7 @@ from . import heads
 
 
 class FastMessages:
-    """The routes."""
+    """The routes of the fast path for messages."""
 
     def __init__(self, service: Service) -> None:
         self._changes = service.changes

@@ -1,4 +1,4 @@
-"""Heads of requests of the native dialect that the fast path is sure of."""
+"""Heads of requests of the native dialect, parsed for the fast path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...guard.access import channel
 from ...guard.origin import Origins
 from ...routing.headers import CLAIM
 
-# What routes are found by, beside the method.
+# The part of the path by which, with the method, a route is found.
 ALL, ONE, BATCH, ACK = "messages", "messages/{id}", "batch", "ack"
 _LINE = re.compile(
     rb"(?P<method>GET|POST|PATCH|DELETE)"
@@ -24,10 +24,10 @@ _ONCE = re.compile(rb"[?&](?:dedup_)?id=")
 
 
 class NativeHeads(BearerHeads):
-    """Reads heads.
+    """Reads heads of the native dialect.
 
-    routes: what may be asked for, of queues; of_channels: of channels of logs. reserved: first
-    segments of paths that belong to others.
+    routes: of queues. of_channels: of channels of logs. reserved: first segments of paths that
+    belong to other dialects.
     """
 
     def __init__(
@@ -62,6 +62,6 @@ class NativeHeads(BearerHeads):
         except FsmqError:
             return None
         line = Line(route, queue, message_id, values)
-        # An id comes once: in the path, or of a post in the query.
+        # A line with an id, in the path or in the query of a post, will not be seen again.
         is_usual = not message_id and not _ONCE.search(named)
         return remember(self._lines, named, line) if is_usual else line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from aiohttp.web import Response, StreamResponse
@@ -16,10 +15,9 @@ from fsmq.spool.errors import (
     NotInFlight,
     Unavailable,
 )
-from fsmq.spool.layout.settings_base import checked
-from fsmq.spool.log.delivered import named
-from fsmq.spool.log.log_settings import CHANNEL_SETTINGS, ChannelSettings
+from fsmq.spool.inspection import named
 from fsmq.spool.prepare import MAX_CLAIMS
+from fsmq.spool.resources import CHANNEL_SETTINGS, ChannelSettings, checked
 
 from ....wire import moment
 from ...answers import json_answer, made
@@ -94,7 +92,7 @@ _PATH = "/_logs/{log}/channels/{channel}"
 
 
 class Channels(Handlers):
-    """Channels of logs: what they are, and what they hand out."""
+    """Channels of logs, and their messages."""
 
     def add_routes(self, router: Router) -> None:
         admin, receive = needs.channel("admin"), needs.channel("receive")
@@ -115,7 +113,7 @@ class Channels(Handlers):
     SHOW = Operation(
         id="show_channel",
         tag="Logs",
-        summary="Where a channel is, and its settings",
+        summary="A channel's state and settings",
         parameters=(LOG, CHANNEL),
         answers={
             200: json_object(
@@ -170,14 +168,12 @@ class Channels(Handlers):
     )
 
     async def create(self, call: Call) -> StreamResponse:
-        log, channel = call.channel
+        of = call.channel
         start = call.read()[BEGIN]
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         settings = _changes_in(call, body) if body else {}
-        opened = self._spool.log(log).channel(channel)
-        created = await self._service.logs.run(partial(opened.create, start, **settings))
-        answer = {"log": log, "channel": channel, "created": created}
-        return made(created, answer, channel)
+        created = await self._service.log_resources.create_channel(of, start, settings)
+        return made(created, {"log": of[0], "channel": of[1], "created": created}, of[1])
 
     CONFIGURE = Operation(
         id="configure_channel",
@@ -199,18 +195,14 @@ class Channels(Handlers):
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = _changes_in(call, body)
         change = if_match(call, changes, ChannelSettings.as_dict)
-
-        def changed(channel: Channel) -> dict[str, Any]:
-            return channel.change(change).as_dict()
-
-        settings = await self._service.logs.change(of, changed, MAX_CLAIMS)
+        settings = (await self._service.log_resources.configure_channel(of, change)).as_dict()
         answer = json_answer(200, {"log": of[0], "channel": of[1], "settings": settings})
         return with_etag(answer, settings)
 
     DELETE = Operation(
         id="delete_channel",
         tag="Logs",
-        summary="Delete a channel; what only it kept may go then",
+        summary="Delete a channel; messages that were kept only for it can then be removed",
         parameters=(LOG, CHANNEL),
         again=GONE,
         answers={
@@ -222,13 +214,13 @@ class Channels(Handlers):
     async def delete(self, call: Call) -> StreamResponse:
         of = call.channel
         call.read()
-        await self._service.logs.change(of, Channel.delete, MAX_CLAIMS)
+        await self._service.log_resources.delete_channel(of)
         return json_answer(200, {"log": of[0], "channel": of[1], "deleted": True})
 
     SEEK = Operation(
         id="seek",
         tag="Logs",
-        summary="Send a channel to another position; what is in flight is void",
+        summary="Move a channel to another position; claims in flight become void",
         description="A body is ignored.",
         parameters=(LOG, CHANNEL, TO),
         again=SAME,
@@ -244,7 +236,7 @@ class Channels(Handlers):
         await call.discard_body(self._service.read_timeout)
         if to is None:
             raise InvalidValue("to", "is missing: give an offset, a moment, first or last")
-        position = await self._service.logs.change(of, lambda one: one.seek(to), MAX_CLAIMS)
+        position = await self._service.log_resources.seek(of, to)
         return json_answer(200, {"log": of[0], "channel": of[1], "position": position})
 
     # -- messages --------------------------------------------------------------------------------
@@ -299,7 +291,7 @@ class Channels(Handlers):
         again=DONE_BEFORE,
         answers={
             200: json_object(
-                "They are done, durably; how many had not been done", {"done": integer(0)}
+                "They are done, durably; how many were not done before", {"done": integer(0)}
             ),
             **guarded(*_MISSING, NotInFlight, ClaimVoid, *OF_BODIES, Unavailable),
         },
@@ -328,8 +320,7 @@ class Channels(Handlers):
         summary="Renew a claim, release it, or bury its message",
         description="Give at most one of the first three; without one the claim is renewed.",
         parameters=(LOG, CHANNEL, OFFSET, RENEWAL, RELEASE, BURY, REASON, GENERATION, DELIVERIES),
-        again="a renewal is done again. A release or a burial was done if the message is not in"
-        " flight any more (404)",
+        again="a renewal is repeated. A release or a burial was done if the answer is 404",
         answers={
             204: Answer(
                 "Done",
@@ -351,11 +342,14 @@ class Channels(Handlers):
         if not bury and reason is not None:
             raise InvalidValue("reason", "goes with bury=true")
 
+        claim = (offset, given[GENERATION] or 0, given[DELIVERIES] or 0)
+        if bury:
+            await self._service.log_resources.bury(of, *claim, reason)
+            return Response(status=204)
+
         def verb(channel: Channel) -> float | None:
-            message = named(offset, given[GENERATION] or 0, given[DELIVERIES] or 0)
-            if bury:
-                channel.bury(message, reason=reason)
-            elif delay is not None or visibility == 0:
+            message = named(*claim)
+            if delay is not None or visibility == 0:
                 channel.release(message, delay=delay or 0.0)
             else:
                 return channel.renew(message, visibility=visibility)
@@ -386,7 +380,7 @@ class Channels(Handlers):
 
 
 def _changes_in(call: Call, body: bytes) -> dict[str, Any]:
-    """The settings of a channel that a body names, which the sender may set."""
+    """The settings of a channel in a body; checks them, and the right to set them."""
     changes = changes_in(body)
     for name, value in changes.items():
         checked(CHANNEL_SETTINGS, name, value)

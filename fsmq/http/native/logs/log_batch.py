@@ -1,4 +1,4 @@
-"""What is in the bodies of requests about logs: messages to be published, offsets of an ack."""
+"""Bodies of requests for logs: messages to be published, offsets of an ack."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from fsmq.spool import LogEntry
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.log.ranges import Range, ranges_of
-from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES
 from fsmq.spool.prepare import MAX_BATCH
+from fsmq.spool.resources import MAX_ID_BYTES, MAX_KEY_BYTES, Range, ranges_of
 
 from ...describe import array, integer, or_null, record, text
 from ...routing.body_reader import object_in
@@ -70,7 +69,7 @@ def new_messages(body: JsonText) -> list[LogEntry]:
     """The messages of a batch; their values are checked when they are published.
 
     Raises:
-        UnreadableBody: it is no JSON array of objects.
+        UnreadableBody: it is not a JSON array of objects.
         InvalidValue: with the index of the message.
     """
     return made_of(body, "messages", _new_message)

@@ -1,4 +1,4 @@
-"""What requests about logs say, and what answers hold, in the native dialect."""
+"""Parameters of requests for logs, and headers of their answers, in the native dialect."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from aiohttp import hdrs
 
 from fsmq.spool import ChannelMessage, LogMessage
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.log_places import From, place_in
-from fsmq.spool.log.log_settings import (
+from fsmq.spool.inspection import ChannelState
+from fsmq.spool.prepare import MAX_CLAIMS
+from fsmq.spool.resources import (
     CHANNEL_SETTINGS,
     LOG_SETTINGS,
-    ChannelSettings,
-    LogSettings,
+    MAX_ID_BYTES,
+    MAX_KEY_BYTES,
+    From,
+    place_in,
 )
-from fsmq.spool.log.segment.record import MAX_ID_BYTES, MAX_KEY_BYTES
-from fsmq.spool.prepare import MAX_CLAIMS
 
 from ....wire import exact_moment, log_facts, moment
 from ...describe import (
@@ -41,7 +41,7 @@ from ...routing import bodies
 from ...routing.headers import ATTRIBUTE, own_headers
 from .. import forms
 from ..forms import MOMENT, one_line
-from ..queues import setting_schema
+from ..queues import settings_schema
 
 KEY = "X-Message-Key"
 MAX_OFFSET = 10**18 - 1
@@ -60,7 +60,7 @@ def offset_of(value: str) -> int:
 
 
 def _place(name: str, value: str) -> From:
-    # A plus sign that was not encoded is a space by now.
+    # An unencoded plus sign was decoded to a space.
     return place_in(name, value.replace(" ", "+"))
 
 
@@ -68,7 +68,7 @@ _PLACES = "an offset, a moment (RFC 3339, with a time zone), `first` or `last`"
 _PLACE = Kind(text(minLength=1), _place, _PLACES)
 FROM: QueryParameter[From] = query("from", "where to begin", _PLACE, "first")
 BEGIN: QueryParameter[From] = query("from", "where it begins", _PLACE, "last")
-TO = query("to", "where it goes", _PLACE, otherwise="it is needed")
+TO = query("to", "the new position", _PLACE, otherwise="required")
 COUNT = query(
     "count",
     "up to this many messages, answered as JSON",
@@ -77,8 +77,8 @@ COUNT = query(
 )
 OWN_ID = query(
     "id",
-    "an id that the publisher chooses: published again within the log's `dedupe_window`, it stores"
-    " nothing and is answered the first offset",
+    "an id chosen by the publisher: a second message with it within the log's `dedupe_window` is"
+    " not stored, and the answer has the first offset",
     utf8(MAX_ID_BYTES),
     otherwise="none",
 )
@@ -97,25 +97,19 @@ RELEASE = replace(
 BURY = replace(forms.BURY, description="**bury**: move it to the channel's dead-letter queue now")
 GENERATION = query(
     "generation",
-    "that of the claim, as its answer had it",
+    "that of the claim, from its answer",
     whole(1, MAX_OFFSET),
     otherwise="whatever it is now",
 )
 DELIVERIES = query(
     "deliveries",
-    "those of the claim, as its answer had them",
+    "those of the claim, from its answer",
     whole(1, MAX_OFFSET),
     otherwise="whatever they are now",
 )
 
-SETTINGS_OF_LOG = {
-    name: setting_schema(setting, getattr(LogSettings(), name))
-    for name, setting in LOG_SETTINGS.items()
-}
-SETTINGS_OF_CHANNEL = {
-    name: setting_schema(setting, getattr(ChannelSettings(), name))
-    for name, setting in CHANNEL_SETTINGS.items()
-}
+SETTINGS_OF_LOG = settings_schema(LOG_SETTINGS)
+SETTINGS_OF_CHANNEL = settings_schema(CHANNEL_SETTINGS)
 _FACTS = {
     "offset": integer(0),
     "key": or_null(text()),
@@ -157,12 +151,12 @@ CLAIM_HEADERS = {
 
 
 def encode(message: LogMessage) -> Iterator[bytes]:
-    """A message that was read, in JSON."""
+    """A message of a log, in JSON."""
     return bodies.encode_facts(log_facts(message), message.body)
 
 
 def encode_claimed(message: ChannelMessage) -> Iterator[bytes]:
-    """A message that was claimed, in JSON."""
+    """A claimed message, in JSON."""
     facts = {
         **log_facts(message),
         "deliveries": message.deliveries,
@@ -173,7 +167,7 @@ def encode_claimed(message: ChannelMessage) -> Iterator[bytes]:
 
 
 def headers_of(message: LogMessage) -> dict[str, str]:
-    """The headers that tell about a message beside its body."""
+    """The headers that describe a message."""
     headers = {
         "X-Message-Offset": str(message.offset),
         "X-Message-Published-At": exact_moment(message.published_at),
@@ -191,7 +185,7 @@ def headers_of(message: LogMessage) -> dict[str, str]:
 
 
 def headers_of_claimed(message: ChannelMessage) -> dict[str, str]:
-    """The same for one that was claimed."""
+    """The headers that describe a claimed message."""
     return {
         **headers_of(message),
         "X-Message-Deliveries": str(message.deliveries),
@@ -201,7 +195,7 @@ def headers_of_claimed(message: ChannelMessage) -> dict[str, str]:
 
 
 def reason_of(state: ChannelState) -> str:
-    """Why a channel hands out nothing; empty if there is nothing."""
+    """Why no message of a channel can be claimed; empty if there is none."""
     if state.paused:
         return "paused"
     if state.blocked_at is not None or state.unburied_at is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool import LogEntry
@@ -14,10 +12,9 @@ from fsmq.spool.errors import (
     OtherWriter,
     Unavailable,
 )
-from fsmq.spool.log.log import Batch, LogStats
-from fsmq.spool.log.log_places import From
-from fsmq.spool.log.log_settings import LogSettings
+from fsmq.spool.inspection import LogBatch, LogStats
 from fsmq.spool.prepare import MAX_BATCH, MAX_CLAIMS
+from fsmq.spool.resources import From, LogSettings
 
 from ....wire import MAX_BATCH_BYTES, exact_moment
 from ...answers import json_answer, made
@@ -79,7 +76,7 @@ _SETTINGS_BODY = f"settings, at most {MAX_SETTINGS_BYTES} bytes"
 
 
 class Logs(Handlers):
-    """Logs, and what is published to them and read from them."""
+    """Logs, and their messages."""
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/_logs", self.list_logs, self.LIST, needs.anybody)
@@ -166,8 +163,7 @@ class Logs(Handlers):
         call.read()
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         settings = changes_in(body) if body else {}
-        create = partial(self._spool.open_logs.create, log, settings)
-        created = await self._service.logs.run(create)
+        created = await self._service.log_resources.create_log(log, settings)
         return made(created, {"log": log, "created": created}, log)
 
     CONFIGURE = Operation(
@@ -190,8 +186,7 @@ class Logs(Handlers):
         body = await call.body(MAX_SETTINGS_BYTES, self._service.read_timeout)
         changes = changes_in(body)
         change = if_match(call, changes, LogSettings.as_dict)
-        changed = await self._service.logs.run(self._spool.open_logs.configure, log, change)
-        settings = changed.as_dict()
+        settings = (await self._service.log_resources.configure_log(log, change)).as_dict()
         return with_etag(json_answer(200, {"log": log, "settings": settings}), settings)
 
     DELETE = Operation(
@@ -209,7 +204,7 @@ class Logs(Handlers):
     async def delete(self, call: Call) -> StreamResponse:
         log = call.log
         call.read()
-        await self._service.logs.run(self._spool.log(log).delete)
+        await self._service.log_resources.delete_log(log)
         return json_answer(200, {"log": log, "deleted": True})
 
     PUBLISH = Operation(
@@ -245,7 +240,7 @@ class Logs(Handlers):
     PUBLISH_MANY = Operation(
         id="publish_many_to_log",
         tag="Logs",
-        summary="Publish messages behind one another, all or none",
+        summary="Publish consecutive messages, all or none",
         parameters=(LOG,),
         body=Body(
             f"the messages, at most {MAX_BATCH_BYTES} bytes",
@@ -255,7 +250,7 @@ class Logs(Handlers):
         again=ONCE,
         answers={
             201: json_object(
-                "All are on stable media, at offsets without a gap",
+                "All are on stable media, at consecutive offsets",
                 {"first": integer(0), "count": integer(1, MAX_BATCH)},
             ),
             **guarded(NoSuchLog, OtherWriter, LogFull, *OF_BODIES, Unavailable),
@@ -275,7 +270,7 @@ class Logs(Handlers):
             return await self._service.logs.publish(log, entries)
         except Exception as error:
             if getattr(error, "index", None) is not None:
-                error.index = None  # type: ignore[attr-defined] # there is one message alone
+                error.index = None  # type: ignore[attr-defined] # there is only one message
             raise
 
     READ = Operation(
@@ -287,8 +282,8 @@ class Logs(Handlers):
         answers={
             200: Answer(
                 "One message as it was published, with any content type; or, with `count` or"
-                " `Accept: application/json`, JSON without these headers. `next` is where to go"
-                " on, `lost` how many messages on the way are damaged",
+                " `Accept: application/json`, JSON without these headers. `next` is the offset to"
+                " continue at, `lost` the number of damaged messages before it",
                 {
                     **BYTES,
                     "*/*": {},
@@ -323,7 +318,7 @@ class Logs(Handlers):
         [message] = batch.messages
         return bodies.raw(message, headers_of(message))
 
-    async def _page(self, call: Call, log: str, place: From, count: int, wait: float) -> Batch:
+    async def _page(self, call: Call, log: str, place: From, count: int, wait: float) -> LogBatch:
         logs = self._service.logs
         start = place
         if not isinstance(place, int):

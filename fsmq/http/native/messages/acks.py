@@ -8,9 +8,8 @@ from typing import Any
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool import Spool
-from fsmq.spool.checks import check_claim
+from fsmq.spool.checks import CLAIM_PATTERN, check_claim
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
-from fsmq.spool.layout.claim_names import PATTERN
 from fsmq.spool.prepare import MAX_BATCH, Acked
 
 from ....wire import MAX_BATCH_BYTES, unquote_id
@@ -41,7 +40,7 @@ ACKED = array(
         "oneOf": [
             MESSAGE_ID,
             record(
-                {"id": MESSAGE_ID, "claim": or_null(text(PATTERN))},
+                {"id": MESSAGE_ID, "claim": or_null(text(CLAIM_PATTERN))},
                 required=["id"],
                 additionalProperties=False,
             ),
@@ -53,7 +52,7 @@ ACKED = array(
 
 
 class Acks(Handlers):
-    """Many messages at a time: removed."""
+    """Handler that removes many messages with one request."""
 
     def add_routes(self, router: Router) -> None:
         router.add("POST", "/{queue}/ack", self.remove, self.ACK, needs.queue("receive"))
@@ -64,7 +63,7 @@ class Acks(Handlers):
         summary="Remove many messages in any state; acknowledges claimed ones",
         parameters=(QUEUE,),
         body=Body(
-            "their ids; or objects of an id and the claim that is meant: if that has ended, the"
+            "their ids; or objects of an id and the name of its claim: if that claim has ended, the"
             " message stays",
             {JSON: record({"ids": ACKED}, additionalProperties=False)},
             required=True,
@@ -101,7 +100,7 @@ def acked(
     claims: Sequence[str | None],
     outcomes: Sequence[Acked],
 ) -> Response:
-    """The answer to a ``POST /{queue}/ack``. Raises NoSuchQueue, where that explains it."""
+    """The answer to a ``POST /{queue}/ack``. Raises NoSuchQueue if that is why all are missing."""
     answer: dict[str, list[str]] = {"removed": [], "missing": []}
     if any(claims):
         answer["ended"] = []
@@ -113,7 +112,7 @@ def acked(
 
 
 def ids_and_claims(body: bytes) -> tuple[list[str], list[str | None]]:
-    """The messages of a ``POST /{queue}/ack``: their ids, and the claims that are meant.
+    """The ids in a ``POST /{queue}/ack``, and the names of their claims.
 
     Raises:
         UnreadableBody, InvalidValue

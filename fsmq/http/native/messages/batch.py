@@ -20,8 +20,8 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
+from fsmq.spool.inspection import MAX_ATTRIBUTES, MAX_TEXT_BYTES, wanted
 from fsmq.spool.prepare import MAX_BATCH, MAX_CLAIMS
-from fsmq.spool.views.wanted import MAX_ATTRIBUTES, MAX_TEXT_BYTES, wanted
 
 from ....wire import MAX_BATCH_BYTES, quote_id, unquote_id
 from ...answers import json_answer
@@ -61,7 +61,7 @@ from .batch_bodies import body_in, made_of, members_of
 
 
 def _state(name: str, value: str) -> str:
-    """A state, which the spool checks; an empty text is none."""
+    """A state, which the spool checks; an empty text is the default."""
     if value == State.REMOVE.value:
         raise InvalidValue(name, "what was removed cannot be looked at")
     return value or State.READY.value
@@ -81,7 +81,7 @@ COUNT = query(
 )
 AFTER = query(
     "after",
-    "begin behind this id: the `next` of the page before",
+    "begin after this id: the `next` of the previous page",
     Kind(text(), lambda _, value: unquote_id(value), "an id"),
 )
 ATTRIBUTES = many_named(
@@ -97,8 +97,8 @@ CONTAINS = query(
 )
 OLDER_THAN = query(
     "older_than",
-    "only messages that were put this long ago, by the time in their ids; not those whose ids have"
-    " none",
+    "only messages that were put at least this long ago, by the time in their ids; not those whose"
+    " ids have none",
     seconds(MAX_TTL_S),
 )
 BUDGET = query("budget", "stop after this time", seconds(MAX_BUDGET_S), SEARCH_S)
@@ -123,7 +123,7 @@ _FIELDS = NEW_MESSAGE["properties"].keys()
 
 
 class Batches(Handlers):
-    """Many messages at a time: shown, stored."""
+    """Handlers that show or store many messages with one request."""
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/{queue}/peek", self.peek, self.PEEK, needs.queue("look"))
@@ -137,8 +137,8 @@ class Batches(Handlers):
         many=ATTRIBUTES,
         answers={
             200: Answer(
-                "The messages in their order; `next` is the `after` with which to go on, null"
-                " where all have been looked at",
+                "The messages in their order; `next` is the `after` of the next page, null if there"
+                " is none",
                 {
                     JSON: record(
                         {
@@ -185,8 +185,8 @@ class Batches(Handlers):
             },
             required=True,
         ),
-        again="as of a put of one message; if `mq` died in the middle of it, the messages that are"
-        " missing are put one by one, with their ids",
+        again="as for one message; if `mq` died in the middle of it, clients put missing messages"
+        " one by one, with their ids",
         answers={
             201: json_object(
                 "All are on stable media; their ids in the same order", {"ids": array(MESSAGE_ID)}
@@ -198,7 +198,7 @@ class Batches(Handlers):
     async def post(self, call: Call) -> StreamResponse:
         queue = call.queue
         call.read()
-        self._spool.settings(queue)  # that there is no such queue is told before a body is read
+        self._spool.settings(queue)  # raises NoSuchQueue before the body is read
         parts = await call.json_parts(MAX_BATCH_BYTES, self._service.read_timeout)
         are_events = call.request.content_type == EVENTS
         read = events.new_messages if are_events else new_messages
@@ -210,14 +210,14 @@ class Batches(Handlers):
 
 
 def indexed(error: FsmqError, number: int) -> FsmqError:
-    """An error of a batch of so many messages, which names the only one."""
+    """An error of a batch, with the index of its message if it has only one."""
     if number == 1 and isinstance(error, InvalidValue | MessageTooLarge | DuplicateMessage):
         error.index = 0
     return error
 
 
 def next_page(call: Call, path: str, after: str) -> str:
-    """The ``Link`` to the page that follows one: the same query, but for where it begins."""
+    """The ``Link`` to the next page: the same query, except for ``after``."""
     given = call.raw_query.split("&") if call.raw_query else []
     kept = [pair for pair in given if unquote_plus(pair.partition("=")[0]) != "after"]
     query = "&".join([*kept, f"after={quote(after, safe='')}"])
@@ -229,14 +229,14 @@ def stored(ids: Sequence[str]) -> Response:
     return json_answer(201, {"ids": [quote_id(message_id) for message_id in ids]})
 
 
-# -- what is in a body -----------------------------------------------------------------------------
+# -- bodies ----------------------------------------------------------------------------------------
 
 
 def new_messages(body: JsonText) -> list[NewMessage]:
     """The messages of a ``POST /{queue}/batch``; their values are checked when they are put.
 
     Raises:
-        UnreadableBody: it is no JSON array of objects.
+        UnreadableBody: it is not a JSON array of objects.
         InvalidValue: with the index of the message.
     """
     return made_of(body, "messages", _new_message)

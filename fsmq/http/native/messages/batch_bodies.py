@@ -1,4 +1,4 @@
-"""What bodies of requests about many messages are made of."""
+"""Parses bodies of requests for many messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TEXTS = (str, LongText)
 def made_of(
     body: JsonText, name: str, make: Callable[[Any], T], within: str | None = None
 ) -> list[T]:
-    """What is made of each element of an array, which is a body, or the one member of an object.
+    """Make something of each element of an array: the body, or the only member of an object.
 
     Raises:
-        UnreadableBody: it is no JSON, or none of this form.
+        UnreadableBody: it is not JSON, or not of this form.
         InvalidValue: with the index of the element that ``make`` refuses.
     """
     made = []
@@ -58,7 +58,7 @@ def _elements_in(body: JsonText, name: str, within: str | None) -> Iterator[Any]
 
 def _elements(reader: Reader, name: str, within: str | None) -> Iterator[Any]:
     if reader.first() != ("[" if within is None else "{"):
-        # It may be no JSON at all. Not skipped: that reads on however many values there are.
+        # Parsed to find out whether it is JSON at all; skipping would read any number of values.
         reader.value()
         what = f"the {name} are not a JSON array" if within is None else _not_alone(within)
         raise UnreadableBody(what)
@@ -99,9 +99,9 @@ def body_in(given: dict[str, Any]) -> bytes:
 
 
 def members_of(described: Any, fields: Set[str], strings: Collection[str]) -> dict[str, Any]:
-    """The members of a message that are set; ``attributes`` among them, in any case.
+    """The members of a message that are set, and always ``attributes``.
 
-    fields: those that there may be. strings: those of them that are strings.
+    fields: those that are allowed. strings: those of them that are strings.
 
     Raises InvalidValue.
     """
@@ -111,7 +111,7 @@ def members_of(described: Any, fields: Set[str], strings: Collection[str]) -> di
         unknown = sorted(described.keys() - fields)
         known = ", ".join(fields)
         raise InvalidValue(unknown[0][:100], f"unknown field; expected one of: {known}")
-    # null is what many libraries write for "not set".
+    # Many libraries write null for "not set".
     given = {name: value for name, value in described.items() if value is not None}
     for name in strings:
         if not isinstance(given.get(name, ""), str):

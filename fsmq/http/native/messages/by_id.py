@@ -9,9 +9,8 @@ from typing import Any
 
 from aiohttp.web import Response, StreamResponse
 
-from fsmq.spool import Message, NewMessage
-from fsmq.spool.checks import MAX_DELAY_S, MAX_VISIBILITY_S, check_queue
-from fsmq.spool.durability.ids import PATIENCE_S
+from fsmq.spool import Indexed, Message, NewMessage
+from fsmq.spool.checks import MAX_DELAY_S, MAX_GIVEN_BYTES, MAX_VISIBILITY_S, check_queue
 from fsmq.spool.errors import (
     InUse,
     InvalidValue,
@@ -20,11 +19,8 @@ from fsmq.spool.errors import (
     QueueFull,
     Unavailable,
 )
-from fsmq.spool.indexed import Indexed
-from fsmq.spool.layout.messages.given_ids import MAX_GIVEN_BYTES
-from fsmq.spool.prepare import MAX_BATCH
-from fsmq.spool.records import peers
-from fsmq.spool.verbs.by_id.by_id import check_free
+from fsmq.spool.inspection import peers
+from fsmq.spool.prepare import IDS_PATIENCE_S, MAX_BATCH, check_free
 
 from ....wire import MAX_BATCH_BYTES, MAX_BY_ID_BYTES, as_json, unquote_id
 from ...answers import json_answer
@@ -62,7 +58,7 @@ from .batch import NEW_MESSAGE, new_messages
 ENSURE = query("ensure", "put a message only if none has its id", TRUE)
 AMONG = query(
     "among",
-    "with `ensure`: other queues with an index in which none has it either",
+    "with `ensure`: other queues with an index in which no message may have its id either",
     as_it_is(text(), "names of queues, with commas between them"),
 )
 _zone = re.compile(r"[A-Za-z0-9_.-]{1,40}")
@@ -87,7 +83,7 @@ _ACT = needs.queue("look").then("`receive`, too, for all but `find`")
 
 
 class ById(Handlers):
-    """What is done with messages by the ids that producers give."""
+    """Handlers for messages by the ids that producers give, and for zones."""
 
     def add_routes(self, router: Router) -> None:
         router.add("POST", "/{queue}/ids", self.put, self.PUT, _PUT)
@@ -98,20 +94,20 @@ class ById(Handlers):
     PUT = Operation(
         id="put_by_id",
         tag="Messages by id",
-        summary="Store messages by ids of any text; one that has its id is replaced",
-        description="The queue was created with an index. Every message has an `id`.",
+        summary="Store messages under ids of any text; a message with the same id is replaced",
+        description="The queue must have an index, and every message an `id`.",
         parameters=(QUEUE, ENSURE, AMONG),
         body=Body(
             f"the messages as `POST /{{queue}}/batch` takes them, at most {MAX_BATCH_BYTES} bytes",
             {JSON: array(NEW_MESSAGE, minItems=1, maxItems=MAX_BATCH)},
             required=True,
         ),
-        again="each message replaces itself; with `ensure` those that were put are there by then,"
-        " and are not put",
+        again="each message replaces itself; with `ensure`, those of the first try are not put"
+        " again",
         answers={
             201: json_object(
-                "They are on stable media; for each whether it was put, which only `ensure` may"
-                " deny",
+                "They are on stable media; for each whether it was put, which is always true"
+                " without `ensure`",
                 {"put": array({"type": "boolean"})},
             ),
             **guarded(NoSuchQueue, *OF_BODIES, QueueFull, Unavailable),
@@ -124,7 +120,7 @@ class ById(Handlers):
         among = [check_queue(name, "among") for name in (given[AMONG] or "").split(",") if name]
         for name in among:
             call.sender.require("send", name)
-        self._spool.settings(queue)  # whether there is such a queue
+        self._spool.settings(queue)  # raises NoSuchQueue before the body is read
         body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         messages = await self._service.beside(len(body), new_messages, body)
         indexed = self._spool.indexed(queue)
@@ -157,8 +153,8 @@ class ById(Handlers):
             {JSON: _REQUEST},
             required=True,
         ),
-        again="what was done is not found any more: null or false. A renewal is done again, and a"
-        " claimed message comes back when its claim ends",
+        again="null or false for what the first try did. A renewal is done again, and a claimed"
+        " message is ready again when its claim ends",
         answers={
             200: json_object(
                 "For each id whether it was done; of find and claim the message, or null",
@@ -189,14 +185,14 @@ class ById(Handlers):
     async def _patiently(
         self, check: Callable[[], None], verb: Callable[[], list[Any]]
     ) -> list[Any]:
-        """Run a verb in a thread once nobody else has its ids: the wait itself keeps no thread."""
+        """Run a verb in a thread once nobody else has locked its ids; waiting blocks no thread."""
 
         def run() -> list[Any]:
             check()
             return verb()
 
         attempt = partial(self._service.listing, run)
-        return await self._service.patience.until_free(attempt, InUse, PATIENCE_S)
+        return await self._service.patience.until_free(attempt, InUse, IDS_PATIENCE_S)
 
     ZONES = Operation(
         id="zones",
@@ -218,9 +214,9 @@ class ById(Handlers):
     BEAT = Operation(
         id="beat_zone",
         tag="Messages by id",
-        summary="Note that a zone of shards has a consumer, for the next 20 seconds",
+        summary="Report that a zone of shards has a consumer, for the next 20 seconds",
         description="A body is ignored.",
-        parameters=(Parameter("zone", "the zone", text(r"^[A-Za-z0-9_.-]{1,40}$"), "path"),),
+        parameters=(Parameter("zone", "the zone", text(r"[A-Za-z0-9_.-]{1,40}"), "path"),),
         again=SAME,
         answers={204: Answer("It counts as alive"), **keyed(UnreadableBody, SlowBody, Unavailable)},
     )

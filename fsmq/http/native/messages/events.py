@@ -1,7 +1,7 @@
-"""CloudEvents in the batched mode: a JSON array of events, of which each is a message.
+"""CloudEvents in the batched mode: a JSON array of events, each of which is a message.
 
-A message is an event in the binary mode: its attributes ``ce-*`` are the event's, as they stand in
-HTTP's headers (percent-encoded), its content type is ``datacontenttype``, its body the data.
+A message is stored as an event in the binary mode: its attributes ``ce-*`` are those of the event,
+percent-encoded as in HTTP headers, its content type is ``datacontenttype``, its body the data.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ...describe import array, record, text
 from ...routing import bodies
 from ...routing.headers import EVENT, EVENTS, TRACE, event_value
 from ...routing.json_reader import JsonText, LongText
+from ...routing.json_writer import write
 from .batch_bodies import made_of
 
 STRUCTURED = "application/cloudevents+json"
@@ -33,7 +34,7 @@ _VERSION, _TYPE = "1.0", "fsmq.message"
 _REQUIRED = ("id", "source", "specversion", "type")
 _OURS = ("fsmqid", "fsmqclaim", "fsmqdeliveries", "fsmqdeadline", "fsmqqueue")
 _name = re.compile(r"[a-z0-9]{1,64}")
-# What stands for itself in a header: what can be seen, but for the quote and the sign of codes.
+# Characters that need no encoding in a header: all visible ones except for the quote and "%".
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 EVENT_SCHEMA = record(
     {name: text(minLength=1) for name in _REQUIRED},
@@ -57,7 +58,7 @@ def _message(event: Any) -> NewMessage:
     for name in _REQUIRED:
         if not isinstance(given.get(name), str) or not given[name]:
             raise InvalidValue(
-                name, "is missing, or no text: an event needs " + ", ".join(_REQUIRED)
+                name, "is missing or not a text: an event needs " + ", ".join(_REQUIRED)
             )
     if given["specversion"] != _VERSION:
         raise InvalidValue("specversion", f"is unknown; expected {_VERSION}")
@@ -88,14 +89,14 @@ def _data(given: dict[str, Any]) -> tuple[bytes, str | None]:
     data = given.pop("data")
     if isinstance(data, str | LongText) and content_type is not None and not _is_json(content_type):
         return _encoded("data", data), content_type
-    # RFC 8259: what has no type is JSON.
+    # Data without a content type is JSON.
     return _as_json(data), content_type or "application/json"
 
 
 def _written(name: str, value: Any) -> str:
-    """The value of an attribute as it stands in a header."""
+    """The value of an attribute as in a header."""
     if not _name.fullmatch(name):
-        raise InvalidValue(name[:100], "no name of an attribute: expected 1 to 64 of a-z 0-9")
+        raise InvalidValue(name[:100], "is not an attribute's name: expected 1 to 64 of a-z 0-9")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -106,14 +107,12 @@ def _written(name: str, value: Any) -> str:
 
 
 def _as_json(data: Any) -> bytes:
-    try:
-        return _encoded("data", json.dumps(data, ensure_ascii=False))
-    except TypeError:
-        # It has long texts. In parts, so that no step of it takes long.
-        return b"".join(_encoded("data", part) for part in _by_parts.iterencode(data))
+    parts: list[str] = []
+    write(data, _encoder.encode, parts, (", ", ": "))
+    return b"".join([_encoded("data", part) for part in parts])
 
 
-_by_parts = json.JSONEncoder(ensure_ascii=False, default=str)
+_encoder = json.JSONEncoder(ensure_ascii=False)
 
 
 def _encoded(name: str, value: str | LongText) -> bytes:
@@ -132,7 +131,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def in_events(claimed: Sequence[Message], *, with_queue: bool = False) -> Response:
-    """The answer with messages as events; with_queue: each tells of which queue it is."""
+    """The answer with messages as events; with_queue: each has the name of its queue."""
     encode = partial(_encode, with_queue=with_queue)
     return bodies.in_json(claimed, encode, (b"[", b", ", b"]\n"), EVENTS)
 
@@ -142,7 +141,7 @@ def _encode(message: Message, with_queue: bool) -> Iterator[bytes]:
     if len(message.body) <= PIECE_BYTES:
         yield json.dumps({**_event(message), **of}).encode()
         return
-    # However large it is, nobody may have to wait while it is parsed.
+    # Parsing a large body would make other requests wait, so it is sent in base64.
     yield json.dumps({**_attributes(message), **of}).encode()[:-1] + b', "data_base64": "'
     yield from bodies.base64_pieces(message.body)
     yield b'"}'
@@ -179,11 +178,11 @@ def _attributes(message: Message) -> dict[str, Any]:
 
 
 def _decoded(value: str) -> str:
-    """The value of an attribute as it stands in JSON."""
+    """The value of an attribute as in JSON."""
     try:
         return event_value(value)
     except ValueError:
-        return value  # it did not come by HTTP, which refuses it
+        return value  # it was not put by HTTP, where such a value is refused
 
 
 def _ours(message: Message) -> dict[str, Any]:
@@ -206,5 +205,5 @@ def _data_of(message: Message) -> dict[str, Any]:
         try:
             return {"data": json.loads(body) if _is_json(content_type) else body.decode()}
         except (ValueError, RecursionError):
-            pass  # it is not what it says: then it goes as the bytes that it is
+            pass  # it does not match its content type, and is sent as bytes
     return {"data_base64": base64.b64encode(body).decode()}

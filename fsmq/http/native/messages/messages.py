@@ -79,7 +79,7 @@ from . import events
 
 
 class Messages(Handlers):
-    """One message at a time: stored, claimed, shown, changed, removed."""
+    """Handlers that store, claim, show, change or remove one message."""
 
     def add_routes(self, router: Router) -> None:
         all_of, one, receive = "/{queue}/messages", "/{queue}/messages/{id}", needs.queue("receive")
@@ -97,8 +97,8 @@ class Messages(Handlers):
         description=f"{ATTRIBUTES} `Content-Encoding` may be gzip or deflate.",
         parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID, GROUP, DEDUP_ID, IDEMPOTENCY_KEY),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
-        again="with one `id` in all tries, which clients see to, there is one message: if the id"
-        " exists (409) on a later try, the message arrived. On a first try that is an error",
+        again="if all tries have the same `id`, as those of clients do, there is one message: 409"
+        " on a later try means that the message arrived. On a first try it is an error",
         answers={
             201: Answer(
                 "It is on stable media",
@@ -139,7 +139,7 @@ class Messages(Handlers):
 
         Raises:
             KeyReused: it is another message.
-            DuplicateMessage: it was removed just now.
+            DuplicateMessage: it has just been removed.
         """
         found = await self._service.receiver.find(call, queue, error.message_id)
         if found is None:
@@ -229,9 +229,8 @@ class Messages(Handlers):
         description="Give at most one of `visibility`, `release`, `bury` and `priority`; without"
         " one the claim is renewed.",
         parameters=(QUEUE, ID, RENEWAL, RELEASE, BURY, REASON, NEW_PRIORITY, CLAIM_NAME),
-        again="a renewal is done again. A release or a burial was done if the message is not in"
-        " flight any more (404), or not in the claim that was named (409); another priority if"
-        " the message is there under its new id",
+        again="a renewal is repeated. A release or a burial was done if the answer is 404, or 409"
+        " for a named claim; a change of priority if the message has its new id",
         answers={
             200: Answer(
                 "The priority has changed, and so has the id",
@@ -258,7 +257,7 @@ class Messages(Handlers):
     )
 
     async def change(self, call: Call) -> StreamResponse:
-        """Renew, release or bury; or another priority."""
+        """Renew, release or bury; or change the priority."""
         queue, message_id = _target(call)
         given = call.read()
         await call.discard_body(self._service.read_timeout)

@@ -9,12 +9,10 @@ from functools import partial
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool import Moved
-from fsmq.spool.checks import check_queue
+from fsmq.spool.checks import MAX_RATE, MIN_RATE, check_queue, check_rate
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, Unavailable
-from fsmq.spool.layout.duty_cycle import MAX_RATE, MIN_RATE, check_rate
-from fsmq.spool.moves.order import MAX_COUNT, MAX_LISTED, Move, latest
-from fsmq.spool.verbs.moves.redrive import Redriven
+from fsmq.spool.inspection import MAX_LISTED, MAX_MOVED, Move, latest
+from fsmq.spool.prepare import Redriven
 
 from ....wire import MAX_BATCH_BYTES, move_as_json, unquote_id
 from ...answers import json_answer
@@ -55,7 +53,7 @@ from .batch import IDS, some_ids
 
 
 def _true_or_false(name: str, value: str) -> bool:
-    """Which of both; an empty text is false."""
+    """Parse true or false; an empty text is false."""
     if value not in ("true", "false", ""):
         raise InvalidValue(name, "is true or false")
     return value == "true"
@@ -94,12 +92,12 @@ DELAYED = query(
 COUNT = query(
     "count",
     "move at most this many in the background, those that would be claimed last",
-    whole(1, MAX_COUNT),
+    whole(1, MAX_MOVED),
     otherwise="all",
 )
 RATE = query(
     "rate",
-    "at most this many messages a second, in the background: those of a body, too",
+    "at most this many messages a second, in the background, even if a body has ids",
     Kind(number(MIN_RATE, MAX_RATE), _rate, f"{MIN_RATE:.12g} to {MAX_RATE:.12g}"),
     otherwise="no limit",
 )
@@ -107,7 +105,7 @@ HOME = query(
     "to",
     "the queue to which all go",
     Kind(QUEUE_NAME, lambda name, value: check_queue(value, name), "a queue that exists"),
-    otherwise="each to where it was buried",
+    otherwise="the queue from which each was buried",
 )
 LISTED = query(
     "count",
@@ -122,7 +120,7 @@ _MOVE = Component(
         {
             "move": _REF,
             "from": QUEUE_NAME,
-            "to": {**or_null(QUEUE_NAME), "description": "null: where they were buried"},
+            "to": {**or_null(QUEUE_NAME), "description": "null: from where they were buried"},
             "redrive": {"type": "boolean"},
             "in_flight": {"type": "boolean"},
             "rate": or_null(number(MIN_RATE, MAX_RATE)),
@@ -132,8 +130,8 @@ _MOVE = Component(
             "conflicts": integer(0, description="messages that stay: their ids are taken there"),
             "no_origin": integer(
                 0,
-                description="those that stay since nothing says where they were buried, or the key"
-                " may not send there",
+                description="messages that stay: it is unknown from which queue they were buried,"
+                " or the key may not send there",
             ),
             "error": or_null(text(description="why messages stay")),
         }
@@ -148,11 +146,11 @@ _REFERENCE = Parameter("ref", "the reference", text(), "path")
 
 
 class Moves(Handlers):
-    """Moves of messages, and how far they are."""
+    """Moves of messages, and their progress."""
 
     def add_routes(self, router: Router) -> None:
         receive = needs.queue("receive")
-        home = "`send` on `to`, or without it on each queue to which one goes"
+        home = "`send` on `to`, or without it on each queue that gets messages"
         source = needs.anybody.then("`receive` on the queue that messages leave")
         seen = needs.anybody.then("any right on all queues of a move")
         router.add("POST", "/{queue}/move", self.begin, self.MOVE, receive.then("`send` on `to`"))
@@ -174,7 +172,7 @@ class Moves(Handlers):
         again=MOVED,
         answers={
             200: json_object(
-                "Without a rate those of the body have moved, as far as they can",
+                "Without a rate: the messages in the body have moved, as far as possible",
                 {
                     "moved": integer(0, description="messages that were moved"),
                     "conflicts": integer(0, description="messages that stay"),
@@ -220,18 +218,16 @@ class Moves(Handlers):
     async def _move_some(
         self, source: str, target: str, only: list[str], in_flight: bool
     ) -> StreamResponse:
-        def move() -> Moved:
-            return self._spool.queue(source).move_to(target, only=only, in_flight=in_flight)
-
-        moved = await self._service.listing(move)
+        move = self._service.changes.move(source, target, only, in_flight=in_flight)
+        moved = await self._service.queues.do(move)
         return json_answer(200, {"moved": moved.moved, "conflicts": moved.conflicts})
 
     REDRIVE = Operation(
         id="redrive",
         tag="Queues",
-        summary="Bring dead letters back to where they were buried: all, in the background; or"
-        " some, at once or at a rate",
-        description="Those that are ready go, with their deliveries counted from 0 again.",
+        summary="Move dead letters back to the queues from which they were buried: all, in the"
+        " background; or some, at once or at a rate",
+        description="Only ready messages move; their deliveries are counted from 0 again.",
         parameters=(QUEUE, HOME, RATE),
         body=Body(
             "the ids of those to redrive; nothing: all",
@@ -240,7 +236,7 @@ class Moves(Handlers):
         again=MOVED,
         answers={
             200: json_object(
-                "Without a rate those of the body have moved, as far as they can",
+                "Without a rate: the messages in the body have moved, as far as possible",
                 {name: _MOVE.schema["properties"][name] for name in Redriven._fields},
             ),
             202: _BEGUN,
@@ -304,7 +300,7 @@ class Moves(Handlers):
         parameters=(_REFERENCE,),
         again=SAME,
         answers={
-            200: Answer("The move, which has ended now, or had before", {JSON: _MOVE}),
+            200: Answer("The move, which has ended", {JSON: _MOVE}),
             202: Answer("The move, which will end soon", {JSON: _MOVE}),
             **keyed(NotFound, Unavailable),
         },
@@ -315,7 +311,7 @@ class Moves(Handlers):
         call.read()
         ref = call.names["ref"]
         identity.require("receive", (await self._found(identity, ref)).source)
-        move = await self._service.in_thread(self._spool.stop_move, ref)
+        move = await self._service.moves.stop_move(ref)
         if move is None:
             raise NotFound(f"/_moves/{ref}")
         return json_answer(202 if move.status == "in_progress" else 200, move_as_json(move))

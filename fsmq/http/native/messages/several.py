@@ -14,10 +14,20 @@ from aiohttp.web import Response, StreamResponse
 from fsmq.spool import Message
 from fsmq.spool.checks import MAX_QUEUE_BYTES
 from fsmq.spool.errors import NoSuchQueue, Unavailable
-from fsmq.spool.prepare import Prepared, Steps
-from fsmq.spool.verbs.choice import MAX_PARTS, MAX_QUEUES, MAX_WEIGHT, Choice, Found, flat
-from fsmq.spool.verbs.several import Turns, claim_several_in, has_more
-from fsmq.spool.views.reading import Room
+from fsmq.spool.prepare import (
+    MAX_PARTS,
+    MAX_QUEUES,
+    MAX_WEIGHT,
+    Choice,
+    Found,
+    Prepared,
+    Room,
+    Steps,
+    Turns,
+    claim_several_in,
+    flat,
+    has_more,
+)
 
 from ...describe import OTHERS, QUEUE_NAME, Header, Operation, QueryParameter, text
 from ...dialect import Handlers
@@ -33,14 +43,14 @@ from ..forms import COUNT, VISIBILITY, WAIT, as_posted, in_json
 from . import events
 from .messages import Messages
 
-# Whose turn it is, is known of so many choices.
+# For how many choices it is remembered whose turn it is.
 _KEPT = 1000
 _PART = r"[A-Za-z0-9._:@*?-]+"
 QUEUES = QueryParameter(
     "queues",
-    f"names and patterns (`*`, `?`) of queues, each with `:` and a weight from 1 to {MAX_WEIGHT} or"
-    " without. If none has a weight, the first that has messages is served first; else all share by"
-    f" weight, 1 where none is given. They stand for at most {MAX_QUEUES} queues",
+    "names and patterns (`*`, `?`) of queues, each with an optional `:` and weight from 1 to"
+    f" {MAX_WEIGHT}; without weights the first that has messages is served first. At most"
+    f" {MAX_QUEUES} queues",
     text(f"{_PART}(,{_PART})*", maxLength=MAX_PARTS * (MAX_QUEUE_BYTES + 6)),
     required=True,
     values=f"1 to {MAX_PARTS} parts with commas between them",
@@ -53,7 +63,7 @@ _CLAIMED = Messages.CLAIM.answers[200]
 
 
 class _Queues(NamedTuple):
-    """The queues of a claim: by its parts, and all. changes: see `Receiver.names`."""
+    """The queues of a claim, by its parts and together. changes: see `Receiver.names`."""
 
     found: Found
     all: tuple[str, ...]
@@ -61,7 +71,7 @@ class _Queues(NamedTuple):
 
 
 class SeveralQueues(Handlers):
-    """One claim from several queues; each message is of its own queue afterwards."""
+    """Handler for claims from several queues; afterwards each message belongs to its own queue."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
@@ -71,8 +81,8 @@ class SeveralQueues(Handlers):
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/_claim", self.claim, self.CLAIM, self.NEED)
 
-    # What it is about stands in the query: the handler asks.
-    NEED = needs.anybody.then("`receive` on each queue that is named or that a pattern stands for")
+    # The queues are in the query, so the handler checks the right.
+    NEED = needs.anybody.then("`receive` on each queue that is named or that matches a pattern")
     CLAIM = Operation(
         id="claim_several",
         tag="Messages",
@@ -115,7 +125,7 @@ class SeveralQueues(Handlers):
         return as_posted(messages[0], with_queue=True)
 
     async def _find(self, _: Hashable, asked: Sequence[Several]) -> Sequence[_Queues]:
-        """The queues of patterns, for all who ask for the same ones at a time."""
+        """The queues of patterns, once for all requests with the same patterns and rights."""
         names, changes = await self._service.receiver.names()
         found = await self._service.listing(asked[0].choose, names)
         return [_Queues(found, tuple(flat(found)), changes)] * len(asked)
@@ -130,9 +140,9 @@ class SeveralQueues(Handlers):
 
 
 class Several:
-    """The queues of one request, as the engine asks for them: `fsmq.http.service.wanted.Several`.
+    """The queues of one request, for the engine: see `fsmq.http.service.wanted.Several`.
 
-    Those that its sender may not receive from are as if they were not there.
+    Queues that its sender may not receive from are treated as if they did not exist.
     """
 
     def __init__(
@@ -162,7 +172,7 @@ class Several:
         return tuple(flat(self._found))
 
     def choose(self, names: Iterable[str]) -> Found:
-        """Which of all queues each part stands for."""
+        """Which of all queues each part matches."""
         return self._choice.find(self._context, self._may, names)
 
     def fits(self, queue: str) -> bool:

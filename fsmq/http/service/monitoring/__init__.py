@@ -1,1 +1,1 @@
-"""What queues and logs look like: counts, rates, sizes, warnings, found once for all who ask."""
+"""The state of queues and logs: counts, rates, sizes, warnings, found once for all requests."""

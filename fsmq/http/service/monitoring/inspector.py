@@ -1,4 +1,4 @@
-"""Inspections that may take seconds, for handlers: each has a budget, and few go on at a time."""
+"""Inspections that can take seconds: each has a budget of time, and few run at a time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,28 @@ from typing import Any, TypeVar
 from fsmq.spool import Spool, State
 from fsmq.spool.cluster import look_at_cluster
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.probe.health import Finding, examine
-from fsmq.spool.records.history import Moment, read_history
-from fsmq.spool.records.life import LifeReader, LifeStep
-from fsmq.spool.records.reports import Report, Reports
-from fsmq.spool.views import browse
-from fsmq.spool.views.places import Filed, Place, filed, places
-from fsmq.spool.views.reading import MAX_ANSWER_BYTES, Room
-from fsmq.spool.views.wanted import Found, Wanted
+from fsmq.spool.inspection import (
+    MAX_ANSWER_BYTES,
+    Act,
+    Acts,
+    Filed,
+    Finding,
+    Found,
+    LifeReader,
+    LifeStep,
+    Moment,
+    Place,
+    Report,
+    Reports,
+    Wanted,
+    browse,
+    examine,
+    filed,
+    of_schedules,
+    places,
+    read_history,
+)
+from fsmq.spool.prepare import Room
 
 from ...guard.access import Identity
 from ...guard.sight import seen_message
@@ -29,18 +43,19 @@ from .spool_warnings import SpoolWarnings, long_paused
 from .surveys import Kept
 
 T = TypeVar("T")
-# The longest that one look may be told to take, and what it takes if it is told nothing.
+# The largest budget of an inspection, and the default ones.
 MAX_BUDGET_S = 20.0
 SEARCH_S = 2.0
 LIFE_S = 5.0
 _FIND_S = 5.0
-# They read many files: others want the disk and the processor, too.
+# Few, because inspections read many files, and others need the disk and the processor, too.
 _AT_ONCE = 2
-# It gives mover and reaper something to do, and tries the disk: not more often than this.
+# An examination makes work for mover and reaper, and for the disk, so it is not repeated sooner.
 _HEALTH_S = 60.0
-# It tries the disk as well, but quickly.
+# Warnings use the disk as well, but only briefly.
 _WARNINGS_S = 5.0
 _PAUSED_S = 60.0
+_ACTS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,8 @@ class Inspector:
     """Looks at one spool. Methods raise what the functions of the spool raise.
 
     warnings: what is wrong now, a sentence each.
-    long_paused: queues that somebody may have forgotten to resume, as of a minute ago at most.
+    acts: what people last did in the dashboard, the newest first.
+    long_paused: queues that somebody may have forgotten to resume, at most a minute old.
     """
 
     def __init__(self, spool: Spool, runner: Runner, reports: Reports) -> None:
@@ -72,17 +88,19 @@ class Inspector:
         found = SpoolWarnings(spool, reports)
         self.long_paused = Kept(lambda: runner.listing(self._long_paused), least_s=_PAUSED_S)
         self.warnings = Kept(lambda: runner.listing(found.look), least_s=_WARNINGS_S)
+        acts = Acts(spool.tree)
+        self.acts: Kept[list[Act]] = Kept(lambda: self._run(acts.look), least_s=_ACTS_S)
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
-        # Not in threads of their own: each thread keeps the largest message that it has read.
+        # In shared threads, because each thread keeps the largest message that it has read.
         async with self._few:
             check_is_there()
             return await self._runner.listing(function, *arguments)
 
     async def peek(self, identity: Identity, what: Search, room: Room | None = None) -> Found:
-        """Messages in one state, or those of them that are wanted, as somebody may see them.
+        """Messages in one state that match a search, as an identity may see them.
 
-        room: for their bodies; without it few are read at a time.
+        room: memory for their bodies; without it, few searches run at a time.
         """
         is_quick = what.wanted is None and room is not None
         run = self._runner.listing if is_quick else self._run
@@ -104,17 +122,17 @@ class Inspector:
     async def find(
         self, message_id: str, may_look: Callable[[Iterable[str]], Iterable[str]]
     ) -> list[Place]:
-        """Where messages of an id are, of the queues of which ``may_look`` gives some."""
+        """Where messages with an id are, only in those queues that ``may_look`` returns."""
         return await self._run(places, self._spool.context, message_id, may_look, _FIND_S)
 
     async def filed(self, queue: str, message_id: str, state: str) -> Filed | None:
-        """What the tree has of a message in a state; None if it is not there any more."""
+        """The file of a message in a state; None if it is not there any more."""
         return await self._run(filed, self._spool.context, queue, message_id, state)
 
     async def history(
         self, queues: Sequence[str], since: float, until: float, step: float
     ) -> dict[str, list[Moment]]:
-        """What the history has of some queues; see :func:`read_history`."""
+        """The history of some queues; see :func:`read_history`."""
         return await self._run(self._history, queues, since, until, step)
 
     def _history(
@@ -149,10 +167,15 @@ class Inspector:
         with as_unavailable("cannot look for paused queues"):
             return long_paused(self._spool)
 
-    async def health(self) -> tuple[float, list[Finding]]:
-        """When the spool was examined, in Unix seconds, and what was found: a minute ago at most.
+    @property
+    def last_health(self) -> tuple[float, list[Finding]] | None:
+        """The last result of :meth:`health`, however old; None before the first."""
+        return self._health
 
-        It may take some seconds.
+    async def health(self) -> tuple[float, list[Finding]]:
+        """When the spool was examined, at most a minute ago, in Unix seconds, and the findings.
+
+        It can take some seconds.
         """
         async with self._examining:
             now = time.time()
@@ -162,4 +185,5 @@ class Inspector:
 
     def _examine(self) -> list[Finding]:
         with as_unavailable("cannot examine the spool"):
-            return list(examine(self._spool.context, str(self._spool.tree.root)))
+            found = list(examine(self._spool.context, str(self._spool.tree.root)))
+            return [*found, *of_schedules(self._spool.schedules())]

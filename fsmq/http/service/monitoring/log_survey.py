@@ -1,4 +1,4 @@
-"""What all logs and channels are like, for the page of metrics."""
+"""The state of all logs and channels, for the page of metrics."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from fsmq.spool import Spool
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.log.channel import ChannelState
-from fsmq.spool.log.log import LogStats
+from fsmq.spool.inspection import ChannelState, LogStats
 
 
 class LogOverview(NamedTuple):
-    """A log, and each of its channels."""
+    """A log, and each of its channels, at a moment in Unix seconds."""
 
+    at: float
     stats: LogStats
     channels: dict[str, ChannelState]
 
@@ -43,14 +43,20 @@ OF_CHANNEL: dict[str, tuple[str, Callable[[ChannelState], float]]] = {
 }
 
 
+def overview_of(spool: Spool, name: str) -> LogOverview:
+    """One log, with those of its channels that can be read. Raises NoSuchLog, Unavailable."""
+    log = spool.log(name)
+    found = LogOverview(spool.context.clock(), log.stats(), {})
+    for channel in found.stats.channels:
+        with suppress(FsmqError):
+            found.channels[channel] = log.channel(channel).state()
+    return found
+
+
 def survey_logs(spool: Spool) -> dict[str, LogOverview]:
-    """All logs. One that is deleted meanwhile, or cannot be read, is left out."""
+    """All logs, except for those that are deleted during the survey, or cannot be read."""
     found: dict[str, LogOverview] = {}
     for name in spool.logs():
-        log = spool.log(name)
         with suppress(FsmqError):
-            overview = found[name] = LogOverview(log.stats(), {})
-            for channel in overview.stats.channels:
-                with suppress(FsmqError):
-                    overview.channels[channel] = log.channel(channel).state()
+            found[name] = overview_of(spool, name)
     return found

@@ -1,4 +1,4 @@
-"""The last minutes of queues, finer than the history has them: in memory, as long as one looks."""
+"""The last minutes of queues in more detail than the history: in memory, while someone looks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .rates import Rate
 SPAN_S = 900.0
 EVERY_S = 2.0
 MOST_QUEUES = 200
-# Several may look at one queue: a point of each would be more than is seen.
+# Several people can look at one queue, and their points together would be too many to see.
 _SOONEST_S = 0.9 * EVERY_S
 _MINUTE_S = 60.0
-# A tuple of numbers would take six times the room.
+# A tuple of numbers would take six times the memory.
 _POINT = struct.Struct("<d10f")
 
 
 class Recent:
-    """Points of the queues that were looked at last, a quarter of an hour at most."""
+    """Points of the queues that were last looked at, up to a quarter of an hour old."""
 
     def __init__(self) -> None:
         self._points: OrderedDict[str, deque[bytes]] = OrderedDict()
@@ -29,7 +29,7 @@ class Recent:
     def add(
         self, queue: str, now: float, counts: Counts, oldest: float | None, rate: Rate | None
     ) -> None:
-        """Note a queue as it is now. oldest: when its oldest that waits was created."""
+        """Record a queue's state. oldest: when its oldest waiting message was created."""
         points = self._points.get(queue)
         if points is None:
             points = self._points[queue] = deque(maxlen=round(SPAN_S / EVERY_S))
@@ -43,10 +43,10 @@ class Recent:
         points.append(_POINT.pack(now, *counts, age, *happened))
 
     def of(self, queue: str, since: float) -> list[list[float | None]]:
-        """The points of a queue since a moment: when each was, and its figures.
+        """The points of a queue since a moment: the time of each, and its figures.
 
-        They stand as in :class:`fsmq.spool.records.history.Figures`; what happened is told as so
-        many a minute, over the last ten seconds.
+        Their order is that of :class:`fsmq.spool.records.history.Figures`; rates are per minute,
+        over the last ten seconds.
         """
         found = (_POINT.unpack(point) for point in self._points.get(queue, ()))
         return [

@@ -1,4 +1,4 @@
-"""The history, written: one line a minute, by the first mq of a host."""
+"""Writes the history: one line a minute, by the first mq of a host."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ import logging
 import time
 
 from fsmq.spool import Spool
+from fsmq.spool.checks import DutyCycle
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.layout.duty_cycle import DutyCycle
-from fsmq.spool.records.history import EVERY_S, Recorder
-from fsmq.spool.records.metrics import Snapshot
-from fsmq.spool.records.reports import Reports
-from fsmq.spool.views.counts import Overview
+from fsmq.spool.inspection import HISTORY_EVERY_S, Overview, Recorder, Reports, Snapshot
 
 from ...running.runner import Runner
 from .surveys import Surveys
 
 log = logging.getLogger(__name__)
-# Where a survey takes long there is a line less often.
-_THROTTLE = DutyCycle(0.02, least_s=EVERY_S)
+# If a survey takes long, lines are written less often.
+_THROTTLE = DutyCycle(0.02, least_s=HISTORY_EVERY_S)
 
 
 class Recording:
-    """Notes the figures of all queues as long as it runs."""
+    """Records the figures of all queues while it runs."""
 
     def __init__(self, spool: Spool, runner: Runner, surveys: Surveys, reports: Reports) -> None:
         self._spool = spool
@@ -33,9 +30,9 @@ class Recording:
         self._recorder = Recorder(spool.tree, reports.node)
         self._is_refused = False
 
-    async def run(self, every_s: float = EVERY_S) -> None:
-        """Note the figures at each full minute; what the disk refuses is missing."""
-        await self.note()  # what counters have by now is no growth of the first minute
+    async def run(self, every_s: float = HISTORY_EVERY_S) -> None:
+        """Record the figures at each full minute; those that cannot be written are missing."""
+        await self.note()  # so that the first minute does not include older counts
         pause = every_s
         while True:
             now = time.time()
@@ -43,7 +40,7 @@ class Recording:
             pause = max(every_s, await self.note())
 
     async def note(self) -> float:
-        """Note the figures as they are now; seconds until they may be noted again."""
+        """Record the figures as they are now; returns the seconds until the next record."""
         try:
             started = time.monotonic()
             surveyed = await self._surveys.queues()
@@ -51,10 +48,10 @@ class Recording:
             await self._runner.in_thread(self._record, surveyed)
             self._is_refused = False
         except (OSError, FsmqError) as error:
-            if not self._is_refused:  # once is enough: a full disk may stay full for long
-                log.warning("cannot note the history: %s", error)
+            if not self._is_refused:  # logged once: a full disk can stay full for long
+                log.warning("cannot write the history: %s", error)
             self._is_refused = True
-            return EVERY_S
+            return HISTORY_EVERY_S
         return pause
 
     def _record(self, surveyed: dict[str, Overview]) -> None:
@@ -70,5 +67,5 @@ class Recording:
         )
 
     def close(self) -> None:
-        """Let another process write."""
+        """Let another process write the history."""
         self._recorder.close()

@@ -1,11 +1,11 @@
-"""How large queues are, for many who ask at once."""
+"""The sizes of queues, for many requests at once."""
 
 from __future__ import annotations
 
 import asyncio
 
 from fsmq.spool import Counts, Spool
-from fsmq.spool.layout.duty_cycle import DutyCycle
+from fsmq.spool.checks import DutyCycle
 
 from ...running.threads import Threads
 
@@ -21,7 +21,7 @@ class Sizes:
         self._counts: dict[str, tuple[float, asyncio.Future[Counts]]] = {}
 
     async def counts(self, queue: str) -> Counts:
-        """A queue's counts, fresh to a fraction of a second; requests share one listing."""
+        """A queue's counts, at most a fraction of a second old; requests share one listing."""
         loop = asyncio.get_running_loop()
         until, running = self._counts.get(queue, (0.0, None))
         if running is None or (running.done() and loop.time() >= until):
@@ -41,12 +41,12 @@ class Sizes:
         return await asyncio.shield(running)
 
     def _forget(self, queue: str, counts: asyncio.Future[Counts]) -> None:
-        """Keep nothing of a queue that nobody asks about."""
+        """Drop the counts of a queue when they are too old."""
         if self._counts.get(queue, (0.0, None))[1] is counts:
             del self._counts[queue]
 
     async def total(self, queue: str) -> int:
-        """How many messages a queue has in all states: exact, but for NFS, where it is listed."""
+        """How many messages a queue has in all states: exact, except on NFS, where it is listed."""
         census = self._spool.census
         if not census.works:
             return (await self.counts(queue)).total
@@ -55,7 +55,7 @@ class Sizes:
         return await self._threads.run(census.size, queue)
 
     async def claims(self, queue: str) -> int:
-        """How many claims on a queue's messages hold; the same holds."""
+        """How many messages of a queue are claimed; exact as `total` is."""
         if not self._spool.census.works:
             return (await self.counts(queue)).in_flight
         return await self._threads.run(self._spool.census.claims, queue)

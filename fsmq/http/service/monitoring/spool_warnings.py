@@ -1,4 +1,4 @@
-"""What is wrong with a spool now, for whoever looks at its pages: one sentence each."""
+"""Warnings about a spool, shown on its pages: one sentence each."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ import time
 from collections.abc import Iterator
 
 from fsmq.spool import Spool
-from fsmq.spool.probe.room import Left, left
-from fsmq.spool.probe.scratch import try_to_store
-from fsmq.spool.records import peers
-from fsmq.spool.records.metrics import Snapshot, limits_reached
-from fsmq.spool.records.reports import Reports
+from fsmq.spool.inspection import Left, Reports, Snapshot, left, limits_reached, peers, try_to_store
 
-_FEW = 0.1  # of what a filesystem has
+_FEW = 0.1  # of the capacity of a filesystem
 _CLOCK_S = 1.0
-# So long after the last line was dropped it is said that some were.
+# How long after the last dropped line of the journal there is a warning.
 _DROPPED_S = 600.0
 _LONG_PAUSE_S = 86_400.0
-# What movers do, by the word of their metrics.
+# The work of movers, by its name in their metrics.
 _WORKS = {"new": "delivers messages", "timers": "ends claims and delays"}
 
 
 class SpoolWarnings:
-    """Looks for them; it tries the disk. Others have to keep what was found for some seconds."""
+    """Looks for warnings. It writes to the disk, so callers have to cache the result briefly."""
 
     def __init__(self, spool: Spool, reports: Reports) -> None:
         self._spool = spool
@@ -31,11 +27,11 @@ class SpoolWarnings:
         self._dropped_at = -_DROPPED_S
 
     def look(self) -> list[str]:
-        """Raises nothing: a disk that refuses is one of them."""
+        """The warnings; a disk that fails is one of them, and raises nothing."""
         try:
             return list(self._all())
         except OSError as error:
-            return [f"The disk refuses: {error.strerror}."]
+            return [f"The disk fails: {error.strerror}."]
 
     def _all(self) -> Iterator[str]:
         yield from _of_room(left(self._spool.tree.fd))
@@ -43,7 +39,7 @@ class SpoolWarnings:
         for beat in peers.beats(self._spool.tree):
             if beat.is_alive and beat.clock is not None and abs(beat.clock) > _CLOCK_S:
                 apart = f"{abs(beat.clock):.1f} s"
-                yield f"The clock of {beat.node} is {apart} apart from the filesystem's."
+                yield f"The clock of {beat.node} differs by {apart} from the filesystem's."
         try_to_store(self._spool.tree)
 
     def _of_programs(self, others: list[Snapshot]) -> Iterator[str]:
@@ -59,12 +55,12 @@ class SpoolWarnings:
             self._dropped_at = time.monotonic()
         self._dropped = dropped
         if time.monotonic() - self._dropped_at < _DROPPED_S:
-            yield "The journal had no room for all steps: some lives will have gaps."
+            yield "The journal had no room for all steps: some histories will have gaps."
 
 
 def _of_room(there: Left) -> Iterator[str]:
     for what, all_of, free in (
-        ("room", there.bytes, there.free_bytes),
+        ("space", there.bytes, there.free_bytes),
         ("inodes", there.inodes, there.free_inodes),
     ):
         if free < _FEW * all_of:
@@ -72,13 +68,13 @@ def _of_room(there: Left) -> Iterator[str]:
 
 
 def long_paused(spool: Spool) -> list[str]:
-    """The queues that have been paused for more than a day, with no end to it. Raises OSError."""
+    """The queues that have been paused without an end for more than a day. Raises OSError."""
     settings = spool.context.settings
     before, found = spool.context.clock() - _LONG_PAUSE_S, []
     for queue in spool.queues():
         if settings.get(queue).paused is True:
             file = spool.tree.look(settings.path(queue))
-            # They were not changed since, so the pause is as old as the file at least.
+            # The file has not changed since, so the pause is at least as old as the file.
             if file is not None and file.st_mtime < before:
                 found.append(queue)
     return found

@@ -1,1 +1,1 @@
-"""The actions of SQS: on messages, queues, tags and move tasks, and what they share."""
+"""The actions of SQS: on messages, queues, tags and move tasks."""

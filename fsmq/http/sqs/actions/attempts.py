@@ -1,8 +1,8 @@
-"""Attempts: a receive from a FIFO queue whose answer was lost is asked again by its name.
+"""Attempts: a receive from a FIFO queue whose answer was lost can be repeated by its name.
 
-It finds the same messages, in the same claims, as long as nobody has touched one of them. This
-process alone knows of them: another one answers such a receive as any other, and the messages come
-again when their claims end.
+It gets the same messages, in the same claims, as long as none of them has changed. Only this
+process knows about it: another one handles the request as a new receive, and the messages are
+redelivered when their claims end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST = 10_000
 
 
 class Given(NamedTuple):
-    """A message as it was given out."""
+    """A message as it was received."""
 
     message_id: str
     claim: str | None
@@ -27,7 +27,7 @@ class Given(NamedTuple):
     deadline: float
 
     def is_untouched(self, now: Message | None) -> bool:
-        """Whether a message, as it is found now, is still in that claim, and was not renewed."""
+        """Whether the message, as it is now, is still in that claim, and was not renewed."""
         return (
             now is not None
             and now.state == "in_flight"
@@ -38,7 +38,7 @@ class Given(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What a receive got. at_ms: when; until: to when it is known, in monotonic seconds."""
+    """The result of a receive. at_ms: when it was; until: when it expires, in monotonic seconds."""
 
     given: tuple[Given, ...]
     at_ms: int
@@ -46,18 +46,18 @@ class Attempt(NamedTuple):
 
 
 class Attempts:
-    """The receives of the last minutes that had names."""
+    """The named receives of the last minutes."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], Attempt] = OrderedDict()
 
     def find(self, queue: str, name: str) -> Attempt | None:
-        """What a receive of a name has got, if that is known."""
+        """The result of a receive by its name; None if it is unknown."""
         attempt = self._known.get((queue, name))
         return attempt if attempt is not None and time.monotonic() < attempt.until else None
 
     def note(self, queue: str, name: str, given: Sequence[Given], at_ms: int) -> None:
-        """Remember what a receive has got, if it got anything."""
+        """Store the result of a receive, if it got any messages."""
         self.forget(queue, name)
         now = time.monotonic()
         while self._known:
@@ -69,5 +69,5 @@ class Attempts:
             self._known[queue, name] = Attempt(tuple(given), at_ms, now + _LASTS_S)
 
     def forget(self, queue: str, name: str) -> None:
-        """Let a receive of this name be a new one."""
+        """Forget a name, so that the next receive with it is a new one."""
         self._known.pop((queue, name), None)

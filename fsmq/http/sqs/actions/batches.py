@@ -1,4 +1,4 @@
-"""Batches: their shape, which is judged for all entries at once, and what failed of them."""
+"""Batches: checks of all entries together, and the results of failed ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def entries_of(ask: Ask, element: str) -> Sequence[Mapping[str, Any]]:
 
 
 def failure(entry: Mapping[str, Any], error: SqsError) -> Result:
-    """What an entry that failed is told."""
+    """The result of an entry that failed."""
     error = error.in_batch if isinstance(error, StaleReceipt) else error
     return {
         "Id": entry["Id"],
@@ -52,7 +52,7 @@ def failure(entry: Mapping[str, Any], error: SqsError) -> Result:
 
 
 def outcome(successful: Sequence[Result], failed: Sequence[Result]) -> Result:
-    """The result of a batch: without what is empty."""
+    """The result of a batch, without empty lists."""
     result: Result = {}
     if successful:
         result["Successful"] = successful

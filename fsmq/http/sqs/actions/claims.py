@@ -1,6 +1,6 @@
-"""What becomes of claims: messages are deleted, or hidden for longer, or visible again at once.
+"""Actions on claims: messages are deleted, hidden for longer, or made visible at once.
 
-A receipt names a message and a claim of it. It never touches a claim of somebody else.
+A receipt names a message and one claim of it, and never affects another claim.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .batches import entries_of, failure, outcome
 
 
 class Deletes(NamedTuple):
-    """What one request is to remove: entries, with a receipt for each; failed: other ones.
+    """The messages that one request deletes: entries, with a receipt for each.
 
-    failed: None where it is no batch.
+    failed: the results of entries with errors; None: it is not a batch.
     """
 
     queue: str
@@ -43,16 +43,16 @@ class Deletes(NamedTuple):
         return [receipt.claim for receipt in self.receipts]
 
     def ended(self, outcomes: Sequence[Acked]) -> list[str]:
-        """Those to be removed if they are ready again, since their claims have ended.
+        """The messages whose claims have ended, to be removed if they are ready again.
 
-        Not in a FIFO queue: another of the group may have been given out meanwhile.
+        None in a FIFO queue, where another message of the group may have been delivered since.
         """
         if self.fifo or "ended" not in outcomes:
             return []
         return [i for i, outcome in zip(self.ids, outcomes, strict=True) if outcome == "ended"]
 
     def result(self, outcomes: Sequence[Acked]) -> Result:
-        """What is answered when this has become of them. Raises SqsError."""
+        """The result, from the outcomes of removing the messages. Raises SqsError."""
         failed = list(self.failed or ())
         successful: list[Result] = []
         for entry, became in zip(self.entries, outcomes, strict=True):
@@ -69,7 +69,7 @@ _GONE = "Message does not exist or is not available for visibility timeout chang
 
 
 class Claims(Actions):
-    """The ends and the renewals of claims."""
+    """Actions that end or renew claims."""
 
     def actions(self) -> Mapping[str, Action]:
         return {
@@ -88,14 +88,14 @@ class Claims(Actions):
         return await self._delete(self.read_delete_batch(ask))
 
     def read_delete(self, ask: Ask) -> Deletes:
-        """What a DeleteMessage is to remove. Raises SqsError, and what a look at the queue does."""
+        """Read a DeleteMessage. Raises SqsError, and the errors of reading settings."""
         queue = ask.queue("receive")
         settings = self.settings(ask, queue)
         handle = ask.members["ReceiptHandle"]
         return Deletes(queue, settings.fifo, [ask.members], [unpack_receipt(queue, handle)])
 
     def read_delete_batch(self, ask: Ask) -> Deletes:
-        """What a DeleteMessageBatch is to remove. Raises the same, for the batch as a whole."""
+        """Read a DeleteMessageBatch. Raises the same for errors of the whole batch."""
         queue = ask.queue("receive")
         settings = self.settings(ask, queue)
         entries, receipts, failed = [], [], []
@@ -108,7 +108,7 @@ class Claims(Actions):
         return Deletes(queue, settings.fifo, entries, receipts, failed)
 
     async def _delete(self, deletes: Deletes) -> Result:
-        """Remove messages that are in these claims, or that nobody holds."""
+        """Remove messages that are in these claims, or are not claimed."""
         outcomes: Sequence[Acked] = ()
         if deletes.receipts:
             ids, claims = deletes.ids, deletes.claims

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.names import created_ms
-from fsmq.spool.moves.order import MAX_LISTED, Move, latest
+from fsmq.spool.inspection import MAX_LISTED, Move, latest
+from fsmq.spool.on_disk import created_ms
 
 from ...guard.sight import may_see_move, targets
 from ..ask import Action, Actions, Ask, Result
@@ -29,7 +29,7 @@ _STATUS: Mapping[str, str] = {
 
 
 class MoveTasks(Actions):
-    """Dead letters go back."""
+    """Actions on redrives."""
 
     def actions(self) -> Mapping[str, Action]:
         return {
@@ -83,17 +83,17 @@ class MoveTasks(Actions):
         found = [move for move in await self._tasks(ask, source) if move.ref == ref]
         if not found or found[0].status != "in_progress":
             raise SqsError("ResourceNotFoundException", "Task does not exist.")
-        stopped = await self._service.listing(self._spool.stop_move, ref)
+        stopped = await self._service.moves.stop_move(ref)
         return {"ApproximateNumberOfMessagesMoved": stopped.moved if stopped else found[0].moved}
 
     def _sources(self, ask: Ask, queue: str) -> list[str]:
-        """Those queues whose dead letters come to a queue, as far as the sender may see them."""
+        """The queues that the sender may see whose dead-letter queue this is."""
         return ask.identity.visible(sources_of(self._spool, queue))
 
     # -- parts -----------------------------------------------------------------------------------
 
     async def _tasks(self, ask: Ask, source: str) -> list[Move]:
-        """The redrives of a queue that the sender may know of, the newest first."""
+        """The redrives of a queue that the sender may see, the newest first."""
 
         def wanted(move: Move) -> bool:
             is_one = move.redrive and move.source == source
@@ -102,7 +102,7 @@ class MoveTasks(Actions):
         return await self._service.listing(latest, self._spool.context, MAX_LISTED, wanted)
 
     def _own(self, source: str, moves: list[Move]) -> list[Move]:
-        """Those that are not of a queue of the same name that was deleted."""
+        """The moves without those of an earlier, deleted queue of the same name."""
         with as_unavailable(f"cannot read the settings of {source!r}"):
             begun = begun_ms(self._spool.context.settings.member(source, MEMBER))
         return [

@@ -14,7 +14,7 @@ MOST = 1000
 
 
 def page(ask: Ask, names: Sequence[str]) -> tuple[list[str], str | None]:
-    """Those of the sorted names that a request asks for, and the token of the next page.
+    """The page of sorted names that a request asks for, and the token of the next page.
 
     Raises SqsError.
     """
@@ -33,4 +33,4 @@ def _name_in(token: str) -> str:
     try:
         return base64.b64decode(token.encode(), b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise invalid("NextToken", token, "It is no token of this action.") from None
+        raise invalid("NextToken", token, "It is not a token of this action.") from None

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsmq.spool import Counts, QueueSettings, Spool
-from fsmq.spool.errors import as_unavailable
-from fsmq.spool.verbs.queues import creation
+from fsmq.spool.errors import NoSuchQueue, as_unavailable
 
 from ...service.service import Service
 from .. import fifo
@@ -22,16 +21,16 @@ from ..queue_attributes import MEMBER, Change
 from .paging import page
 from .tags import check_tags_of
 
-# A count that has taken so long is told again for a while: those who scale by it ask often.
+# Counts that take longer are cached for a while, because autoscalers ask often.
 _QUICK_S = 0.02
 
 
 class Queues(Actions):
-    """Queues: created, found, listed, described, changed, emptied, deleted."""
+    """Actions that create, find, list, describe, change, purge and delete queues."""
 
     def __init__(self, service: Service, options: SqsOptions) -> None:
         super().__init__(service, options)
-        self._slow_until: dict[str, float] = {}  # of counts, by queue
+        self._slow_until: dict[str, float] = {}  # until when counts are cached, by queue
 
     def actions(self) -> Mapping[str, Action]:
         return {
@@ -54,12 +53,14 @@ class Queues(Actions):
         fifo.check_together(change.kept)
         tags = check_tags_of(queue, ask.get("tags", {}))
         self._check_redrive(ask, queue, change, is_fifo)
-        created = await self._service.in_thread(self._create, queue, change, tags, is_fifo)
-        if not created:
-            await self._compare(queue, given)
+        while not await self._create(queue, change, tags, is_fifo):
+            if await self._has(queue, given):
+                break
         return {"QueueUrl": ask.url(queue)}
 
-    def _create(self, queue: str, change: Change, tags: Mapping[str, str], is_fifo: bool) -> bool:
+    async def _create(
+        self, queue: str, change: Change, tags: Mapping[str, str], is_fifo: bool
+    ) -> bool:
         now_ms = int(time.time() * 1000)
         now = now_ms // 1000
         member = {"created": now, "created_ms": now_ms, "tags": dict(tags), "modified": now}
@@ -70,18 +71,38 @@ class Queues(Actions):
             asked |= fifo.first_settings_of(change.kept)
         members = {**_typed(asked), MEMBER: member}
         with attributes.storing():
-            return creation.create(self._spool.context, queue, members, of_any_kind=True)
+            return await self._service.resources.create_queue(queue, members, of_any_kind=True)
 
-    async def _compare(self, queue: str, given: Mapping[str, str]) -> None:
-        """Make sure that a queue that is there has these attributes. Raises SqsError."""
-        now = await self._service.in_thread(self._described, queue)
-        for name, value in given.items():
-            if value != now.get(name, "") and not _is_same_json(value, now.get(name, "")):
+    async def _has(self, queue: str, given: Mapping[str, str]) -> bool:
+        """Make sure that a queue that was there has these attributes; False if it is gone.
+
+        Raises SqsError.
+        """
+        if not await self._service.in_thread(self._differs, queue, given):
+            return True
+
+        def check(settings: QueueSettings, document: Mapping[str, Any]) -> Mapping[str, Any]:
+            if name := self._differs(queue, given):
                 words = (
                     "A queue already exists with the same name and a different value for"
                     f" attribute {name}"
                 )
                 raise SqsError("QueueNameExists", words)
+            return {}
+
+        try:  # under its lock: what was seen may have been deleted, and be there anew
+            await self._service.resources.configure_queue(queue, check)
+        except NoSuchQueue:
+            return False
+        return True
+
+    def _differs(self, queue: str, given: Mapping[str, str]) -> str | None:
+        """An attribute of a queue that is another."""
+        now = self._described(queue)
+        for name, value in given.items():
+            if value != now.get(name, "") and not _is_same_json(value, now.get(name, "")):
+                return name
+        return None
 
     async def find(self, ask: Ask) -> Result:
         name = ask.members["QueueName"]
@@ -128,12 +149,12 @@ class Queues(Actions):
 
     async def delete(self, ask: Ask) -> Result:
         queue = ask.queue("admin")
-        await self._service.listing(self._spool.delete_queue, queue)
+        await self._service.resources.delete_queue(queue)
         return {}
 
     async def purge(self, ask: Ask) -> Result:
         queue = ask.queue("receive")
-        await self._service.listing(self._spool.queue(queue).purge)
+        await self._service.resources.purge(queue)
         return {}
 
     async def list_sources(self, ask: Ask) -> Result:
@@ -148,15 +169,15 @@ class Queues(Actions):
     # -- parts -----------------------------------------------------------------------------------
 
     def _check_redrive(self, ask: Ask, queue: str, change: Change, is_fifo: bool) -> None:
-        """Make sure that a redrive policy names a queue that takes these dead letters.
+        """Check that a redrive policy names a queue that can take these dead letters.
 
         Raises SqsError, Unavailable.
         """
         if change.redrive is None:
             return
         target, text = change.redrive.target, change.kept[attributes.REDRIVE]
-        # Else an admin of one queue could put messages into any other. Before it is looked for:
-        # whether it is there is told to its admins.
+        # Otherwise an admin of one queue could put messages into any other. Checked first, because
+        # only its admins may learn whether the target exists.
         ask.require("admin", target)
         if target == queue:
             reason = "fsmq does not take a queue as its own dead-letter queue."
@@ -189,7 +210,7 @@ class Queues(Actions):
         )
 
     async def _counts(self, queue: str) -> Counts:
-        """As it is now, where that is quickly said: many ask right after they have sent."""
+        """The current counts if counting is quick, because many clients ask after sending."""
         started = time.monotonic()
         is_slow = self._slow_until.get(queue, 0.0) > started
         if is_slow:
@@ -227,7 +248,7 @@ def _typed(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_same_json(one: str, other: str) -> bool:
-    """Whether two policies say the same; a number in one may be text in the other."""
+    """Whether two policies are equal; a number in one can be text in the other."""
     first, second = attributes.object_in(one), attributes.object_in(other)
     if first is None or second is None:
         return False

@@ -1,4 +1,4 @@
-"""ReceiveMessage: claims, and what they tell of messages."""
+"""ReceiveMessage: claims messages, and describes them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .attempts import Attempt, Attempts, Given
 from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
 
 _MOST = 10
-# Nobody has said who sent it.
+# The SenderId if the sender is unknown.
 _NOBODY = "AIDAIENQZJOLO23YVJ4VO"
-# A receive that hides nothing holds its messages only until they are given back.
+# A receive that hides nothing holds its messages only until it releases them.
 _MOMENT_S = 30.0
 _ENCODING = "fsmq.encoding"
-# In the order in which they are told.
+# In the order in which answers have them.
 _SYSTEM = (
     "SenderId",
     "SentTimestamp",
@@ -46,9 +46,9 @@ _SYSTEM = (
 
 
 class Wanted(NamedTuple):
-    """What a receive asks for. attempt: its name, where it has one and the queue is FIFO.
+    """What a receive asks for. attempt: its name, if it has one and the queue is FIFO.
 
-    system: the system attributes; names: of the others, as they were asked for. identity: whose.
+    system: the names of system attributes. names: those of others. identity: the sender's.
     """
 
     queue: str
@@ -63,13 +63,13 @@ class Wanted(NamedTuple):
 
     @property
     def claim(self) -> Claim:
-        """How its messages are claimed."""
+        """The claim for its messages."""
         hides = self.hides or _MOMENT_S
         return Claim((self.queue,), self.most, hides, self.wait, whole_groups=self.fifo)
 
 
 class Receiving(Actions):
-    """Messages go out."""
+    """The action that receives messages."""
 
     def __init__(self, service: Service, options: SqsOptions) -> None:
         super().__init__(service, options)
@@ -98,12 +98,12 @@ class Receiving(Actions):
         return result
 
     def result(self, wanted: Wanted, messages: Sequence[Message], now_ms: int) -> Result:
-        """What is answered with messages that were claimed at this moment."""
+        """The result with messages that were claimed at this moment."""
         described = [self._described(wanted, message, now_ms) for message in messages]
         return {"Messages": described} if described else {}
 
     def read(self, ask: Ask) -> Wanted:
-        """What a ReceiveMessage asks for. Raises SqsError, and what a look at the queue does."""
+        """Read a ReceiveMessage. Raises SqsError, and the errors of reading settings."""
         queue = ask.queue("receive")
         system = _system_names(ask)
         count = check_number("MaxNumberOfMessages", ask.get("MaxNumberOfMessages", 1), 1, _MOST)
@@ -125,7 +125,7 @@ class Receiving(Actions):
         return Wanted(queue, count, hides, float(wait), *rest)
 
     async def _again(self, ask: Ask, wanted: Wanted, known: Attempt) -> list[Message]:
-        """The messages of a receive that is asked again, hidden anew; none if one was touched."""
+        """The messages of a repeated receive, renewed; none if one of them has changed."""
         service, queue = self._service, wanted.queue
         found: list[Message] = []
         for given in known.given:
@@ -139,21 +139,21 @@ class Receiving(Actions):
                 renew = service.changes.renew(queue, message.id, wanted.hides, given.claim)
                 renewal = await service.queues.do(renew)
             except (NoSuchMessage, ClaimEnded):
-                continue  # just now: its claim is over
+                continue  # its claim has just ended
             renewed.append(replace(message, claim=given.claim, deadline=renewal.deadline))
         return renewed
 
     async def _release(self, messages: Sequence[Message]) -> None:
-        """Let messages be visible again at once; their receives count."""
+        """Make messages visible again at once; the receive counts as a delivery."""
         for message in messages:
             try:
                 service = self._service
                 release = service.changes.release(message.queue, message.id, 0.0, message.claim)
                 await service.queues.do(release)
             except FsmqError:
-                continue  # its timer brings it back
+                continue  # it is redelivered when its timer ends
 
-    # -- what is told ----------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------
 
     def _described(self, wanted: Wanted, message: Message, now_ms: int) -> Result:
         queue, lines = wanted.queue, message.attributes
@@ -179,7 +179,7 @@ class Receiving(Actions):
         return answer
 
     def _system(self, wanted: Wanted, message: Message, now_ms: int) -> dict[str, str]:
-        """Those of the system attributes that are asked for, and are there."""
+        """The system attributes that are requested, and that the message has."""
         origin, lines = _origin(wanted, message), message.attributes
         sent_ms = now_ms if message.created_at is None else round(message.created_at * 1000)
         found = {
@@ -196,7 +196,7 @@ class Receiving(Actions):
         return {name: found[name] for name in wanted.system if found[name]}
 
     def _receives(self, queue: str, origin: str | None, message: Message) -> int:
-        """How often it was received; dead letters count on from what they came with."""
+        """How often it was received; for dead letters, including receives before the burial."""
         own = max(1, message.deliveries or 1)
         if origin is None:
             return own
@@ -207,7 +207,7 @@ class Receiving(Actions):
 
 
 def _system_names(ask: Ask) -> list[str]:
-    """Which system attributes a receive asks for. Raises SqsError."""
+    """The names of the system attributes that a receive requests. Raises SqsError."""
     names = [*ask.get("AttributeNames", []), *ask.get("MessageSystemAttributeNames", [])]
     if any(name.lower() == "all" for name in names):
         return list(_SYSTEM)
@@ -218,7 +218,7 @@ def _system_names(ask: Ask) -> list[str]:
 
 
 def _dedup_id(queue: str, message: Message) -> str:
-    """What a message is known by; a dead letter by its own id, as there."""
+    """The deduplication id of a message; for a dead letter its message id, as in SQS."""
     if message.dedup_id is None:
         return ""
     is_moved = message.attributes.get(QUEUE, queue) != queue
@@ -226,15 +226,15 @@ def _dedup_id(queue: str, message: Message) -> str:
 
 
 def _origin(wanted: Wanted, message: Message) -> str | None:
-    """The other queue to which a message was sent, if who receives it may know of that."""
+    """The other queue to which a message was sent, if the receiver may see that queue."""
     origin = message.attributes.get(QUEUE, wanted.queue)
-    # Whoever posts natively may have written anything there.
+    # Native clients can set the attribute to anything.
     is_told = origin != wanted.queue and is_visible(origin) and wanted.identity.may_see(origin)
     return origin if is_told else None
 
 
 def _text(body: bytes) -> str | None:
-    """A body as text; None if clients of SQS could not have sent it."""
+    """A body as text; None if it is not valid in SQS."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

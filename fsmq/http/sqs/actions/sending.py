@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fsmq.spool import NewMessage, QueueSettings
-from fsmq.spool.layout.messages.message import SENT_TO
-from fsmq.spool.layout.names import UUID7
+from fsmq.spool.on_disk import SENT_TO, UUID7
 
 from .. import fifo, message_attributes
 from ..ask import Action, Actions, Ask, Result
@@ -26,7 +25,7 @@ _TRACE_HEADER = "AWSTraceHeader"
 
 
 class Checked(NamedTuple):
-    """A message that may be stored, and what its sender is told of it."""
+    """A message that has been checked, and the part of its result that is known."""
 
     message: NewMessage
     size: int
@@ -34,7 +33,7 @@ class Checked(NamedTuple):
 
 
 class Sending(Actions):
-    """Messages come in."""
+    """Actions that send messages."""
 
     def actions(self) -> Mapping[str, Action]:
         return {"SendMessage": self.send, "SendMessageBatch": self.send_batch}
@@ -51,12 +50,12 @@ class Sending(Actions):
         return sends.result(ids)
 
     def read_one(self, ask: Ask) -> Sends:
-        """What a SendMessage is to store. Raises SqsError, and what the queue's look-up does."""
+        """Read a SendMessage. Raises SqsError, and the errors of reading settings."""
         place = self._place(ask)
         return Sends(place, [self._checked(ask, place, ask.members)])
 
     def read_batch(self, ask: Ask) -> Sends:
-        """What a SendMessageBatch is to store. Raises the same, for the batch as a whole."""
+        """Read a SendMessageBatch. Raises the same for errors of the whole batch."""
         place = self._place(ask, in_batch=True)
         entries = entries_of(ask, "SendMessageBatchRequestEntry")
         names, checked, failed, total = [], [], [], 0
@@ -125,9 +124,9 @@ class Sending(Actions):
 
 
 class _Place(NamedTuple):
-    """Where messages are sent to.
+    """The queue to which messages are sent.
 
-    limit: the most bytes of one. in_batch: they are entries.
+    limit: the most bytes of a message. in_batch: whether they are entries of a batch.
     """
 
     queue: str
@@ -136,12 +135,12 @@ class _Place(NamedTuple):
     in_batch: bool
 
     def check_order(self, given: Mapping[str, Any]) -> None:
-        """Make sure that a message has what a FIFO queue needs. Raises SqsError."""
+        """Check that a message has what a FIFO queue needs. Raises SqsError."""
         if self.settings.fifo:
             fifo.check_order(given, self.settings, in_batch=self.in_batch)
 
     def describe(self, message_id: str, answer: Result) -> Result:
-        """What the sender of a message is told of it."""
+        """The result for a stored message."""
         result = {"MessageId": uuid_of(message_id), **answer}
         if self.settings.fifo:
             result["SequenceNumber"] = fifo.sequence_number(message_id)
@@ -149,7 +148,10 @@ class _Place(NamedTuple):
 
 
 class Sends(NamedTuple):
-    """What one request is to store. names: of entries; None: it is no batch. failed: other ones."""
+    """The messages of one request.
+
+    names: of entries; None: it is not a batch. failed: the results of entries with errors.
+    """
 
     place: _Place
     checked: list[Checked]
@@ -165,7 +167,7 @@ class Sends(NamedTuple):
         return [one.message for one in self.checked]
 
     def result(self, ids: Sequence[str]) -> Result:
-        """What is answered when they are stored under these ids."""
+        """The result once they are stored under these ids."""
         results = [
             self.place.describe(message_id, one.answer)
             for one, message_id in zip(self.checked, ids, strict=True)
@@ -177,7 +179,7 @@ class Sends(NamedTuple):
 
 
 def own_lines(ask: Ask, queue: str) -> dict[str, str]:
-    """What a message keeps beside what its sender has said: where it was sent, who, which trace."""
+    """The lines that we add to a message: the queue it was sent to, the sender, the trace."""
     lines = {QUEUE: queue}
     if not ask.identity.is_anonymous:
         lines[SENDER] = ask.identity.name
@@ -187,7 +189,7 @@ def own_lines(ask: Ask, queue: str) -> dict[str, str]:
 
 
 def check_id(name: str, value: str) -> None:
-    """Make sure that a group, a deduplication or an attempt may be called so. Raises SqsError."""
+    """Check the id of a group, a deduplication or an attempt. Raises SqsError."""
     if not _ID.fullmatch(value):
         reason = f"{name} can only include alphanumeric and punctuation characters. 1 to"
         raise invalid(name, value, f"{reason} 128 in length.")
@@ -244,7 +246,7 @@ def _digests(
 
 
 def uuid_of(message_id: str) -> str:
-    """The MessageId of a message: the UUID in its id, or one made of a name that has none."""
+    """The MessageId of a message: the UUID in its id, or else one made from the id."""
     start = 4 if message_id[:1] == "p" and message_id[3:4] == "." else 0
     bare = message_id[start : start + 36]
     if _UUID.fullmatch(bare):

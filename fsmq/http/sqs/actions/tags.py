@@ -1,4 +1,4 @@
-"""Actions on tags, and on the permissions of a policy, which is kept and not enforced."""
+"""Actions on tags, and on the permissions of a policy, which is stored but not enforced."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GRANTED = frozenset(
 
 
 def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """Return tags as they may be, but for their number. Raises SqsError."""
+    """Check tags, except for their number. Raises SqsError."""
     for key, value in tags.items():
         if not 1 <= len(key) <= _MAX_KEY or len(value) > _MAX_VALUE:
             reason = f"A key has 1 to {_MAX_KEY} characters, a value {_MAX_VALUE} at most."
@@ -44,7 +44,7 @@ def check_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def check_tags_of(queue: str, tags: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the tags of a queue as they may be. Raises SqsError."""
+    """Check the tags of a queue. Raises SqsError."""
     if len(tags) > MAX_TAGS:
         words = f"Too many tags added for queue {queue}."
         raise SqsError("InvalidParameterValueException", words)
@@ -52,7 +52,7 @@ def check_tags_of(queue: str, tags: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class Tags(Actions):
-    """Tags and permissions of queues."""
+    """Actions on tags and permissions of queues."""
 
     def actions(self) -> Mapping[str, Action]:
         return {
@@ -144,7 +144,7 @@ class Tags(Actions):
 
 
 def _check_granted(accounts: Sequence[str], actions: Sequence[str]) -> None:
-    """Make sure that these actions can be granted to these accounts. Raises SqsError."""
+    """Check that these actions can be granted to these accounts. Raises SqsError."""
     if not actions:
         raise missing("Actions")
     if not accounts:

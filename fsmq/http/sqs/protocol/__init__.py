@@ -1,1 +1,1 @@
-"""Requests and answers on the wire: JSON and Query, the shapes of actions, signatures."""
+"""Requests and answers on the wire: the JSON and Query protocols, shapes of actions, signatures."""

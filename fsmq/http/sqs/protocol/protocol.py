@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from aiohttp import hdrs
 from aiohttp.web import Response
 
-from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.on_disk import uuid7
 
 from ...problems import UnreadableBody
 from ...routing.form_reader import pairs
@@ -27,23 +27,23 @@ _XML = "text/xml"
 _SQS_XML = "http://queue.amazonaws.com/doc/2012-11-05/"
 _STS_XML = "https://sts.amazonaws.com/doc/2011-06-15/"
 WHO = "GetCallerIdentity"
-_MAX_PARAMETERS = 10_000
-# What XML cannot hold, or would change on its way; a body with CR LF has to come back as it went.
+# Characters that XML cannot contain.
 _ILLEGAL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _numbers = count(1)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+# CR is escaped, because XML parsers would change CR LF to LF.
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xD;", '"': "&quot;"})
 
 
 class Asked(NamedTuple):
-    """A request: its action, and its members as JSON has them."""
+    """A request: its action, and its members in the form of JSON."""
 
     action: str
     members: dict[str, Any]
 
 
 class NoAction(SqsError):
-    """A request of Query that names no action."""
+    """A request of the Query protocol without an action."""
 
     def __init__(self) -> None:
         super().__init__("UnknownOperationException", "The request names no action.", status=404)
@@ -64,7 +64,7 @@ def read_members(action: str, body: bytes, path_queue: str | None) -> dict[str, 
     """The members of a request of the JSON protocol. Raises SqsError, UnreadableBody."""
     try:
         if body[:1] == b"{" and body[1:2] != b"\0":
-            given = read_all(body, "surrogatepass")  # as json would find out
+            given = read_all(body, "surrogatepass")  # it is UTF-8, as json.loads would detect
         else:
             given = json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError):
@@ -75,14 +75,14 @@ def read_members(action: str, body: bytes, path_queue: str | None) -> dict[str, 
 
 
 def read_form(query: str, body: bytes) -> dict[str, Any]:
-    """The parameters of Query, in the query of the URL and the body of a form.
+    """The parameters of the Query protocol, from the query of the URL and the body of a form.
 
     Raises UnreadableBody.
     """
     try:
         return shapes.tree([*_pairs(body.decode()), *_pairs(query)])
     except (ValueError, UnicodeDecodeError):
-        raise UnreadableBody("the body is no form in UTF-8, or has too many parameters") from None
+        raise UnreadableBody("the body is not a UTF-8 form, or has too many parameters") from None
 
 
 def read_query(given: dict[str, Any], path_queue: str | None, method: str) -> Asked:
@@ -103,24 +103,24 @@ def read_query(given: dict[str, Any], path_queue: str | None, method: str) -> As
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    return pairs(text, _MAX_PARAMETERS, errors="strict")
+    return pairs(text, shapes.MAX_ENTRIES, errors="strict")
 
 
 # -- answers ---------------------------------------------------------------------------------------
 
 
 def new_request_id() -> str:
-    """A UUID that no other request of this process has, and likely none of others."""
+    """A UUID that is unique in this process, and most likely among all."""
     return f"{_of_process()}{next(_numbers):012x}"
 
 
-@cache  # by a request: a process may have been forked before
+@cache  # first called by a request, because the process may have been forked before
 def _of_process() -> str:
     return uuid7()[:-12]
 
 
 def answer_json(result: Mapping[str, Any], request_id: str) -> Response:
-    """What an action has come to, in JSON."""
+    """The answer with the result of an action, in JSON."""
     return _response(200, _JSON, json_body(result), request_id)
 
 
@@ -163,7 +163,7 @@ def refuse_query(error: SqsError, request_id: str) -> Response:
 
 
 def xml_answer(space: str, action: str, result: str, request_id: str) -> Response:
-    """What an action has come to, in XML of a namespace."""
+    """The answer with the result of an action, in XML with a namespace."""
     meta = f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
     text = f'<{action}Response xmlns="{space}">{result}{meta}</{action}Response>'
     return _response(200, _XML, _HEAD + text.encode(), request_id)
@@ -176,7 +176,7 @@ def xml_refusal(
     request_id: str,
     retry_after: int | None,
 ) -> Response:
-    """An error in XML of a namespace; told: its code, its words, and what stands behind them."""
+    """An error in XML with a namespace; told: its code, its message, and the XML after these."""
     code, words, more = told
     side = "Receiver" if status >= 500 else "Sender"
     elements = "".join((*leaf("Type", side), *leaf("Code", code), *leaf("Message", words), more))
@@ -263,7 +263,7 @@ def _mapped(element: str, key: str, value: str) -> Callable[[Any], Iterator[str]
     return form
 
 
-# How the members of results that are no plain values stand in XML.
+# The form in XML of members of results that are not plain values.
 _FORMS: Mapping[str, Callable[[Any], Iterator[str]]] = {
     "QueueUrls": _repeated("QueueUrl"),
     "queueUrls": _repeated("QueueUrl"),

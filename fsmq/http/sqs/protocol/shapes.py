@@ -1,7 +1,7 @@
-"""What each action takes: its members, their types, and how Query flattens their lists.
+"""The members of each action, their types, and how the Query protocol flattens their lists.
 
-A request of either protocol becomes one mapping in the form of JSON, with values of these types.
-What is not named here is passed over, as Amazon does.
+A request of either protocol becomes a mapping in the form of JSON, with values of these types.
+Other members are ignored, as by Amazon.
 """
 
 from __future__ import annotations
@@ -10,28 +10,31 @@ import base64
 import binascii
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
 from ..errors import SqsError, invalid, missing
 
+# The limit for parameters of a Query request, and for entries of a list or map in JSON. No
+# action takes more, and some would read them all before they refuse them.
+MAX_ENTRIES = 10_000
 _MAX_PARTS = 8
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _INDEX = re.compile(r"[0-9]{1,9}")
 
 
 class Shape(ABC):
-    """A type. ``flat``: the name of a list's or a map's entries in Query."""
+    """A type. ``flat``: the name of a list's or a map's entries in the Query protocol."""
 
     flat: str | None = None
 
     @abstractmethod
     def of_json(self, name: str, value: Any) -> Any:
-        """The value of a member, as JSON has it. Raises SqsError."""
+        """The value of a member in JSON. Raises SqsError."""
 
     @abstractmethod
     def of_query(self, name: str, node: Any) -> Any:
-        """The same of what Query has behind a name. Raises SqsError."""
+        """The same for the parameters below a name in the Query protocol. Raises SqsError."""
 
 
 class Text(Shape):
@@ -47,7 +50,7 @@ class Text(Shape):
 
 
 class Contents(Text):
-    """A string whose characters are checked later, by rules of its own."""
+    """A string whose characters are checked later, by other rules."""
 
     def of_json(self, name: str, value: Any) -> str:
         if not isinstance(value, str):
@@ -56,7 +59,7 @@ class Contents(Text):
 
 
 class Integer(Shape):
-    """A whole number; in Query, and from clients made by hand, as text."""
+    """A whole number; as text in the Query protocol, and from some clients."""
 
     def of_json(self, name: str, value: Any) -> int:
         if isinstance(value, int) and not isinstance(value, bool):
@@ -96,16 +99,17 @@ class Items(Shape):
     def of_json(self, name: str, value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise _wrong_type(name, "a list")
+        _check_number(name, value)
         return [self.of.of_json(f"{name}.{n}", one) for n, one in enumerate(value, 1)]
 
     def of_query(self, name: str, node: Any) -> list[Any]:
-        if isinstance(node, str):  # an empty list, or one that was written by hand
+        if isinstance(node, str):  # an empty list, or one item without a number
             return [self.of.of_query(name, node)] if node else []
         return [self.of.of_query(f"{name}.{at}", one) for at, one in _numbered(node)]
 
 
 class Pairs(Shape):
-    """A map; ``key`` and ``value`` are what Query calls the parts of its entries."""
+    """A map; ``key`` and ``value``: the names of its entries' parts in the Query protocol."""
 
     def __init__(self, of: Shape, flat: str, key: str = "Name", value: str = "Value") -> None:
         self.of = of
@@ -116,6 +120,7 @@ class Pairs(Shape):
     def of_json(self, name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _wrong_type(name, "a map")
+        _check_number(name, value)
         return {
             _encodable(name, key): self.of.of_json(f"{name}.{_shown(key)}", one)
             for key, one in value.items()
@@ -136,7 +141,7 @@ class Pairs(Shape):
 
 
 class Members(Shape):
-    """A structure: what an action takes, or an entry of a batch."""
+    """A structure: the members of an action, or of an entry of a batch."""
 
     def __init__(self, members: Mapping[str, Shape], required: Iterable[str] = ()) -> None:
         self.members = members
@@ -172,7 +177,7 @@ class Members(Shape):
 
 
 def tree(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """The parameters of Query as a tree, by the dots in their names; the first of a name counts."""
+    """Parameters as a tree, by the dots in their names; the first one of each name counts."""
     root: dict[str, Any] = {}
     for name, value in pairs:
         *path, last = name.split(".", _MAX_PARTS)
@@ -188,7 +193,7 @@ def tree(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _numbered(node: Any) -> list[tuple[str, Any]]:
-    """The entries of a list or a map, by their numbers; without a number it is the first one."""
+    """The entries of a list or a map, sorted by number; one without a number is the first."""
     if not isinstance(node, dict):
         return []
     entries = {at: one for at, one in node.items() if _INDEX.fullmatch(at)}
@@ -207,12 +212,18 @@ def _encodable(name: str, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise invalid(name, _shown(value), "It is no text.") from None
+        raise invalid(name, _shown(value), "It is not valid text.") from None
     return value
 
 
 def _shown(value: str) -> str:
     return value[:256].encode("utf-8", "replace").decode()
+
+
+def _check_number(name: str, value: Sized) -> None:
+    if len(value) > MAX_ENTRIES:
+        words = f"{name[:256]} has {len(value)} entries, more than {MAX_ENTRIES}."
+        raise SqsError("SerializationException", words)
 
 
 def _wrong_type(name: str, expected: str) -> SqsError:

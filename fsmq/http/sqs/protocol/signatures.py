@@ -1,4 +1,4 @@
-"""Who asks: the access key id of a request, and in one mode its signature."""
+"""Identifies senders: by the access key id of a request, and in one mode by its signature."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IN_QUERY = re.compile(r"(?:^|&)(?:X-Amz-Credential|AWSAccessKeyId)=([^&/]{1,102
 
 
 class Proof(NamedTuple):
-    """What has to be checked when the body is there: a signature, and by which secret."""
+    """A signature that has to be checked with the body, and the secret for it."""
 
     signed: sigv4.Signed
     request: sigv4.Request
@@ -35,10 +35,10 @@ class Proof(NamedTuple):
 
 
 class Signatures:
-    """Tells who sends a request.
+    """Identifies the senders of requests.
 
-    mode: ``none``, nothing is looked at; ``key``, the access key id is a key of the file of keys;
-    ``signature``, it names one, and the request is signed with its secret.
+    mode: ``none``, nothing is checked; ``key``, the access key id is a key of the file of keys;
+    ``signature``, it names such a key, with whose secret the request is signed.
     """
 
     def __init__(self, access: Access, mode: str | None) -> None:
@@ -46,7 +46,7 @@ class Signatures:
         self._mode = mode
 
     def identify(self, call: Call) -> tuple[Identity, Proof | None]:
-        """Whoever sends this, by what it says; the proof is to be checked with the body.
+        """The sender that a request claims to have; the proof has to be checked with the body.
 
         Raises Unauthorized, TooManyRequests, SqsError.
         """
@@ -56,7 +56,7 @@ class Signatures:
         return call.enter(identity), proof
 
     def sender(self, request: sigv4.Request) -> tuple[Identity, Proof | None]:
-        """The same of any request, which is not counted. Raises Unauthorized, SqsError."""
+        """The same for any request, without counting it. Raises Unauthorized, SqsError."""
         if request.query.count("&") >= MOST_PARAMETERS:
             raise UnreadableBody(f"the query has more than {MOST_PARAMETERS} parameters")
         mode = self._mode or ("key" if self._access.needs_keys else "none")
@@ -75,7 +75,7 @@ class Signatures:
 
 
 def _access_key(request: sigv4.Request) -> str | None:
-    """The access key id of a request, wherever it stands; None if there is none."""
+    """The access key id of a request, in a header or in the query; None if it has none."""
     header = request.headers.get(hdrs.AUTHORIZATION)
     if header is not None:
         found = _CREDENTIAL.search(header)

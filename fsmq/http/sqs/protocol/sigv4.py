@@ -1,9 +1,8 @@
-"""Signatures of requests, version 4 of Amazon's: what a request says of its own, and what it
-should be.
+"""Amazon's signatures of requests, version 4: reads that of a request, and computes the right one.
 
 A signature is a hash of the request (method, path, query, the headers that it names, and the body)
-under a key that is derived from a secret, a day, a region and a service. Which region does not
-matter here: it only has to be the one that was signed.
+with a key that is derived from a secret, a day, a region and a service. Any region is accepted, as
+long as it is the one that was signed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NEEDED_IN_QUERY = (
     _SIGNATURE,
 )
 _NEEDED = ("Credential", "SignedHeaders", "Signature")
-# What we go by in a request, beside its body, has to be signed.
+# The headers that we use have to be signed.
 _MUST_BE_SIGNED = ("host", "x-amz-target")
 _PART = re.compile(r"\s*([A-Za-z]{1,32})\s*=\s*([^,\s]{1,4096})\s*")
 _MOMENT = re.compile(r"[0-9]{8}T[0-9]{6}Z")
@@ -47,7 +46,7 @@ _SCOPE_PARTS = 5
 
 
 class Headers(Protocol):
-    """The headers of a request, by names without their case."""
+    """The headers of a request, by case-insensitive names."""
 
     def get(self, key: str) -> str | None: ...
 
@@ -55,7 +54,7 @@ class Headers(Protocol):
 
 
 class Request(NamedTuple):
-    """What of a request is signed; path and query as they came."""
+    """The signed parts of a request; path and query as they came."""
 
     method: str
     path: str
@@ -64,9 +63,9 @@ class Request(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """What a request says of its signature.
+    """The signature of a request, with its parameters.
 
-    expires_s: from its moment on a presigned request is good for so long; None: it is none.
+    expires_s: how long a presigned request is valid after its moment; None: it is not presigned.
     """
 
     access_key: str
@@ -84,7 +83,7 @@ class Signed(NamedTuple):
 
 
 def read(request: Request) -> Signed | None:
-    """What a request says of its signature; None if it has none. Raises SqsError."""
+    """The signature of a request; None if it has none. Raises SqsError."""
     header = request.headers.get(hdrs.AUTHORIZATION)
     if header is not None:
         return _read_header(header, request)
@@ -96,7 +95,7 @@ def read(request: Request) -> Signed | None:
 
 
 def check_moment(signed: Signed, now: datetime) -> None:
-    """Make sure that a request is neither too old nor of the future. Raises SqsError."""
+    """Check that a request is neither too old nor from the future. Raises SqsError."""
     at = datetime.strptime(signed.moment, _MOMENT_FORM).replace(tzinfo=UTC)
     early = _SKEW if signed.expires_s is None else _EARLY
     lasts = _SKEW if signed.expires_s is None else timedelta(seconds=signed.expires_s)
@@ -116,9 +115,9 @@ def check_moment(signed: Signed, now: datetime) -> None:
 
 
 def check_signature(signed: Signed, secret: str, request: Request, body: bytes) -> None:
-    """Make sure that who sends a request has the secret. Raises SqsError."""
+    """Check that the sender of a request has the secret. Raises SqsError."""
     expected = signature_of(signed, secret, request, body)
-    # A header may hold any byte, and what is no ASCII cannot be compared: it is no signature.
+    # A header can contain any bytes, and compare_digest takes only ASCII.
     is_one = _HEX.fullmatch(signed.signature) is not None
     if not is_one or not hmac.compare_digest(expected, signed.signature):
         raise _wrong(
@@ -129,7 +128,7 @@ def check_signature(signed: Signed, secret: str, request: Request, body: bytes) 
 
 
 def signature_of(signed: Signed, secret: str, request: Request, body: bytes) -> str:
-    """What the signature of a request should be."""
+    """The signature that a request should have."""
     headers = request.headers
     lines = [f"{name}:{_canonical(headers.getall(name, ()))}\n" for name in signed.names]
     canonical = "\n".join(
@@ -155,7 +154,7 @@ def _canonical(values: Iterable[str]) -> str:
 
 
 def _canonical_query(query: str) -> str:
-    # A plus sign is itself here, and no space.
+    # A plus sign stands for itself here, not for a space.
     pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True, errors="surrogateescape")
     encoded = sorted(
         (_encoded(name), _encoded(value)) for name, value in pairs if name != _SIGNATURE
@@ -251,7 +250,7 @@ def _moment_of_date(date: str | None) -> str | None:
     try:
         return None if date is None else parsedate_to_datetime(date).strftime(_MOMENT_FORM)
     except (ValueError, TypeError, OverflowError):
-        return date  # no date: refused as such
+        return date  # not a date, and refused as such
 
 
 def _incomplete(words: str) -> SqsError:

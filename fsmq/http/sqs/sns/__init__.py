@@ -1,4 +1,4 @@
-"""Amazon SNS, as far as it feeds queues: topics, subscriptions of queues, and what is published.
+"""Amazon SNS for queues: topics, subscriptions of queues, and publishing.
 
-It shares its endpoint with SQS, whose dialect hands its requests over.
+It shares its endpoint with SQS, whose dialect passes its requests on.
 """

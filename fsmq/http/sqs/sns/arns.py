@@ -1,4 +1,4 @@
-"""ARNs of topics and subscriptions, and who may do what with a topic."""
+"""ARNs of topics and subscriptions, and the check of rights on topics."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TOPIC_PARTS = 6
 
 
 def is_name(topic: str) -> bool:
-    """Whether clients of SNS can name a topic."""
+    """Whether the name of a topic is valid in SNS."""
     return len(topic) <= MAX_NAME and _NAME.fullmatch(topic) is not None and is_queue(topic)
 
 
 def topic_of(arn: str, parameter: str = "TopicArn") -> str:
-    """The topic that an ARN names. Raises SnsError."""
+    """The topic in an ARN. Raises SnsError."""
     parts = _parts(arn, parameter)
     if parts[:3] != ["arn", "aws", "sns"]:
         raise invalid(f"{parameter} Reason: It is not the ARN of a topic")
@@ -49,7 +49,7 @@ def subscription_arn(options: SqsOptions, topic: str, queue: str) -> str:
 
 
 def subscription_of(arn: str) -> tuple[str, str]:
-    """The topic of a subscription, and which of its subscriptions it is. Raises SnsError."""
+    """The topic in a subscription's ARN, and the tag of the subscription. Raises SnsError."""
     parts = _parts(arn, "SubscriptionArn")
     if len(parts) != _TOPIC_PARTS + 1 or parts[:3] != ["arn", "aws", "sns"]:
         raise invalid("SubscriptionId")
@@ -59,12 +59,12 @@ def subscription_of(arn: str) -> tuple[str, str]:
 
 
 def is_tagged(tag: str, topic: str, queue: str) -> bool:
-    """Whether a subscription is that of a queue."""
+    """Whether a tag is that of a queue's subscription."""
     return tag == _tag(topic, queue)
 
 
 def require(ask: Ask, right: Right | None, topic: str) -> None:
-    """Make sure of a right on a topic; None means any. Raises SnsError, Unauthorized."""
+    """Check a right on a topic; None: any. Raises SnsError, Unauthorized."""
     try:
         if right is None:
             ask.identity.require_sight(access.topic(topic))

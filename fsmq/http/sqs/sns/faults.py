@@ -1,4 +1,4 @@
-"""Errors as Amazon SNS names them."""
+"""Errors of Amazon SNS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATUS: Mapping[str, int] = {
     "InvalidClientTokenId": 403,
     "SignatureDoesNotMatch": 403,
 }
-# What SQS calls otherwise.
+# Errors that have another name in SQS.
 _RENAMED: Mapping[str, str] = {
     "AccessDenied": "AuthorizationError",
     "InternalFailure": "InternalError",
@@ -42,22 +42,22 @@ class SnsError(FsmqError):
 
 
 def invalid(words: str) -> SnsError:
-    """The error for a parameter that is missing, or not as it should be."""
+    """The error for a parameter that is missing or invalid."""
     return SnsError("InvalidParameter", f"Invalid parameter: {words}")
 
 
 def no_such_topic() -> SnsError:
-    """The error for a topic that is not there."""
+    """The error for a topic that does not exist."""
     return SnsError("NotFound", "Topic does not exist")
 
 
 def no_such_subscription() -> SnsError:
-    """The error for a subscription that is not there."""
+    """The error for a subscription that does not exist."""
     return SnsError("NotFound", "Subscription does not exist")
 
 
 def as_sns(error: FsmqError) -> SnsError:
-    """An error of any kind in the words of SNS."""
+    """Any error as an error of SNS."""
     if isinstance(error, SnsError):
         return error
     if isinstance(error, NoSuchTopic):

@@ -1,4 +1,4 @@
-"""Publish and PublishBatch: a copy for each subscribed queue, as it wants it; all or none."""
+"""Publish and PublishBatch: a copy for each subscribed queue, in the form it wants; all or none."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from typing import Any, NamedTuple
 
 from fsmq.spool import NewMessage
 from fsmq.spool.errors import NoSuchTopic, as_unavailable
-from fsmq.spool.layout.topics.deliveries import Delivery
-from fsmq.spool.layout.topics.filters import Filter
-from fsmq.spool.layout.topics.policies import Candidates, as_number, listed
-from fsmq.spool.layout.topics.topics import Subscription, log_of, work_of
-from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.verbs.publish import Copy, copy_of
+from fsmq.spool.on_disk import uuid7
+from fsmq.spool.prepare import Copy, copy_of
+from fsmq.spool.resources import (
+    Candidates,
+    Delivery,
+    Filter,
+    Subscription,
+    as_number,
+    listed,
+    log_of,
+    work_of,
+)
 
 from .. import message_attributes
 from ..actions.sending import check_id, own_lines
@@ -37,15 +43,16 @@ _MAX_ENTRIES = 10
 _MAX_ENTRY_NAME = 80
 _ENTRY = re.compile("[A-Za-z0-9_-]+")
 _MAX_SUBJECT = 100
-# What clients of SNS have subscribed as it is published gets none with more: it is a dead letter.
+# With raw delivery, a message with more attributes is not delivered but becomes a dead letter.
 _MAX_RAW_ATTRIBUTES = 10
+# Checking one attribute takes as long as checking this many bytes of text.
+_ATTRIBUTE_WORK = 1024
 
 
 class _Publication(NamedTuple):
     """A message as it was published.
 
-    body: for queues, which can be another one than for who asks in another protocol. size: as it
-    is limited, in bytes.
+    body: the one for queues; other protocols can have another. size: in bytes, as limited.
     """
 
     message_id: str
@@ -62,7 +69,7 @@ class _Publication(NamedTuple):
 
     @property
     def candidates(self) -> dict[str, Candidates]:
-        """What filter policies look at."""
+        """The values that filter policies are matched with."""
         return {name: _values(one) for name, one in self.attributes.items()}
 
     def describe(self) -> Result:
@@ -73,7 +80,7 @@ class _Publication(NamedTuple):
 
 
 class Publishing(OfTopics):
-    """Messages come in."""
+    """Actions that publish messages."""
 
     def actions(self) -> Mapping[str, Action]:
         return {"Publish": self.publish, "PublishBatch": self.publish_batch}
@@ -85,21 +92,22 @@ class Publishing(OfTopics):
         if arn is None:
             raise invalid("TopicArn or TargetArn Reason: no value for required parameter")
         topic = self._topic(ask, arn)
-        publication = _checked(topic, ask.members)
+        [publication] = await self._checked(topic, [("", ask.members)])
         if publication.size > topic.limit:
             raise invalid("Message too long")
         await self._publish(ask, topic, [publication])
         return publication.describe()
 
     async def publish_batch(self, ask: Ask) -> Result:
-        """Publish some messages, or none: what is wrong with one of them is told of the call."""
+        """Publish all messages or none: an error of one entry is an error of the request."""
         topic = self._topic(ask, ask.members["TopicArn"])
         entries = ask.get("PublishBatchRequestEntries", [])
         _check_entries(entries)
-        publications = [
-            _checked(topic, entry, f"publishBatchRequestEntries.{number}.member.")
+        named = [
+            (f"publishBatchRequestEntries.{number}.member.", entry)
             for number, entry in enumerate(entries, 1)
         ]
+        publications = await self._checked(topic, named)
         if sum(one.size for one in publications) > topic.limit:
             words = "The length of all the messages put together is more than the limit."
             raise SnsError("BatchRequestTooLong", words)
@@ -114,6 +122,17 @@ class Publishing(OfTopics):
         name = topic_of(arn)
         require(ask, "send", name)
         return self.topic(name)
+
+    async def _checked(
+        self, topic: Topic, given: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> list[_Publication]:
+        """Check what is to be published, off the loop if it has thousands of attributes."""
+        number = sum(len(one.get("MessageAttributes", ())) for _, one in given)
+
+        def check() -> list[_Publication]:
+            return [_checked(topic, one, where) for where, one in given]
+
+        return await self._service.beside(number * _ATTRIBUTE_WORK, check)
 
     async def _publish(self, ask: Ask, topic: Topic, publications: Sequence[_Publication]) -> None:
         topics = self._spool.context.topics
@@ -134,7 +153,7 @@ class Publishing(OfTopics):
         publications: Sequence[_Publication],
         to: Sequence[Subscription],
     ) -> list[list[Copy]]:
-        """Of each publication what those get that take it."""
+        """For each publication, the copies for the subscriptions that take it."""
         return [list(self._copies_of(ask, topic, one, to)) for one in publications]
 
     def _copies_of(
@@ -155,7 +174,7 @@ class Publishing(OfTopics):
             yield copy_of(topics, topic.name, passes, one, target, message)
 
     def _target(self, publication: _Publication, one: Subscription) -> str | None:
-        """Where a subscription gets a message that it takes; None where nobody gets it."""
+        """The queue that gets a subscription's copy of a message; None: no queue does."""
         delivery = one.filter
         if not isinstance(delivery, Delivery) or not delivery.raw:
             return one.target
@@ -172,7 +191,7 @@ class Publishing(OfTopics):
 def _passes(
     message: NewMessage, candidates: Mapping[str, Candidates], filter: Filter | None
 ) -> bool:
-    """Whether a message of these values passes the filter of a subscription."""
+    """Whether a message with these values passes the filter of a subscription."""
     if isinstance(filter, Delivery):
         return filter.takes(candidates, message.body)
     return filter is None or filter.matches(message.attributes, message.body)
@@ -192,7 +211,7 @@ def _copy(
     target: str,
     plain: NewMessage,
 ) -> NewMessage:
-    """What the queue of a subscription gets, or its dead-letter queue."""
+    """The copy for the queue of a subscription, or for its dead-letter queue."""
     lines = own_lines(ask, target)
     if not isinstance(one.filter, Delivery) or one.filter.raw:
         body = plain.body
@@ -204,7 +223,7 @@ def _copy(
 
 
 def _envelope(ask: Ask, topic: Topic, publication: _Publication, queue: str) -> str:
-    """A message with what is known of it, as clients of SNS find it in the body."""
+    """The body of a copy without raw delivery: the message and its metadata in JSON."""
     arn = subscription_arn(ask.options, topic.name, queue)
     envelope: dict[str, Any] = {"Type": "Notification", "MessageId": publication.message_id}
     if publication.sequence is not None:
@@ -241,11 +260,11 @@ def _values(one: Attribute) -> Candidates:
     return (value,) if number is None else (number,)
 
 
-# -- what is published -----------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def _checked(topic: Topic, given: Mapping[str, Any], where: str = "") -> _Publication:
-    """A message that may be published; ``where`` it stands, if in a batch.
+    """Check a message to be published. where: its place in a batch, for errors.
 
     Raises SnsError, SqsError.
     """
@@ -261,7 +280,7 @@ def _checked(topic: Topic, given: Mapping[str, Any], where: str = "") -> _Public
         raise invalid("Message Reason: Invalid characters found")
     attributes = _attributes(given.get("MessageAttributes", {}), where)
     group, dedup_id = _order(topic, given, body)
-    # It rises with the time, within this process in any case.
+    # Increases with time, and always within this process.
     sequence = sequence_number(uuid7()) if topic.is_fifo else None
     message_id = str(uuid.uuid4())
     return _Publication(message_id, body, subject, attributes, group, dedup_id, sequence)
@@ -274,7 +293,7 @@ def _check_subject(subject: str) -> None:
 
 
 def _of_structure(topic: Topic, message: str) -> str:
-    """What a message that has a text for each protocol says to queues. Raises SnsError."""
+    """The text for queues of a message that has one for each protocol. Raises SnsError."""
     if len(message) > topic.limit:
         raise invalid("Message too long")
     found = object_in(message, topic.limit)
@@ -283,7 +302,7 @@ def _of_structure(topic: Topic, message: str) -> str:
     if not isinstance(found.get("default"), str):
         raise invalid("Message Structure - No default entry in JSON message body")
     text = found.get("sqs")
-    # What is no text counts for nothing, as there.
+    # Other types are ignored, as in SNS.
     chosen: str = text if isinstance(text, str) else found["default"]
     if not chosen:
         raise invalid("Empty message")
@@ -305,7 +324,7 @@ def _attributes(given: Mapping[str, Mapping[str, Any]], where: str) -> dict[str,
 
 
 def _order(topic: Topic, given: Mapping[str, Any], body: str) -> tuple[str | None, str | None]:
-    """The group of a message, and by what it is known when it comes again. Raises SnsError."""
+    """The group and the deduplication id of a message. Raises SnsError."""
     group, dedup_id = given.get("MessageGroupId"), given.get("MessageDeduplicationId")
     for name, value in (("MessageGroupId", group), ("MessageDeduplicationId", dedup_id)):
         if value is not None:
@@ -344,7 +363,7 @@ def _check_entries(entries: list[Mapping[str, Any]]) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Make sure that an entry of a batch may be called so. Raises SnsError."""
+    """Check the id of an entry of a batch. Raises SnsError."""
     if not _ENTRY.fullmatch(name):
         problem = "contains an impermissible character"
     elif len(name) > _MAX_ENTRY_NAME:

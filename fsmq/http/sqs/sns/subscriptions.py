@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from fsmq.spool import QueueSettings
 from fsmq.spool.errors import InvalidValue, NoSuchQueue, NoSuchTopic
-from fsmq.spool.layout.topics.deliveries import REDRIVE, Delivery
-from fsmq.spool.layout.topics.filters import Filter
-from fsmq.spool.layout.topics.policies import SCOPES, Policy, Scope
-from fsmq.spool.layout.topics.topics import log_of
-from fsmq.spool.verbs.queues.subscribing import change_filter, subscribe
+from fsmq.spool.resources import REDRIVE, SCOPES, Delivery, Filter, Policy, Scope, log_of
 
 from ...guard.sight import seen_of
 from ..ask import Action, Ask, Result
@@ -32,13 +29,13 @@ from .faults import SnsError, invalid, no_such_subscription, no_such_topic
 from .topics import OfTopics, paged
 
 _RAW, _POLICY, _SCOPE = "RawMessageDelivery", "FilterPolicy", "FilterPolicyScope"
-# Told as they were set; a queue of this server needs no delivery policy.
+# Stored and shown as they were set; queues of this server need no delivery policy.
 _KEPT = (REDRIVE, "DeliveryPolicy")
 _FLAGS = {"true": True, "false": False}
 
 
 class Subscriptions(OfTopics):
-    """Subscriptions."""
+    """Actions on subscriptions."""
 
     def actions(self) -> Mapping[str, Action]:
         return {
@@ -59,11 +56,11 @@ class Subscriptions(OfTopics):
         self.topic(topic)
         given = ask.get("Attributes", {})
         self._check_redrive(ask, queue, given, _IN_SUBSCRIBE)
-        await self._service.in_thread(self._subscribe, topic, queue, given)
+        await self._subscribe(topic, queue, given)
         return {"SubscriptionArn": subscription_arn(ask.options, topic, queue)}
 
-    def _subscribe(self, topic: str, queue: str, given: Mapping[str, str]) -> None:
-        """Subscribe a queue; one that is subscribed has to have what is given, and may have more.
+    async def _subscribe(self, topic: str, queue: str, given: Mapping[str, str]) -> None:
+        """Subscribe a queue; an existing subscription must have the given attributes.
 
         Raises SnsError, Unavailable.
         """
@@ -74,9 +71,10 @@ class Subscriptions(OfTopics):
                 raise invalid(_FIFO_TO_STANDARD)
 
         try:
-            if subscribe(self._spool.context, topic, queue, delivery, keep=True, check=check):
+            subscribe = self._service.resources.subscribe
+            if await subscribe(topic, queue, delivery, keep=True, check=check):
                 return
-            now = self._spool.subscriptions(topic)
+            now = await self._service.in_thread(self._spool.subscriptions, topic)
             found, wanted = _compared(now.get(queue)), _compared(delivery)
             if queue in now and any(found.get(name) != wanted.get(name) for name in given):
                 words = "Attributes Reason: Subscription already exists with different attributes"
@@ -89,15 +87,10 @@ class Subscriptions(OfTopics):
     async def unsubscribe(self, ask: Ask) -> Result:
         topic, tag = subscription_of(ask.members["SubscriptionArn"])
         require(ask, "admin", topic)
-        await self._service.in_thread(self._unsubscribe, ask, topic, tag)
+        with suppress(SnsError, NoSuchTopic):  # there is none, as requested
+            queue, _ = await self._service.listing(self._find, ask, topic, tag)
+            await self._service.resources.unsubscribe(topic, queue)
         return {}
-
-    def _unsubscribe(self, ask: Ask, topic: str, tag: str) -> None:
-        try:
-            queue, _ = self._find(ask, topic, tag)
-            self._spool.unsubscribe(topic, queue)
-        except (SnsError, NoSuchTopic):
-            return  # it has none: that is what was asked for
 
     async def describe(self, ask: Ask) -> Result:
         arn = ask.members["SubscriptionArn"]
@@ -122,25 +115,22 @@ class Subscriptions(OfTopics):
         given = {ask.members["AttributeName"]: ask.get("AttributeValue", "")}
         queue, _ = await self._service.listing(self._find, ask, topic, tag)
         self._check_redrive(ask, queue, given)
-        await self._service.in_thread(self._change, ask, topic, tag, given)
-        return {}
 
-    def _change(self, ask: Ask, topic: str, tag: str, given: Mapping[str, str]) -> None:
         def change(now: Filter | None) -> Filter:
             if now is None:
-                now = Delivery(raw=True)  # as touch has made it
+                now = Delivery(raw=True)  # a subscription without content, as made with touch
             if not isinstance(now, Delivery):
                 raise invalid("SubscriptionArn Reason: It has a filter of another dialect")
             return _changed(now, given)
 
-        queue, _ = self._find(ask, topic, tag)
-        if not change_filter(self._spool.context, topic, queue, change):
+        if not await self._service.resources.change_filter(topic, queue, change):
             raise no_such_subscription()
+        return {}
 
     def _check_redrive(
         self, ask: Ask, queue: str, given: Mapping[str, str], before: str = ""
     ) -> None:
-        """Make sure that a redrive policy names a queue that takes what a queue cannot get.
+        """Check that a redrive policy names a queue for messages that cannot be delivered.
 
         Raises SnsError, SqsError, Unavailable.
         """
@@ -153,7 +143,7 @@ class Subscriptions(OfTopics):
             target = queue_of_arn(str(policy["deadLetterTargetArn"]), REDRIVE)
         except SqsError:
             raise invalid(f"{before}{REDRIVE}: deadLetterTargetArn is an invalid arn") from None
-        # Else an admin of one topic could put messages into any queue.
+        # Otherwise an admin of one topic could put messages into any queue.
         ask.require("admin", target)
         if not is_visible(target) or not self._spool.has_queue(target):
             raise invalid(f"{before}{REDRIVE}: the dead-letter queue does not exist")
@@ -186,7 +176,7 @@ class Subscriptions(OfTopics):
                     yield topic, queue
 
     def _find(self, ask: Ask, topic: str, tag: str) -> tuple[str, Filter | None]:
-        """A queue that is subscribed, of which the sender may know, and its filter. SnsError."""
+        """A subscribed queue that the sender may see, and its filter. Raises SnsError."""
         try:
             found = seen_of(ask.identity, self._spool.context.topics.filters(topic))
             for queue, filter in found.items():
@@ -200,18 +190,18 @@ class Subscriptions(OfTopics):
 _IN_SUBSCRIBE = "Attributes Reason: "
 _FIFO_TO_STANDARD = (
     "Invalid parameter: Endpoint Reason: FIFO SQS Queues can not be subscribed to standard SNS"
-    " topics"  # said twice, as there
+    " topics"  # "Invalid parameter: " appears twice, as in SNS
 )
 _WRONG_DEAD_LETTERS = {
     True: "must use a FIFO queue as DLQ for a FIFO Subscription to a FIFO Topic.",
     False: "must use a standard queue as DLQ for a standard subscription.",
 }
-# What SNS delivers to beside queues.
+# The other protocols of SNS.
 _OTHERS = ("application", "email", "email-json", "firehose", "http", "https", "lambda", "sms")
 
 
 def _check_protocol(protocol: str) -> None:
-    """Raises SnsError for anything but queues."""
+    """Raises SnsError for any protocol but that of queues."""
     if protocol in _OTHERS:
         raise invalid(f"fsmq does not support the protocol {protocol}: it delivers to queues (sqs)")
     if protocol != "sqs":
@@ -229,7 +219,7 @@ def _endpoint(arn: str) -> str:
 
 
 def _compared(filter: Filter | None) -> dict[str, Any]:
-    """The attributes of a subscription as values: it does not matter how an object is written."""
+    """The attributes of a subscription, parsed, so that equal JSON compares as equal."""
     if not isinstance(filter, Delivery):
         policy = None if filter is None else filter.policy
         return {_RAW: True, _SCOPE: SCOPES[0], _POLICY: policy}
@@ -256,7 +246,7 @@ def _changed(now: Delivery, given: Mapping[str, str], before: str = "") -> Deliv
         else:
             raise invalid("AttributeName")
     try:
-        # What it has stays in force as it stands; only another policy is checked as a new one.
+        # An existing policy stays valid as it is; only a new one is checked by all rules.
         policy = None if text is None else Policy(text, scope, is_new=_POLICY in given)
     except InvalidValue as error:
         named = "" if error.field == _SCOPE else f"{_POLICY}: "
@@ -281,7 +271,7 @@ def _with(kept: dict[str, str], name: str, value: str, before: str) -> dict[str,
 
 
 def _described(filter: Filter | None) -> dict[str, str]:
-    """The attributes that a subscription has for itself."""
+    """The attributes that depend on the filter of a subscription."""
     if not isinstance(filter, Delivery):
         found = {_RAW: "true"}
         if filter is not None:

@@ -1,4 +1,4 @@
-"""Actions on topics: created, listed, described, tagged, deleted."""
+"""Actions that create, list, describe, tag and delete topics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from fsmq.spool.errors import NoSuchTopic
-from fsmq.spool.layout.topics.topics import log_of
-from fsmq.spool.verbs.queues.subscribing import describe_topic
+from fsmq.spool.resources import log_of
 
 from ...guard.sight import seen_of
 from ..actions.tags import MAX_TAGS, check_tags
@@ -41,7 +40,7 @@ _MAX_TEXT = 4096
 
 
 class Topic(NamedTuple):
-    """What is kept of a topic for clients of SNS."""
+    """What is stored with a topic for clients of SNS."""
 
     name: str
     attributes: Mapping[str, str]
@@ -62,10 +61,10 @@ class Topic(NamedTuple):
 
 
 class OfTopics(Actions):
-    """What all actions on topics need."""
+    """The base class of actions on topics."""
 
     def topic(self, name: str) -> Topic:
-        """A topic that is there. Raises SnsError, Unavailable."""
+        """An existing topic. Raises SnsError, Unavailable."""
         try:
             return _topic(name, self._spool.context.topics.about(name))
         except NoSuchTopic:
@@ -73,7 +72,7 @@ class OfTopics(Actions):
 
 
 class Topics(OfTopics):
-    """Topics."""
+    """Actions on topics."""
 
     def actions(self) -> Mapping[str, Action]:
         return {
@@ -98,11 +97,11 @@ class Topics(OfTopics):
         for attribute, value in given.items():
             _check(attribute, value, name.endswith(FIFO))
         wanted = Topic(name, given, _checked_tags(ask))
-        await self._service.in_thread(self._create, wanted)
+        await self._create(wanted)
         return {"TopicArn": ask.options.topic_arn(name)}
 
-    def _create(self, wanted: Topic) -> None:
-        """Create a topic; one that is there has to have what is given, and may have more."""
+    async def _create(self, wanted: Topic) -> None:
+        """Create a topic; an existing one must have the given attributes and tags."""
 
         def change(about: Mapping[str, Any]) -> Mapping[str, Any]:
             if not about:
@@ -116,13 +115,13 @@ class Topics(OfTopics):
                 raise invalid("Tags Reason: Topic already exists with different tags")
             return about
 
-        describe_topic(self._spool.context, wanted.name, change, creates=True)
+        await self._service.resources.describe_topic(wanted.name, change, creates=True)
 
     async def delete(self, ask: Ask) -> Result:
         name = topic_of(ask.members["TopicArn"])
         require(ask, "admin", name)
         with suppress(NoSuchTopic):
-            await self._service.listing(self._spool.delete_topic, name)
+            await self._service.resources.delete_topic(name)
         return {}
 
     async def list_topics(self, ask: Ask) -> Result:
@@ -194,14 +193,14 @@ class Topics(OfTopics):
             return {**about, **change(_topic(name, about)).kept()}
 
         try:
-            await self._service.in_thread(describe_topic, self._spool.context, name, changed)
+            await self._service.resources.describe_topic(name, changed)
         except NoSuchTopic:
             raise no_such_topic() from None
         return {}
 
 
 def paged(ask: Ask, things: Sequence[T]) -> tuple[Sequence[T], dict[str, str]]:
-    """A page of what is listed, in its order, and the token of the next one. Raises SnsError."""
+    """The requested page of a list, and the token of the next one. Raises SnsError."""
     token = ask.get("NextToken") or "0"
     if not token.isascii() or not token.isdigit() or len(token) > 9:
         raise invalid("NextToken")
@@ -211,7 +210,7 @@ def paged(ask: Ask, things: Sequence[T]) -> tuple[Sequence[T], dict[str, str]]:
 
 
 def _check(name: str, value: str, is_fifo: bool) -> None:
-    """Make sure that an attribute may have a value. Raises SnsError."""
+    """Check the value of an attribute. Raises SnsError."""
     if name == CONTENT_BASED and is_fifo:
         is_good = value in _FLAGS
     elif name == _MAX_SIZE:
@@ -249,13 +248,13 @@ def _topic(name: str, about: Mapping[str, Any]) -> Topic:
 
 
 def _texts(given: Any) -> dict[str, str]:
-    """A map of texts; whatever else someone has written by hand is left out."""
+    """A map of texts; other types, which someone wrote by hand, are left out."""
     if not isinstance(given, dict):
         return {}
     return {name: value for name, value in given.items() if isinstance(value, str)}
 
 
-# What the policy of a topic allows its owner that nobody has set.
+# The actions that the default policy of a topic allows.
 _BY_DEFAULT = (
     "GetTopicAttributes",
     "SetTopicAttributes",

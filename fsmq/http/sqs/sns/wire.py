@@ -1,4 +1,4 @@
-"""Requests of SNS and their answers: the Query protocol, in which lists have ``member``."""
+"""Requests and answers of SNS: the Query protocol, with ``member`` in lists."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .faults import SnsError
 
 _VERSION = "2010-03-31"
 _SPACE = "http://sns.amazonaws.com/doc/2010-03-31/"
-# Actions of both; SNS's have a topic.
+# Actions of both SQS and SNS; those of SNS have a topic.
 _SHARED = ("AddPermission", "RemovePermission")
 # Actions whose answers have no result at all.
 _VOID = ("DeleteTopic", "SetSubscriptionAttributes", "SetTopicAttributes", "Unsubscribe")
 
 
 class _Listed(Items):
-    """A list, whose entries stand behind ``member``."""
+    """A list, whose entries are below ``member``."""
 
     def __init__(self, of: Shape) -> None:
         super().__init__(of, "member")
@@ -32,7 +32,7 @@ class _Listed(Items):
 
 
 class _Entries(Pairs):
-    """A map, whose entries stand behind ``entry``."""
+    """A map, whose entries are below ``entry``."""
 
     def __init__(self, of: Shape, key: str = "key", value: str = "value") -> None:
         super().__init__(of, "entry", key, value)
@@ -43,7 +43,7 @@ class _Entries(Pairs):
 
 
 _TEXT = Text()
-_VALUE = Members(VALUE.members)  # one without a type is refused in words of its own
+_VALUE = Members(VALUE.members)  # a missing type has an error of its own
 _TAG = Members({"Key": _TEXT, "Value": _TEXT}, ["Key", "Value"])
 _TAGS = {"Tags": _Listed(_TAG)}
 _ATTRIBUTES = {"Attributes": _Entries(_TEXT)}
@@ -99,7 +99,7 @@ def is_asked(given: Mapping[str, Any]) -> bool:
 
 
 def read(given: Mapping[str, Any]) -> Asked:
-    """Such a request. Raises SnsError, SqsError."""
+    """Read a request of SNS. Raises SnsError, SqsError."""
     action = given.get("Action")
     if not isinstance(action, str) or action not in ACTIONS:
         words = f"The action {str(action)[:100]} is not valid for this web service."
@@ -108,14 +108,14 @@ def read(given: Mapping[str, Any]) -> Asked:
 
 
 def answer(action: str, result: Mapping[str, Any], request_id: str) -> Response:
-    """What an action has come to."""
+    """The answer with the result of an action."""
     inner = "".join(_members(result))
     named = "" if action in _VOID else f"<{action}Result>{inner}</{action}Result>"
     return xml_answer(_SPACE, action, named, request_id)
 
 
 def refuse(error: SnsError, request_id: str) -> Response:
-    """An error."""
+    """The answer with an error."""
     told = error.code, error.words, ""
     return xml_refusal(_SPACE, error.status, told, request_id, error.retry_after)
 

@@ -12,12 +12,14 @@ from fsmq.spool import QueueSettings
 from ...guard.sight import require_all
 from ..page_request import PageRequest
 
-# Clocks apart by more are worth a word.
+# A larger difference of clocks is pointed out.
 _APART_S = 1.0
+# The worst first.
+_SEVERITIES = ("error", "warning", "note", "ok")
 
 
 class ClusterPages:
-    """The handlers."""
+    """The handler of the page of the cluster."""
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "cluster", self.cluster, "Hosts, programs and the spool")
@@ -37,7 +39,10 @@ class ClusterPages:
         }
         if request.query.get("health"):
             require_all(request.identity)
-            at, findings = await request.service.inspector.health()
+            await request.service.inspector.health()
+        if request.identity.sees_all_queues and (last := request.service.inspector.last_health):
+            at, findings = last
+            findings = sorted(findings, key=lambda one: _SEVERITIES.index(one.health.value))
             values["health"] = {"at": at, "findings": findings}
         return await request.page("cluster.html", values)
 

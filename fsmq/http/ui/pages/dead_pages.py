@@ -1,4 +1,4 @@
-"""Dead letters: where they are, where they came from, and why; equal failures in one line."""
+"""Dead letters: where they are, where they came from, and why; one row for each reason."""
 
 from __future__ import annotations
 
@@ -9,36 +9,47 @@ from typing import NamedTuple
 from aiohttp.web import StreamResponse
 
 from fsmq.spool import Message
-from fsmq.spool.views.counts import Overview
+from fsmq.spool.inspection import Overview
 
 from ...service.monitoring.inspector import Search
 from ..page_request import Listed, PageRequest
 from ..words import first
 
-# So many messages of a queue are looked at for its groups, and so much of a body tells them apart.
+# How many messages of a queue are grouped, and by how many characters of their bodies and reasons.
 MOST = 1000
 _SIGNS = 60
-# Numbers and ids are what equal failures differ by.
+_SIGNS_OF_REASON = 300
+# How many different bodies of a group are listed.
+_BODIES = 20
+# Numbers and ids differ between equal failures, so they are ignored.
 _NUMBER = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
 _LIST = re.compile(r"#(?:,? #)+")
 
 
-class Group(NamedTuple):
-    """Dead letters that look alike. origin, reason: None where the message does not know.
+class Alike(NamedTuple):
+    """Dead letters of a group whose bodies are alike. body: that of the first one."""
 
-    body: of the first of them.
+    body: str
+    ids: list[str]
+
+
+class Group(NamedTuple):
+    """Dead letters with one origin and similar reasons.
+
+    origin, reason: None if the messages do not say. Where their reasons differ by numbers, those
+    are # in reason.
     """
 
     origin: str | None
     reason: str | None
-    body: str
     since: float | None
     deliveries: int
     ids: tuple[str, ...]
+    bodies: list[Alike]
 
 
 class Dead(NamedTuple):
-    """A queue of dead letters, and those that bury into it. more: whether there are more."""
+    """A dead-letter queue. sources: queues that bury into it. more: whether there are more."""
 
     queue: str
     total: int
@@ -48,7 +59,7 @@ class Dead(NamedTuple):
 
 
 class DeadPages:
-    """The handlers."""
+    """The handler of the page of dead letters."""
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "dead", self.dead, "All dead letters")
@@ -58,7 +69,10 @@ class DeadPages:
         sources = await request.service.in_thread(_sources, request, surveyed)
         places = [await self._dead_of(request, q, of, surveyed) for q, of in sources.items()]
         places.sort(key=lambda place: (-place.total, place.queue))
-        return await request.page("dead.html", {"places": places})
+        empty = [place for place in places if not place.total]
+        return await request.page(
+            "dead.html", {"places": places, "empty": empty, "bodies": _BODIES}
+        )
 
     async def _dead_of(
         self, request: PageRequest, queue: str, sources: list[str], surveyed: Mapping[str, Overview]
@@ -72,7 +86,7 @@ class DeadPages:
 
 
 def _sources(request: PageRequest, surveyed: Mapping[str, Overview]) -> dict[str, list[str]]:
-    """The queues that hold dead letters, each with those that bury into it."""
+    """The dead-letter queues, each with the queues that bury into it."""
     found: dict[str, list[str]] = {}
     for name, settings in request.settings_of(surveyed).items():
         to = settings.dead_letter_queue
@@ -81,24 +95,37 @@ def _sources(request: PageRequest, surveyed: Mapping[str, Overview]) -> dict[str
     return found
 
 
-def _form(body: bytes) -> str:
-    """The start of a body without what equal failures differ by."""
-    return _LIST.sub("#", _NUMBER.sub("#", first(body, 2 * _SIGNS)))[:_SIGNS]
+def _folded(text: str, signs: int) -> str:
+    """The start of a text, without what differs between equal failures."""
+    return _LIST.sub("#", _NUMBER.sub("#", text))[:signs]
 
 
 def _groups(listed: list[Listed], bodies: bool) -> list[Group]:
-    alike: dict[tuple[str | None, str | None, str], list[Message]] = {}
+    """The dead letters by origin and reason, the largest group first."""
+    found: dict[tuple[str | None, str | None], list[Message]] = {}
     for message, _ in listed:
         dead = message.dead_letter
-        origin = dead.queue if dead else None
         reason = dead.reason if dead else None
-        form = _form(message.body) if bodies else ""
-        alike.setdefault((origin, reason, form), []).append(message)
-    groups = []
-    for (origin, reason, _), of in alike.items():
-        moments = [one.dead_letter.at for one in of if one.dead_letter]
-        tried = max((one.dead_letter.deliveries or 0 for one in of if one.dead_letter), default=0)
-        ids = tuple(one.id for one in of)
-        body = first(of[0].body, _SIGNS) if bodies else ""
-        groups.append(Group(origin, reason, body, min(moments, default=None), tried, ids))
+        folded = reason and _folded(reason, _SIGNS_OF_REASON)
+        found.setdefault((dead.queue if dead else None, folded), []).append(message)
+    groups = [_group(origin, folded, of, bodies) for (origin, folded), of in found.items()]
     return sorted(groups, key=lambda group: -len(group.ids))
+
+
+def _group(origin: str | None, folded: str | None, of: list[Message], bodies: bool) -> Group:
+    dead = [one.dead_letter for one in of if one.dead_letter]
+    reasons = {one.reason for one in dead}
+    reason = folded if len(reasons) > 1 else next(iter(reasons), None)
+    since = min((one.at for one in dead), default=None)
+    tried = max((one.deliveries or 0 for one in dead), default=0)
+    ids = tuple(one.id for one in of)
+    return Group(origin, reason, since, tried, ids, _alike(of) if bodies else [])
+
+
+def _alike(messages: list[Message]) -> list[Alike]:
+    """The bodies of messages, similar ones as one, the most frequent first."""
+    found: dict[str, Alike] = {}
+    for one in messages:
+        folded = _folded(first(one.body, 2 * _SIGNS), _SIGNS)
+        found.setdefault(folded, Alike(first(one.body, _SIGNS), [])).ids.append(one.id)
+    return sorted(found.values(), key=lambda alike: -len(alike.ids))

@@ -1,59 +1,68 @@
-"""One message: what it is, what is in it, and its life as the journal has it."""
+"""One message: its properties, its body, and its life from the journal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from aiohttp import hdrs
-from aiohttp.web import Response, StreamResponse
+from aiohttp.web import StreamResponse
 
 from fsmq.spool import Message
 from fsmq.spool.checks import check_id, check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
-from fsmq.spool.layout.names import facts
-from fsmq.spool.records.life import LifeReader, LifeStep, in_order
+from fsmq.spool.inspection import LifeReader, LifeStep, life_in_order
+from fsmq.spool.on_disk import facts
+from fsmq.words import share
 
 from ...guard.sight import seen_step
 from ...routing import needs
 from ..page_request import PageRequest
-from ..rendering import HEADERS
+from .downloads import BODY_BYTES, as_file
 
-_BODY_BYTES = 64 * 1024
-# A gap in a life that nothing explains: steps that must have been noted where they happened.
+# The steps with which a life begins; with any other, the beginning is missing.
 _BEGINNINGS = ("accepted", "moved", "delivered", "deferred")
-# Steps are noted together with others, so long after they happened at most.
+# Steps are written in groups, at most this long after they happened.
 _NOTED_S = 5.0
-# What a message does between a step and the next one.
+# What happens to a message between a step and the next one.
 _PHASES = {
-    "accepted": "is delivered",
-    "deferred": "is hidden",
-    "delivered": "waits",
-    "released": "waits",
-    "redelivered": "waits",
-    "buried": "waits",
-    "moved": "waits",
-    "claimed": "is worked on",
-    "renewed": "is worked on",
+    "accepted": "being delivered",
+    "deferred": "delayed",
+    "delivered": "waiting",
+    "released": "waiting",
+    "redelivered": "waiting",
+    "buried": "waiting",
+    "moved": "waiting",
+    "claimed": "claimed",
+    "renewed": "claimed",
 }
+# The narrowest part of the bar, in percent of it: a thinner one cannot be seen.
+_THINNEST = 0.8
 
 
 class Shown(NamedTuple):
     """A step of a life.
 
-    after: seconds since the one before. lasted: until the next one. share: of the whole time, 0 to
-    100.
+    after: seconds since the previous one. lasted: seconds until the next one.
     """
 
     step: LifeStep
     after: float | None
     phase: str
     lasted: float
+
+
+class Part(NamedTuple):
+    """A part of the bar of a life. at, share: where it begins and how wide it is, 0 to 100."""
+
+    phase: str
+    seconds: float
+    at: float
     share: float
 
 
 class MessagePages:
-    """The handlers. bodies: whether they show what is in messages."""
+    """Handlers of the pages of a message. bodies: whether they show its body."""
 
     def __init__(self, *, bodies: bool) -> None:
         self._bodies = bodies
@@ -87,10 +96,12 @@ class MessagePages:
             "message": message,
             "place": None if message is None else _place(message),
             "settings": await request.service.in_thread(request.spool.settings, queue),
-            "body": b"" if message is None else message.body[:_BODY_BYTES],
-            "is_cut": message is not None and len(message.body) > _BODY_BYTES,
-            "steps": (shown := _shown(steps, None if message is None else request.now)),
+            "body": b"" if message is None else message.body[:BODY_BYTES],
+            "is_cut": message is not None and len(message.body) > BODY_BYTES,
+            "steps": (shown := _shown(steps, message, request.now)),
             "spent": _spent(shown),
+            "bar": _bar(shown),
+            "claimed": next((one for one in reversed(steps) if one.event == "claimed"), None),
             "gap": _gap(steps, message, request.now),
             "next": reader.next,
             "last": steps[-1] if steps else None,
@@ -103,25 +114,17 @@ class MessagePages:
         message = await request.service.receiver.find(request.call, queue, message_id)
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")
-        # Never as what its type says: a page among messages would be a page of ours.
-        headers = {
-            **HEADERS,
-            "Content-Security-Policy": "sandbox; default-src 'none'",
-            hdrs.CONTENT_TYPE: "application/octet-stream",
-            hdrs.CONTENT_DISPOSITION: "attachment; filename=body",
-        }
-        return Response(body=message.body, headers=headers)
+        return as_file(message.body)
 
 
 async def find(request: PageRequest, wanted: str) -> str | None:
-    """The page of what somebody looks for: a queue of this very name, or a message of this id."""
-    try:
-        queue = check_queue(wanted)
-    except InvalidValue:
-        queue = ""
-    is_seen = bool(queue) and request.identity.may_see(queue)
-    if is_seen and await request.service.in_thread(request.spool.has_queue, queue):
-        return request.url("q", queue)
+    """The page for a search: a queue or a log of exactly this name, or a message with this id.
+
+    None: there is none, or a queue and a log have this name.
+    """
+    with suppress(InvalidValue):
+        if named := await request.service.listing(_named, request, check_queue(wanted)):
+            return named[0] if len(named) == 1 else None
     try:
         check_id("", wanted)
     except InvalidValue:
@@ -131,14 +134,27 @@ async def find(request: PageRequest, wanted: str) -> str | None:
     found = await request.service.inspector.find(
         wanted, lambda queues: [name for name in queues if identity.may("look", name)]
     )
-    queue = found[0].queue if found else await _queue_by_journal(request, wanted)
+    if found:
+        return request.url("q", found[0].queue, "m", found[0].id)
+    queue = await _queue_by_journal(request, wanted)
     return request.url("q", queue, "m", wanted) if queue else None
 
 
+def _named(request: PageRequest, name: str) -> list[str]:
+    """The pages of the queue and the log of a name, if the visitor may see them."""
+    identity, spool = request.identity, request.spool
+    found = []
+    if identity.may_see(name) and spool.has_queue(name):
+        found.append(request.url("q", name))
+    if name in identity.visible_logs(spool.logs()):
+        found.append(request.url("logs", name))
+    return found
+
+
 async def _queue_by_journal(request: PageRequest, message_id: str) -> str:
-    """Where a message was last that is nowhere now; empty if nothing says so, or not to all."""
+    """The last queue of a message that is gone; empty if unknown, or not visible to the visitor."""
     if facts(message_id).created_ms is None:
-        return ""  # most texts that somebody looks for are no ids
+        return ""  # most texts that people search for are not ids
     reader = LifeReader(request.spool.tree, "", message_id)
     async for _ in request.service.inspector.life(reader):
         pass
@@ -154,44 +170,76 @@ def _target(request: PageRequest) -> tuple[str, str]:
 async def _life(
     request: PageRequest, queue: str, message_id: str
 ) -> tuple[LifeReader, list[LifeStep]]:
-    """What the journal has of a message, of queues that the visitor may look into."""
+    """The steps of a message in the journal, in queues that the visitor may look into."""
     reader = LifeReader(request.spool.tree, queue, message_id, request.query.get("after", ""))
     steps: list[LifeStep] = []
     async for found in request.service.inspector.life(reader):
         steps += [seen for step in found if (seen := seen_step(request.identity, step))]
-    return reader, in_order(steps)
+    return reader, life_in_order(steps)
 
 
-def _shown(steps: Sequence[LifeStep], now: float | None) -> list[Shown]:
-    """now: until when the last step has lasted; None for a message that is gone."""
+def _shown(steps: Sequence[LifeStep], message: Message | None, now: float) -> list[Shown]:
+    """The steps to be shown. now: when the last one ends, unless the message is gone."""
     if not steps:
         return []
-    end = steps[-1].at if now is None else max(now, steps[-1].at)
+    end = steps[-1].at if message is None else max(now, steps[-1].at)
+    is_delayed = message is not None and message.state == "delayed"
     ends = [*(step.at for step in steps[1:]), end]
-    whole = (end - steps[0].at) or 1.0
     shown = []
     for number, step in enumerate(steps):
         after = step.at - steps[number - 1].at if number else None
         lasted = max(0.0, ends[number] - step.at)
-        share = round(100 * lasted / whole, 1)
-        shown.append(Shown(step, after, _PHASES.get(step.event, ""), lasted, share))
+        is_last = number + 1 == len(steps)
+        following = steps[number + 1].event if not is_last else "delivered" * is_delayed
+        shown.append(Shown(step, after, _phase(step, following), lasted))
     return shown
 
 
-def _spent(steps: Sequence[Shown]) -> dict[str, float]:
-    """Seconds of each phase, for the legend of the bar."""
+def _phase(step: LifeStep, following: str) -> str:
+    """What happens to a message after a step. following: the next event."""
+    # After a release without a delay the next one is a claim.
+    is_delayed = step.event == "released" and following in ("delivered", "redelivered")
+    if is_delayed or (step.event == "deferred" and step.deliveries):
+        return "waiting for a retry"
+    return _PHASES.get(step.event, "")
+
+
+def _bar(steps: Sequence[Shown]) -> list[Part]:
+    """The bar of a life: what follows in the same phase is one part, with a gap to the next."""
+    runs: list[tuple[str, float]] = []
+    for one in steps:
+        if runs and runs[-1][0] == one.phase:
+            runs[-1] = (one.phase, runs[-1][1] + one.lasted)
+        elif one.phase and one.lasted:
+            runs.append((one.phase, one.lasted))
+    whole = sum(lasted for _, lasted in runs) or 1.0
+    widths = [max(_THINNEST, 100 * lasted / whole) for _, lasted in runs]
+    parts, at = [], 0.0
+    for (phase, lasted), width in zip(runs, widths, strict=True):
+        wide = 100 * width / sum(widths)
+        parts.append(Part(phase, lasted, round(at, 2), round(max(0.3, wide - 0.3), 2)))
+        at += wide
+    return parts
+
+
+def _spent(steps: Sequence[Shown]) -> dict[str, tuple[float, str]]:
+    """Seconds of each phase, and its share of all in words, for the legend of the bar."""
     spent: dict[str, float] = {}
     for one in steps:
         if one.phase:
             spent[one.phase] = spent.get(one.phase, 0.0) + one.lasted
-    return spent
+    whole = sum(spent.values())
+    return {
+        phase: (seconds, share(seconds / whole) if whole else "")
+        for phase, seconds in spent.items()
+    }
 
 
 def _gap(steps: Sequence[LifeStep], message: Message | None, now: float) -> str:
-    """Why the life may be short of steps; empty if it begins where lives begin."""
+    """Why steps may be missing; empty if the life has its beginning."""
     created = None if message is None else message.created_at
     if not steps and created is not None and now - created < _NOTED_S:
-        return "Its first steps are noted in a moment: look again then."
+        return "Its first steps will be written in a moment: reload the page."
     if not steps:
         return (
             "The journal has no step of it: it was off, its segments have expired, lines were"
@@ -206,7 +254,7 @@ def _gap(steps: Sequence[LifeStep], message: Message | None, now: float) -> str:
 
 
 def _place(message: Message) -> str:
-    """Where a message stands in the tree."""
+    """The path of a message in the tree."""
     folder = {"ready": "queues", "new": "new"}.get(message.state, "delay")
     sign = "/" if folder == "queues" else ":"
     return f"{folder}/{message.queue}{sign}{message.id}"

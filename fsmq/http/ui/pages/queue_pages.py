@@ -5,41 +5,36 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from aiohttp.web import StreamResponse
 
 from fsmq.spool import Counts, QueueSettings
-from fsmq.spool.checks import check_queue
+from fsmq.spool.checks import MAX_FILE_NAME_BYTES, check_queue
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.layout.names import MAX_FILE_NAME_BYTES
-from fsmq.spool.layout.settings import SETTINGS
-from fsmq.spool.views.counts import Overview
-from fsmq.spool.views.wanted import Wanted, wanted
-from fsmq.wire import quote_id
-from fsmq.words import limits
+from fsmq.spool.inspection import Overview
+from fsmq.words import limits, moment, similar
 
 from ...routing import needs
-from ...service.monitoring.inspector import Search
 from ...service.monitoring.rates import Rate
 from ...service.monitoring.surveys import Hour
-from ..actions import MOST_IDS, SEARCHES, Form
 from ..charts import Spark, charts_of, spark
 from ..page_request import PageRequest
+from ..setting_fields import OF_FIFO, OF_QUEUE
 from ..streams import Streams, Values
+from .message_lists import choice, messages_of
 from .message_pages import find
 
-ROWS, MESSAGES = 100, 50
-# Counts that are older say so.
+ROWS = 100
+# The age of older counts is shown.
 _OLD_S = 5.0
-STATES = ("ready", "in_flight", "delayed", "new")
 FILTERS = ("all", "waiting", "late", "paused", "empty")
 
 
 class Row(NamedTuple):
-    """One queue in the table. rests: nobody is expected to work at it, so it is never late."""
+    """One queue in the table. rests: nobody is expected to consume it, so it is never late."""
 
     name: str
     counts: Counts
@@ -53,6 +48,7 @@ class Row(NamedTuple):
     limits: str
     rate: Rate | None
     spark: Spark | None
+    fifo: bool
 
     @property
     def is_late(self) -> bool:
@@ -81,20 +77,22 @@ _ORDERS: Mapping[str, Callable[[Row], Any]] = {
 
 
 class QueuePages:
-    """The handlers."""
+    """Handlers of the pages of queues."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
 
     def add_pages(self, add: Callable[..., None]) -> None:
-        add("GET", "", self.queues, "All queues")
+        add("GET", "queues", self.queues, "All queues")
         add("GET", "q/{queue}", self.queue, "One queue", needs.queue())
+        add("GET", "q/{queue}/history", self.history, "Its history", needs.queue())
+        add("GET", "q/{queue}/settings", self.settings, "Its settings", needs.queue())
 
     # -- all queues ------------------------------------------------------------------------------
 
     async def queues(self, request: PageRequest) -> StreamResponse:
         if menu := request.query.get("menu"):
-            return await self._menu(request, check_queue(menu))
+            return await request.page(*await menu_page(request, check_queue(menu)))
         wanted = request.query.get("find", "").strip()
         if wanted and (place := await find(request, wanted)) is not None:
             return request.go(place)
@@ -102,24 +100,16 @@ class QueuePages:
             request, "queues.html", "queues_live.html", lambda: self._queues(request)
         )
 
-    async def _menu(self, request: PageRequest, queue: str) -> StreamResponse:
-        """What can be done with a queue of the table."""
-        request.identity.require_sight(queue)
-        settings = await request.service.in_thread(request.spool.settings, queue)
-        feeders = await request.service.listing(_feeders, request, queue)
-        values = {"queue": queue, "settings": settings, "holds_dead": bool(feeders["queues"])}
-        return await request.page("menu.html", values)
-
     async def _queues(self, request: PageRequest) -> Values:
-        order = _choice(request.query, "sort", _ORDERS, "worst")
-        state = _choice(request.query, "state", FILTERS, "all")
+        order = choice(request.query, "sort", _ORDERS, "worst")
+        state = choice(request.query, "state", FILTERS, "all")
         sought = request.query.get("find", "").strip()
         pattern = _pattern(request, sought)
         surveyed = await request.service.surveys.queues()
         counted_at = request.service.surveys.queues.found_at
         rates = await request.service.surveys.rates()
         hour = await request.service.surveys.hour()
-        rows = await request.service.listing(_rows, request, surveyed, rates, hour)
+        rows = await request.service.listing(rows_of, request, surveyed, rates, hour)
         total = Counts(*(sum(numbers) for numbers in zip(*(r.counts for r in rows), strict=True)))
         shown = [row for row in rows if _matches(row.name, pattern) and _is(row, state)]
         shown.sort(key=lambda row: (_ORDERS[order](row), row.name))
@@ -128,7 +118,10 @@ class QueuePages:
         return {
             "rows": shown[(page - 1) * ROWS : page * ROWS],
             "found": len(shown),
-            "topics": await request.service.listing(_topics, request, sought) if sought else (),
+            "near": similar(sought, [row.name for row in rows], 3) if not shown else (),
+            "dead": sum(row.counts.total for row in rows if row.holds_dead),
+            "late": sum(row.is_late for row in rows),
+            "others": await request.service.listing(_others, request, sought) if sought else {},
             "counted_at": counted_at if time.time() - counted_at > _OLD_S else None,
             "queues": len(rows),
             "total": total,
@@ -144,112 +137,165 @@ class QueuePages:
     # -- one queue -------------------------------------------------------------------------------
 
     async def queue(self, request: PageRequest) -> StreamResponse:
+        return await self._live(request, "messages", lambda: messages_of(request))
+
+    async def history(self, request: PageRequest) -> StreamResponse:
+        async def nothing() -> Values:
+            return {}
+
+        return await self._live(request, "history", nothing)
+
+    async def settings(self, request: PageRequest) -> StreamResponse:
+        return await request.page(*await settings_page(request))
+
+    async def _live(
+        self, request: PageRequest, tab: str, more: Callable[[], Awaitable[Values]]
+    ) -> StreamResponse:
+        """A tab of the page of a queue, below figures that are live."""
         queue = request.call.queue
+
+        async def region() -> Values:
+            return {**await _figures(request, queue), **await more(), "tab": tab}
+
+        async def charts() -> Values:
+            return await charts_of(request, queue) if tab == "history" else {}
+
         return await self._streams.page_or_stream(
-            request,
-            "queue.html",
-            "queue_live.html",
-            lambda: self._queue(request, queue),
-            lambda: charts_of(request, queue),
+            request, "queue.html", "queue_live.html", region, charts
         )
 
-    async def _queue(self, request: PageRequest, queue: str) -> Values:
-        state = _choice(request.query, "state", STATES, "ready")
-        after = request.query.get("after", "")
-        counts, oldest, *_ = await request.service.surveys.queue(queue)
-        settings = await request.service.in_thread(request.spool.settings, queue)
-        rates = await request.service.surveys.rates() or {}
-        may_look = request.identity.may("look", queue)
-        filtered = _wanted(request, request.query)
-        search = Search(queue, state, MESSAGES, after, filtered)
-        messages, more = await request.peek(search) if may_look else ([], None)
-        rate = rates.get(queue)
-        request.service.recent.add(queue, request.now, counts, oldest, rate)
-        return {
-            "queue": queue,
-            "settings": settings,
-            "changed": _changed(settings),
-            "paused": settings.pause_at(request.now),
-            "limits": limits(settings.max_in_flight, settings.max_rate),
-            "kinds": SETTINGS,
-            "counts": counts,
-            "oldest": oldest,
-            "rate": rate,
-            "point": json.dumps([*counts, oldest, *(round(60 * one) for one in rate or ())]),
-            "feeders": await request.service.listing(_feeders, request, queue),
-            "state": state,
-            "states": STATES,
-            "may_look": may_look,
-            "messages": messages,
-            "searched": {n: request.query[n] for n in SEARCHES if request.query.get(n)},
-            "after": after,
-            "more": more,
-            "most": MOST_IDS,
-        }
+
+async def menu_page(request: PageRequest, queue: str = "") -> tuple[str, Values]:
+    """The actions for a queue of the table, or for that of the page."""
+    queue = queue or request.call.queue
+    request.identity.require_sight(queue)
+    settings = await request.service.in_thread(request.spool.settings, queue)
+    feeders = await request.service.listing(_feeders, request, queue)
+    values = {"queue": queue, "settings": settings, "holds_dead": bool(feeders["queues"])}
+    return "menu.html", values
 
 
-async def choose_all(request: PageRequest, queue: str) -> None:
-    """Where a form is for all that match, put their ids into it: of as many as one action may do.
-
-    What is asked then, and done later, is about these and no others. So it is asked again where
-    somebody who was asked wants only the first ones.
-    """
-    form = await request.form()
-    count = Form(queue, (), form, {}).number("count", 0, MOST_IDS)
-    if form.pop("count", None) and count:
-        form.pop("sure", None)
-        if "message" in form:
-            form["message"] = form["message"][: math.ceil(count)]
-        else:
-            await _choose(request, queue, form, math.ceil(count))
-    if form.pop("all", None):
-        await _choose(request, queue, form, MOST_IDS)
-
-
-async def _choose(request: PageRequest, queue: str, form: dict[str, list[str]], most: int) -> None:
-    request.identity.require("look", queue)
-    given = {name: values[-1] for name, values in form.items() if values}
-    state = _choice(given, "state", STATES, "ready")
-    search = Search(queue, state, most, wanted=_wanted(request, given))
-    found, _ = await request.peek(search)
-    form["message"] = [quote_id(one.message.id) for one in found]
+async def settings_page(request: PageRequest) -> tuple[str, Values]:
+    """The settings of a queue, as a form for its admins."""
+    queue = request.call.queue
+    settings = await request.service.in_thread(request.spool.settings, queue)
+    values = OF_QUEUE.page(
+        request,
+        settings,
+        queue,
+        request.url("q", queue),
+        f"fsmq queue config {queue}",
+        () if settings.fifo else OF_FIFO,
+    )
+    values |= {"queue": queue, "settings": settings, "tab": "settings"}
+    values["holds_dead"] = bool((await request.service.listing(_feeders, request, queue))["queues"])
+    return "queue.html", values
 
 
-def _rows(
+async def _figures(request: PageRequest, queue: str) -> Values:
+    """The counts and the rates of a queue, and what is special about it."""
+    overview = await request.service.surveys.queue(queue)
+    counts, oldest, *_ = overview
+    settings = await request.service.in_thread(request.spool.settings, queue)
+    rates = await request.service.surveys.rates() or {}
+    rate = rates.get(queue)
+    request.service.recent.add(queue, request.now, counts, oldest, rate)
+    feeders = await request.service.listing(_feeders, request, queue)
+    holds_dead = bool(feeders["queues"])
+    row = _row(queue, overview, settings, request.now, holds_dead=holds_dead, rate=rate)
+    return {
+        "queue": queue,
+        "settings": settings,
+        "row": row,
+        "claimed": await _last_claim(request, row) if row.is_late else "",
+        "holds_dead": holds_dead,
+        "counts": counts,
+        "oldest": oldest,
+        "rate": rate,
+        "point": json.dumps([*counts, oldest, *(round(60 * one) for one in rate or ())]),
+        "feeders": feeders,
+    }
+
+
+async def _last_claim(request: PageRequest, row: Row) -> str:
+    """Since when no consumer has claimed from a queue, in words; empty if one does now."""
+    if row.counts.in_flight or (row.rate is not None and row.rate.received):
+        return ""
+    hour = await request.service.surveys.hour()
+    claims = [one.at for one in hour.queues.get(row.name, ()) if one.figures.received]
+    return moment(claims[-1]) if claims else "no"
+
+
+def rows_of(
     request: PageRequest,
     surveyed: Mapping[str, Overview],
     rates: Mapping[str, Rate] | None,
-    hour: Hour,
+    hour: Hour | None = None,
 ) -> list[Row]:
+    """The queues that the visitor may see; without an hour they have no sparklines."""
     now = request.now
     settings = request.settings_of(surveyed)
     dead = {one.dead_letter_queue for one in settings.values()}
     return [
-        Row(
+        _row(
             name,
-            surveyed[name].counts,
-            oldest := surveyed[name].oldest,
-            0.0 if oldest is None else max(0.0, now - oldest),
-            one.late_after,
-            one.dead_letter_queue,
-            name in dead,
-            pause := one.pause_at(now),
-            pause is not None or (name in dead and one.alert_age is None),
-            limits(one.max_in_flight, one.max_rate),
-            None if rates is None else rates.get(name, Rate()),
-            spark(moments, hour.since, hour.until) if (moments := hour.queues.get(name)) else None,
+            surveyed[name],
+            one,
+            now,
+            holds_dead=name in dead,
+            rate=None if rates is None else rates.get(name, Rate()),
+            sparks=spark(moments, hour.since, hour.until)
+            if hour is not None and (moments := hour.queues.get(name))
+            else None,
         )
         for name, one in settings.items()
     ]
 
 
-def _topics(request: PageRequest, pattern: str) -> list[str]:
-    found = request.identity.visible_topics(request.spool.topics())
-    return [name for name in found if _matches(name, pattern)]
+def _others(request: PageRequest, pattern: str) -> dict[str, list[tuple[str, str]]]:
+    """The topics and the logs that match: each a name and the address of its page."""
+    identity, spool = request.identity, request.spool
+    found = {
+        "topic": ("topics", identity.visible_topics(spool.topics())),
+        "log": ("logs", identity.visible_logs(spool.logs())),
+    }
+    return {
+        kind: matching
+        for kind, (place, names) in found.items()
+        if (matching := [(one, request.url(place, one)) for one in names if _matches(one, pattern)])
+    }
+
+
+def _row(
+    name: str,
+    overview: Overview,
+    settings: QueueSettings,
+    now: float,
+    *,
+    holds_dead: bool,
+    rate: Rate | None,
+    sparks: Spark | None = None,
+) -> Row:
+    pause = settings.pause_at(now)
+    return Row(
+        name,
+        overview.counts,
+        overview.oldest,
+        0.0 if overview.oldest is None else max(0.0, now - overview.oldest),
+        settings.late_after,
+        settings.dead_letter_queue,
+        holds_dead,
+        pause,
+        pause is not None or (holds_dead and settings.alert_age is None),
+        limits(settings.max_in_flight, settings.max_rate),
+        rate,
+        sparks,
+        settings.fifo,
+    )
 
 
 def _pattern(request: PageRequest, sought: str) -> str:
-    """What names of queues are matched against; of each pattern all that is compiled is kept."""
+    """The pattern for names of queues; limited, because compiled patterns are cached."""
     pattern = request.query.get("match") or sought
     if len(pattern) > MAX_FILE_NAME_BYTES:
         raise InvalidValue("match", "is longer than any name")
@@ -275,39 +321,8 @@ def _is(row: Row, state: str) -> bool:
     return True
 
 
-def _choice(
-    query: Mapping[str, str], name: str, choices: Mapping[str, Any] | Sequence[str], to: str
-) -> str:
-    given = query.get(name, to)
-    if given not in choices:
-        raise InvalidValue(name, f"expected one of: {', '.join(choices)}")
-    return given
-
-
-def _wanted(request: PageRequest, query: Mapping[str, str]) -> Wanted | None:
-    """What the filter above the messages asks for. Raises InvalidValue."""
-    attribute = query.get("attribute", "")
-    name, equals, value = attribute.partition("=")
-    if attribute and not equals:
-        raise InvalidValue("attribute", "expected NAME=VALUE")
-    older = query.get("older_than", "")
-    try:
-        older_than = float(older) if older else None
-    except ValueError:
-        raise InvalidValue("older_than", "must be a number of seconds") from None
-    contains = query.get("containing") or None
-    attributes = {name.strip(): value.strip()} if attribute else None
-    return wanted(request.now, attributes, contains, older_than)
-
-
-def _changed(settings: QueueSettings) -> dict[str, Any]:
-    """The settings that are not as they are by default."""
-    default = QueueSettings().as_dict()
-    return {name: value for name, value in settings.as_dict().items() if value != default[name]}
-
-
 def _feeders(request: PageRequest, queue: str) -> dict[str, list[str]]:
-    """What sends into a queue: queues that bury into it, and topics."""
+    """The sources of a queue: queues that bury into it, and topics."""
     settings = request.settings_of(request.spool.queues())
     buries = [name for name, of in settings.items() if of.dead_letter_queue == queue]
     topics = request.identity.visible_topics(request.spool.topics())

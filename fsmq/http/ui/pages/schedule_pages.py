@@ -1,30 +1,39 @@
-"""Schedules: messages at the moments of crontab lines."""
+"""The page of schedules, which put messages at the moments of crontab lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
+from zoneinfo import ZoneInfo
 
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.checks import check_queue
-from fsmq.spool.errors import NoSuchSchedule
+from fsmq.spool.errors import InvalidValue
+from fsmq.spool.resources import Crontab, ScheduleSettings, check_schedule
+from fsmq.words import meant
 
-from ...guard.sight import may_see_schedule, name_of, ruled_by
+from ...guard.sight import check_changes, check_replaces, may_see_schedule, ruled_by
+from ...service.resources import Check
 from ..actions import Action, Actions, Done, Form, Question, attributes_of
 from ..commands import curl, fsmq
 from ..page_request import PageRequest
 from ..streams import Streams
 
+_OFFERED = 500
+_RUNS = 3
+
 
 class SchedulePages:
-    """The handlers. Whoever is an admin of a queue may define what is put there, and when."""
+    """Handlers of the page of schedules. Admins of a queue may define its schedules."""
 
     def __init__(self, streams: Streams, actions: Actions) -> None:
         self._streams = streams
         self._actions = actions
         self._actions_of_one: Mapping[str, Action] = {
-            "define": Action("admin", _define),
+            "define": Action("admin", _define, _ask_define, _new_page),
             "put_now": Action("admin", _put_now),
             "stop": Action("admin", partial(_pause, paused=True)),
             "start": Action("admin", partial(_pause, paused=False)),
@@ -33,69 +42,130 @@ class SchedulePages:
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "schedules", self.schedules, "All schedules")
+        add("GET", "schedules/new", self.defining, "A schedule to be defined")
+        add("GET", "schedules/next", self.next, "The next runs of a crontab line")
         add("POST", "schedules", self.action, "Do something with a schedule")
 
     async def schedules(self, request: PageRequest) -> StreamResponse:
         async def values() -> dict[str, object]:
             found = await request.service.listing(request.spool.schedules)
-            return {"schedules": [one for one in found if may_see_schedule(request.identity, one)]}
+            seen = [one for one in found if may_see_schedule(request.identity, one)]
+            return {"schedules": seen, "in_zone": _in_zone}
 
         return await self._streams.page_or_stream(
             request, "schedules.html", "schedules_live.html", values
         )
+
+    async def defining(self, request: PageRequest) -> StreamResponse:
+        request.require_creation()
+        return await request.page(*await _new_page(request))
+
+    async def next(self, request: PageRequest) -> StreamResponse:
+        """The next runs of what is being typed."""
+        cron, zone = request.query.get("cron", ""), request.query.get("timezone", "")
+        found = await request.service.in_thread(_next_runs, request, cron, zone)
+        return await request.page("next_runs.html", found)
 
     async def action(self, request: PageRequest) -> StreamResponse:
         form = await request.form()
         name, queue = form.get("name", [""])[0].strip(), form.get("queue", [""])[0].strip()
         if form.get("do") != ["define"]:
             state = await request.service.in_thread(request.spool.schedule(name).state)
-            if not may_see_schedule(request.identity, state):
-                raise NoSuchSchedule(name)
+            check_changes(request.identity, state)
             on = ruled_by(state)
             queue = on if state.settings is not None else ""
         else:
-            on = check_queue(queue)
-            await _check_name(request, name)
+            on = queue
         return await self._actions.answer(request, self._actions_of_one, queue, on)
 
 
-async def _check_name(request: PageRequest, name: str) -> None:
-    """Make sure that a name is free, or that of a schedule that the visitor may replace."""
+async def _new_page(request: PageRequest) -> tuple[str, Mapping[str, object]]:
+    cron, zone = request.typed("cron"), request.typed("timezone")
+    # What is wrong with these fields is said beside them.
+    is_wrong = request.problem_of("cron") or request.problem_of("timezone")
+    cron = "" if is_wrong else cron
+    runs = await request.service.in_thread(_next_runs, request, cron, zone)
+    queues = await request.service.listing(request.spool.queues)
+    shown = request.identity.visible(queues)[:_OFFERED]
+    return "new_schedule.html", {**runs, "queues": shown}
+
+
+def _next_runs(request: PageRequest, cron: str, zone: str) -> dict[str, object]:
+    """The next runs of a crontab line, or why there are none. zone: empty for UTC."""
+    zone = zone.strip() or "UTC"
+    found: dict[str, object] = {"runs": (), "zone": zone, "problem": ""}
+    if cron.strip():
+        try:
+            moments = Crontab(cron.strip(), zone).after(request.now)
+            found["runs"] = [_in_zone(one, zone) for one in islice(moments, _RUNS)]
+        except InvalidValue as error:
+            found["problem"] = error.problem
+    return found
+
+
+def _in_zone(moment: float, zone: str) -> str:
+    """A moment as a clock in a zone shows it; in UTC where there is no such zone."""
     try:
-        state = await request.service.in_thread(request.spool.schedule(name).state)
-    except NoSuchSchedule:
-        return
-    request.require("admin", name_of(request.identity, state))
+        shown = datetime.fromtimestamp(moment, ZoneInfo(zone))
+    except (ValueError, OSError, KeyError):
+        shown, zone = datetime.fromtimestamp(moment, UTC), "UTC"
+    return f"{shown:%a %Y-%m-%d %H:%M:%S} {zone}"
+
+
+def _changes(request: PageRequest) -> Check:
+    return partial(check_changes, request.identity)
+
+
+def _settings(form: Form) -> ScheduleSettings:
+    """The schedule in a form. Raises InvalidValue."""
+    given = {
+        "cron": form.text("cron").strip(),
+        "queue": check_queue(form.queue),
+        "body": form.text("body").replace("\r\n", "\n"),
+        "timezone": form.text("timezone").strip() or "UTC",
+        "catch_up": form.text("catch_up") or "last",
+        "content_type": form.text("content_type").strip() or None,
+        "attributes": attributes_of(form),
+    }
+    settings = ScheduleSettings.parse(given)
+    check_schedule(form.text("name").strip())
+    return settings
+
+
+async def _ask_define(request: PageRequest, form: Form) -> Question | None:
+    """A question if the queue does not exist."""
+    queue = _settings(form).queue
+    if await request.service.in_thread(request.spool.has_queue, queue):
+        return None
+    near = meant(
+        queue, request.identity.visible(await request.service.listing(request.spool.queues))
+    )
+    problem = f"There is no queue named {queue}" + (f": {near}" if near else ".")
+    return Question(
+        f"Define the schedule {form.text('name').strip()} without its queue?",
+        (problem, "The schedule puts nothing until somebody creates the queue."),
+        "Define schedule",
+        command=fsmq("queue", "create", queue),
+        curl=curl(request, "PUT", queue),
+    )
 
 
 async def _define(request: PageRequest, form: Form) -> Done:
-    schedule = request.spool.schedule(form.text("name").strip())
-    attributes = attributes_of(form)
-
-    def define() -> None:
-        schedule.define(
-            form.text("cron").strip(),
-            form.queue,
-            form.text("body").replace("\r\n", "\n"),
-            timezone=form.text("timezone").strip() or "UTC",
-            catch_up=form.text("catch_up") or "last",  # type: ignore[arg-type]  # it is checked
-            content_type=form.text("content_type").strip() or None,
-            attributes=attributes,
-        )
-
-    await request.service.in_thread(define)
+    await request.service.resources.define_schedule(
+        form.text("name").strip(), partial(check_replaces, request.identity), _settings(form)
+    )
     return Done("scheduled", 1, request.url("schedules"))
 
 
 async def _put_now(request: PageRequest, form: Form) -> Done:
-    schedule = request.spool.schedule(form.text("name"))
-    await request.service.in_thread(schedule.put_now)
+    await request.service.resources.put_of_schedule(form.text("name"), _changes(request))
     return Done("sent", 1, request.url("schedules"))
 
 
 async def _pause(request: PageRequest, form: Form, *, paused: bool) -> Done:
-    schedule = request.spool.schedule(form.text("name"))
-    await request.service.in_thread(lambda: schedule.configure(paused=paused))
+    name, changes = form.text("name"), {"paused": paused}
+    check = _changes(request)
+    await request.service.resources.change_schedule(name, check, lambda _: changes)
     return Done("stopped" if paused else "started", 1, request.url("schedules"))
 
 
@@ -103,13 +173,14 @@ async def _ask_delete(request: PageRequest, form: Form) -> Question:
     name = form.text("name")
     return Question(
         f"Delete the schedule {name}?",
-        (f"It puts nothing more into {form.queue}; what it has put stays.",),
+        (f"It puts nothing more into {form.queue}; messages that it has put stay.",),
         "Delete the schedule",
-        command=fsmq("schedule", "rm", name),
+        destroys=True,
+        command=fsmq("schedule", "delete", name),
         curl=curl(request, "DELETE", "_schedules", name),
     )
 
 
 async def _delete(request: PageRequest, form: Form) -> Done:
-    await request.service.in_thread(request.spool.schedule(form.text("name")).delete)
+    await request.service.resources.delete_schedule(form.text("name"), _changes(request))
     return Done("schedule_deleted", 1, request.url("schedules"))

@@ -1,4 +1,4 @@
-"""Topics: what they are, which queues are subscribed, and a message to try them with."""
+"""The pages of topics: their subscriptions, and a form to publish a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp.web import StreamResponse
 from fsmq.spool import NewMessage
 from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import NoSuchTopic
-from fsmq.spool.layout.topics.filters import Filter
+from fsmq.spool.resources import Filter
 
 from ...guard import access
 from ...guard.sight import seen_of
@@ -23,21 +23,22 @@ from ..streams import Streams
 
 
 class TopicPages:
-    """The handlers."""
+    """Handlers of the pages of topics."""
 
     def __init__(self, streams: Streams, actions: Actions) -> None:
         self._streams = streams
         self._actions = actions
         self._of_topic: Mapping[str, Action] = {
-            "subscribe": Action("admin", _subscribe),
+            "subscribe": Action("admin", _subscribe, form=self._topic_page),
             "unsubscribe": Action("admin", _unsubscribe, _ask_unsubscribe),
-            "publish": Action("send", _publish, _ask_publish),
+            "publish": Action("send", _publish, _ask_publish, self._topic_page),
             "delete": Action("admin", _delete, _ask_delete),
         }
-        self._of_all: Mapping[str, Action] = {"create": Action("admin", _create)}
+        self._of_all: Mapping[str, Action] = {"create": Action("admin", _create, form=_new_page)}
 
     def add_pages(self, add: Callable[..., None]) -> None:
         add("GET", "topics", self.topics, "All topics")
+        add("GET", "new-topic", self.creating, "A topic to be created")
         add("GET", "topics/{topic}", self.topic, "One topic", needs.topic())
         add("POST", "topics", self.on_all, "Create a topic")
         add("POST", "topics/{topic}", self.on_topic, "Do something with it", needs.topic())
@@ -60,14 +61,29 @@ class TopicPages:
             lambda: request.service.listing(_seen, request),
         )
 
+    @staticmethod
+    async def _topic_page(request: PageRequest) -> tuple[str, Mapping[str, object]]:
+        topic = request.call.topic
+        subscribed = await request.service.listing(_subscribed, request, topic)
+        seen = await request.service.listing(_seen, request)
+        return "topic.html", {**subscribed, **seen, "region": "topic_live.html"}
+
+    async def creating(self, request: PageRequest) -> StreamResponse:
+        request.require_creation()
+        return await request.page(*await _new_page(request))
+
     async def on_all(self, request: PageRequest) -> StreamResponse:
         form = await request.form()
-        topic = check_queue(form.get("topic", [""])[0].strip(), "topic")
+        topic = form.get("topic", [""])[0].strip()
         return await self._actions.answer(request, self._of_all, topic, access.topic(topic))
 
     async def on_topic(self, request: PageRequest) -> StreamResponse:
         topic = request.call.topic
         return await self._actions.answer(request, self._of_topic, topic, access.topic(topic))
+
+
+async def _new_page(request: PageRequest) -> tuple[str, Mapping[str, object]]:
+    return "new_topic.html", {}
 
 
 def _subscribed(request: PageRequest, topic: str) -> dict[str, Any]:
@@ -84,24 +100,25 @@ def _seen(request: PageRequest) -> dict[str, Any]:
 
 
 def _sizes(request: PageRequest) -> dict[str, int]:
-    """How many are subscribed to each topic."""
+    """The number of subscriptions of each topic."""
     found = {}
     for name in request.identity.visible_topics(request.spool.topics()):
         try:
             found[name] = len(seen_of(request.identity, request.spool.subscriptions(name)))
         except NoSuchTopic:
-            continue  # it was deleted just now
+            continue  # it has just been deleted
     return found
 
 
 async def _create(request: PageRequest, form: Form) -> Done:
-    await request.service.in_thread(request.spool.create_topic, form.queue)
-    return Done("topic_created", 1, request.url("topics", form.queue))
+    topic = check_queue(form.queue, "topic")
+    await request.service.resources.create_topic(topic)
+    return Done("topic_created", 1, request.url("topics", topic))
 
 
 def _subscriber(request: PageRequest, form: Form) -> str:
     queue = check_queue(form.text("queue").strip())
-    # Else an admin of a topic could put messages into any queue.
+    # Otherwise an admin of a topic could put messages into any queue.
     request.require("admin", queue)
     return queue
 
@@ -109,7 +126,7 @@ def _subscriber(request: PageRequest, form: Form) -> str:
 async def _subscribe(request: PageRequest, form: Form) -> Done:
     queue = _subscriber(request, form)
     taken = Filter.parse(form.text("filter").encode())
-    await request.service.in_thread(request.spool.subscribe, form.queue, queue, taken)
+    await request.service.resources.subscribe(form.queue, queue, taken)
     return Done("subscribed", 1, request.url("topics", form.queue), queue)
 
 
@@ -117,21 +134,21 @@ async def _ask_unsubscribe(request: PageRequest, form: Form) -> Question:
     queue = _subscriber(request, form)
     return Question(
         f"End the subscription of {queue}?",
-        (f"What is published to {form.queue} from now on does not come to {queue}.",),
+        (f"Messages published to {form.queue} from now on do not reach {queue}.",),
         "End the subscription",
-        command=fsmq("unsubscribe", form.queue, queue),
+        command=fsmq("topic", "unsubscribe", form.queue, queue),
         curl=curl(request, "DELETE", "_topics", form.queue, "queues", queue),
     )
 
 
 async def _unsubscribe(request: PageRequest, form: Form) -> Done:
     queue = _subscriber(request, form)
-    await request.service.in_thread(request.spool.unsubscribe, form.queue, queue)
+    await request.service.resources.unsubscribe(form.queue, queue)
     return Done("unsubscribed", 1, request.url("topics", form.queue))
 
 
 async def _ask_publish(request: PageRequest, form: Form) -> Question:
-    """Which queues would get the message, before it is sent."""
+    """The question before publishing, with the queues that would get the message."""
     sent = _message(form)
     subscribed = await request.service.listing(request.spool.subscriptions, form.queue)
     found = seen_of(request.identity, subscribed)
@@ -146,10 +163,10 @@ async def _ask_publish(request: PageRequest, form: Form) -> Question:
         f"Publish to {form.queue}?",
         (
             f"By their filters {len(takers)} of {len(found)} subscriptions take it: {where}.",
-            "They get it all at once, or none does.",
+            "All of them get it, or none does.",
         ),
         f"Publish to {len(takers)}",
-        command=f"echo … | {fsmq('publish', form.queue)}",
+        command=f"echo … | {fsmq('topic', 'publish', form.queue)}",
         curl=f"echo … | {publish} --data-binary @-",
     )
 
@@ -176,16 +193,17 @@ async def _ask_delete(request: PageRequest, form: Form) -> Question:
     return Question(
         f"Delete the topic {form.queue}?",
         (
-            f"Its {len(found)} subscriptions go; the queues and their messages stay.",
-            "Who publishes to it gets an error from then on.",
+            f"Its {len(found)} subscriptions are deleted; the queues and their messages stay.",
+            "Clients that publish to it get errors from then on.",
         ),
         f"Delete {form.queue}",
         command=fsmq("topic", "delete", form.queue),
         curl=curl(request, "DELETE", "_topics", form.queue),
         typed=form.queue,
+        destroys=True,
     )
 
 
 async def _delete(request: PageRequest, form: Form) -> Done:
-    await request.service.listing(request.spool.delete_topic, form.queue)
+    await request.service.resources.delete_topic(form.queue)
     return Done("topic_deleted", 1, request.url("topics"))

@@ -1,4 +1,4 @@
-"""Work: moves and redrives, consumers, and what people did last at these pages."""
+"""Work: moves and redrives, consumers, and the last actions on these pages."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from functools import partial
 
 from aiohttp.web import StreamResponse
 
-from fsmq.spool.errors import InvalidValue
-from fsmq.spool.moves.order import Move, holders, latest
+from fsmq.spool.errors import InvalidValue, as_unavailable
+from fsmq.spool.inspection import Act, Move, holders, latest
 
 from ...guard.access import Identity
 from ...guard.sight import may_see_move
 from ...problems import NotFound
-from ..actions import Action, Actions, Done, Form, Note, Question
+from ..actions import Action, Actions, Done, Form, Question
 from ..commands import curl, fsmq
 from ..page_request import PageRequest
 from ..streams import Streams
 
 _MOVES = 50
+_ACTS = 100
 
 
 class WorkPages:
-    """The handlers."""
+    """Handlers of the page of work."""
 
     def __init__(self, streams: Streams, actions: Actions) -> None:
         self._streams = streams
@@ -59,8 +60,15 @@ class WorkPages:
             "holders": held,
             "staged": staged,
             "consumers": {name: behind for name, behind in shown.items() if behind},
-            "notes": [one for one in self._actions.last if _may_note(request.identity, one)],
+            "acts": await self._acts(request),
         }
+
+    async def _acts(self, request: PageRequest) -> list[Act]:
+        """The last acts that the visitor may see, the newest first."""
+        with as_unavailable("cannot read the journal"):
+            noted = await request.service.inspector.acts()
+        known = sorted({*noted, *self._actions.last}, reverse=True)
+        return [one for one in known if _may_note(request.identity, one)][:_ACTS]
 
     async def action(self, request: PageRequest) -> StreamResponse:
         form = await request.form()
@@ -68,8 +76,8 @@ class WorkPages:
         return await self._actions.answer(request, self._on_work, move.source)
 
 
-def _may_note(identity: Identity, note: Note) -> bool:
-    return all(identity.may_see(one) for one in (note.right_on, note.to) if one)
+def _may_note(identity: Identity, act: Act) -> bool:
+    return all(identity.may_see(one) for one in (act.on, act.to) if one)
 
 
 async def _found(request: PageRequest, ref: str) -> Move:
@@ -83,17 +91,17 @@ async def _found(request: PageRequest, ref: str) -> Move:
 
 async def _ask_stop(request: PageRequest, form: Form) -> Question:
     move = await _found(request, form.text("ref"))
-    where = move.target or "where they were buried"
+    where = move.target or "the queues from which they were buried"
     return Question(
         f"Stop the move from {move.source}?",
-        (f"What has moved to {where} stays there; the others stay in {move.source}.",),
+        (f"Messages that have moved to {where} stay there; others stay in {move.source}.",),
         "Stop the move",
-        command=fsmq("moves", "--stop", move.ref),
+        command=fsmq("move", "stop", move.ref),
         curl=curl(request, "DELETE", "_moves", move.ref),
     )
 
 
 async def _stop(request: PageRequest, form: Form) -> Done:
     move = await _found(request, form.text("ref"))
-    await request.service.in_thread(request.spool.stop_move, move.ref)
+    await request.service.moves.stop_move(move.ref)
     return Done("move_stopped", move.moved, request.url("work"))

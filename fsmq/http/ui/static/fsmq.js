@@ -5,7 +5,7 @@
   const store = localStorage;
   const by = (id) => doc.getElementById(id);
   const on = (place, event, act) => place.addEventListener(event, act);
-  const [mark, live, theme, ask] = ["mark", "live", "theme", "ask"].map(by);
+  const [mark, live, theme, ask, menu] = ["mark", "live", "theme", "ask", "menu"].map(by);
   const isLive = live?.hasAttribute("hx-sse:connect");
 
   // -- light or dark
@@ -31,14 +31,27 @@
     }
   });
 
-  // -- times in the reader's zone
+  // -- times in the reader's zone, which they name
+  const inZone = (at) => {
+    const ahead = -at.getTimezoneOffset();
+    const shown = (minutes) => new Date(+at + minutes * 6e4).toISOString().slice(0, 19).replace("T", " ");
+    const offset = new Date(Math.abs(ahead) * 6e4).toISOString().slice(11, 16);
+    return shown(ahead) + (ahead ? (ahead < 0 ? " -" : " +") + offset : " UTC");
+  };
   const tellTimes = (root) => {
     for (const time of root.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
       if (!isNaN(at)) {
         time.title = time.dateTime;
-        time.textContent = at.toLocaleString();
+        time.textContent = inZone(at);
       }
+    }
+    for (const morning of root.querySelectorAll("[data-morning]")) {
+      const at = new Date();
+      at.setDate(at.getDate() + 1);
+      at.setHours(6, 0, 0, 0);
+      morning.value = at.toISOString().slice(0, 19) + "Z";
+      morning.textContent = "Pause until tomorrow, " + inZone(at).slice(11).replace(":00 ", " ");
     }
   };
   tellTimes(doc);
@@ -84,7 +97,7 @@
       setTimeout(() => htmx.trigger(doc, "visibilitychange"));
     });
     on(live, "htmx:sse:after:message", () => {
-      tellTimes(live);
+      tellTimes(doc);
       say();
     });
     const wait = () => tell("waiting", "reconnecting");
@@ -106,27 +119,89 @@
     for (const box of all.form.querySelectorAll("[name=message]")) box.checked = all.checked;
   });
 
-  // -- questions before something is done: the page that asks, as a dialog
-  on(doc, "submit", async (event) => {
-    const form = event.target;
-    if (!form.matches("[data-ask]")) return;
-    event.preventDefault();
-    const fields = new URLSearchParams(new FormData(form, event.submitter));
-    const looks = form.method === "get";
-    const answer = await (looks ? fetch(form.action + "?" + fields) : fetch(form.action, { method: "POST", body: fields }));
-    const found = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (answer.redirected) return location = answer.url;
-    // The question; where it cannot be done, the page that says why.
-    const question = found.getElementById("question");
-    if (!looks) for (const one of question.querySelectorAll("form")) one.action = form.action;
-    ask.replaceChildren(doc.adoptNode(question));
+  // -- what was wrong with a field goes when somebody types into it
+  on(doc, "input", ({ target }) => {
+    target.removeAttribute("aria-invalid");
+    by(target.id + "-problem")?.remove();
+  });
+
+  // -- forms: what they are answered with. A question becomes a dialog, a menu stands at its button,
+  // and a form that was refused comes again in its place, with what was typed.
+  const answered = async (form, fields) => {
+    const body = form.enctype.startsWith("multipart") ? fields : new URLSearchParams(fields);
+    if (form.method === "get") return fetch(form.action + "?" + body);
+    return fetch(form.action, { method: "POST", body });
+  };
+  // Its addresses are relative to where the answer came from.
+  const partOf = (answer, part) => {
+    for (const name of ["href", "action", "hx-get"]) {
+      for (const one of [part, ...part.querySelectorAll(`[${name}]`)]) {
+        const address = one.getAttribute(name);
+        if (address) one.setAttribute(name, new URL(address, answer.url));
+      }
+    }
+    return doc.adoptNode(part);
+  };
+  const formAgain = (form, again) => {
+    for (const { name, files } of form.querySelectorAll("[type=file]")) again.elements[name].files = files;
+    form.replaceWith(again);
+    htmx.process(again);
+    ask.close();
+    const wrong = again.querySelector("[aria-invalid]");
+    wrong?.closest("details")?.setAttribute("open", "");
+    wrong?.focus();
+  };
+  const openMenu = (question, button) => {
+    tellTimes(question);
+    menu.replaceChildren(question);
+    menu.near = button;
+    menu.showPopover();
+    menu.querySelector("a").focus();
+  };
+  const askFirst = (question) => {
+    if (menu.matches(":popover-open")) menu.hidePopover();
+    menu.replaceChildren();
+    ask.replaceChildren(question);
     if (!ask.open) ask.showModal();
-    (ask.querySelector("[name=typed]") || ask.querySelector("[data-first]")).focus();
+    (ask.querySelector("[aria-invalid]") || ask.querySelector("[name=typed]") || ask.querySelector("[data-first]")).focus();
+  };
+  on(doc, "submit", async (event) => {
+    const { target: form, submitter } = event;
+    const isMenu = form.matches("[data-menu]");
+    if (!isMenu && !form.matches("[data-ask]")) return;
+    event.preventDefault();
+    const answer = await answered(form, new FormData(form, submitter)).catch(() => {});
+    // Too large, for example: the server ends the connection, and a browser shows why.
+    if (!answer) return form.submit();
+    if (answer.redirected) return location = answer.url;
+    const found = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const again = form.id && found.getElementById(form.id);
+    if (again) return formAgain(form, partOf(answer, again));
+    // The question; where it cannot be done, the page that says why.
+    const question = partOf(answer, found.getElementById("question"));
+    isMenu ? openMenu(question, submitter) : askFirst(question);
   });
   on(ask, "click", (event) => {
     if (event.target === ask || event.target.closest("[data-cancel]")) {
       event.preventDefault();
       ask.close();
     }
+  });
+
+  // -- menus: at their buttons, and with the arrow keys
+  doc.addEventListener("toggle", ({ target: box, newState }) => {
+    if (!box.popover || newState !== "open") return;
+    const near = (box.near || doc.querySelector(`[popovertarget=${box.id}]`)).getBoundingClientRect();
+    const left = Math.min(near.left, innerWidth - box.offsetWidth - 8);
+    const top = Math.min(near.bottom + 4, innerHeight - box.offsetHeight - 8);
+    box.style.inset = `${Math.max(8, top) + scrollY}px auto auto ${Math.max(8, left) + scrollX}px`;
+  }, true);
+  on(doc, "keydown", (event) => {
+    const box = event.target.closest?.("[popover]");
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!box || !step) return;
+    event.preventDefault();
+    const items = [...box.querySelectorAll("a,button")];
+    items.at((items.indexOf(event.target) + step) % items.length).focus();
   });
 })();
