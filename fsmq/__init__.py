@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .spool.worker.async_worker import AsyncWorker as AsyncWorker
     from .spool.worker.blocking_worker import Worker as Worker
 
-# Imported when they are first asked for: who uses the spool alone needs no HTTP library.
+# Imported on first use: a program that uses the spool alone needs no HTTP library.
 _LATER = {
     "AccessDenied": "client.errors",
     "AsyncClient": "client._async.client",
@@ -47,10 +47,10 @@ _LATER = {
     "UnexpectedAnswer": "client.errors",
     "Worker": "spool.worker.blocking_worker",
 }
-# What programs are given, and name in annotations alone.
+# Classes that programs only name in annotations: they do not create instances of them.
 _GIVEN = {"AsyncQueue", "AsyncWorker", "ClientQueue", "Worker"}
 _OF_SPOOL = {*_spool.__all__, "Queue", "Topic"}
-# What programs make or catch: `from fsmq import *` has no more than that.
+# `from fsmq import *` has only what programs create or catch.
 __all__ = [*_spool.__all__, *sorted(_LATER.keys() - _GIVEN)]
 
 

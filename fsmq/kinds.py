@@ -1,4 +1,4 @@
-"""The kinds of value that a setting can have, of a program or of a queue; and settings of programs.
+"""The kinds of values that settings of programs and of queues take, and settings of programs.
 
 Each kind takes the text of a command line or an environment variable, or the native value of a
 TOML or JSON file, and returns the value or raises ``ValueError``. It describes in words what it
@@ -12,13 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from fsmq.units import in_units, seconds
+
 # RFC 3339, with the offset from UTC that makes it one moment.
 _moment = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
 
 Raw = str | int | float
-"""What a setting may be given as: text, or a number from a TOML file."""
+"""The form in which a setting is given: text, or a number from a TOML file."""
 
 
 class Kind(Protocol):
@@ -26,11 +28,11 @@ class Kind(Protocol):
 
     @property
     def metavar(self) -> str:
-        """What stands for the value in ``--help``: mostly its unit."""
+        """The placeholder for the value in ``--help``, usually its unit."""
 
     @property
     def unit(self) -> str:
-        """What numbers count; empty for what is no number."""
+        """The unit of numbers; empty for other kinds."""
 
     @property
     def expected(self) -> str:
@@ -38,11 +40,11 @@ class Kind(Protocol):
 
     @property
     def limits(self) -> str:
-        """The range for ``--help``, or nothing where the metavar says all."""
+        """The range for ``--help``; empty if the metavar says it already."""
 
     @property
     def native(self) -> tuple[type, ...]:
-        """The types that a TOML file may give it in."""
+        """The types that the value can have in a TOML file."""
 
     def parse(self, raw: Raw) -> object:
         """Return the value; raise ``ValueError`` when it is not accepted."""
@@ -60,7 +62,7 @@ class Whole:
         self.expected = f"a whole number from {self.limits}"
 
     def parse(self, raw: Raw) -> int:
-        """Return the number; raise ``ValueError`` when it is none or out of range."""
+        """Return the number; raise ``ValueError`` if it is not one or is out of range."""
         number = int(raw)
         if not self.low <= number <= self.high:
             raise ValueError(raw)
@@ -84,7 +86,7 @@ class WholeOr(Whole):
 
 
 class Number:
-    """A number within a range, both ends included; infinity and NaN are none."""
+    """A number within a range, both ends included; infinity and NaN are refused."""
 
     native: tuple[type, ...] = (int, float)
 
@@ -95,11 +97,30 @@ class Number:
         self.expected = f"a number of {unit} from {self.limits}"
 
     def parse(self, raw: Raw) -> float:
-        """Return the number; raise ``ValueError`` when it is none or out of range."""
+        """Return the number; raise ``ValueError`` if it is not one or is out of range."""
         number = float(raw)
         if not (math.isfinite(number) and self.low <= number <= self.high):
             raise ValueError(raw)
         return number
+
+
+class Seconds(Number):
+    """A time span in seconds within a range; text may have a unit: ``500ms``, ``10m``, ``7d``."""
+
+    native: tuple[type, ...] = (int, float, str)
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__(low, high, "seconds")
+        self.metavar = "TIME"
+        self.limits = f"{in_units(low)} to {in_units(high)}"
+        self.expected = f"a time from {self.limits}, in seconds or with a unit"
+
+    def parse(self, raw: Raw) -> float:
+        """Return the seconds; raise ``ValueError`` if it is no span or is out of range."""
+        try:
+            return super().parse(seconds(str(raw)))
+        except ValueError:
+            return super().parse(raw)
 
 
 class Choice:
@@ -123,7 +144,7 @@ class Choice:
 
 
 class Switch(Choice):
-    """Off or on, by the two words that name them, or by false and true."""
+    """Off or on: given by the word for each, or as false and true."""
 
     native: tuple[type, ...] = (bool, str)
 
@@ -155,7 +176,7 @@ class Flag:
 
 
 class Until:
-    """Whether something holds: true, false, or true until a moment. False is given as None."""
+    """Whether something holds: true, false (None in Python), or true until a moment."""
 
     native: tuple[type, ...] = (bool, str)
     unit = ""
@@ -187,7 +208,7 @@ class Several:
         self.expected = f"all, none, or some of {', '.join(words)} joined by commas"
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
-        """Return the words in our order; raise ``ValueError`` for any other."""
+        """Return the words in the order of ``words``; raise ``ValueError`` for any other."""
         text = str(raw)
         if text in ("all", "none"):
             return self.words if text == "all" else ()
@@ -198,7 +219,7 @@ class Several:
 
 
 class Location:
-    """The path of a file or folder, which need not be there."""
+    """The path of a file or folder, which need not exist."""
 
     native: tuple[type, ...] = (str,)
     unit = ""
@@ -209,7 +230,7 @@ class Location:
         self.metavar = metavar
 
     def parse(self, raw: Raw) -> Path:
-        """Return the path; raise ``ValueError`` for text that no path can be."""
+        """Return the path; raise ``ValueError`` for text that cannot be a path."""
         text = str(raw)
         if not text or "\0" in text:
             raise ValueError(raw)
@@ -224,7 +245,7 @@ class Text:
     limits = ""
 
     def __init__(self, metavar: str, pattern: str, expected: str) -> None:
-        self.metavar, self.expected = metavar, expected
+        self.metavar, self.expected, self.pattern = metavar, expected, pattern
         self._pattern = re.compile(pattern)
 
     def parse(self, raw: Raw) -> str:
@@ -246,7 +267,7 @@ class Setting:
         help: one sentence for ``--help``.
         group: the heading under which ``--help`` lists it.
         programs: the programs that take it.
-        default_text: what ``--help`` shows for the default where the value would say too little.
+        default_text: what ``--help`` shows for the default if the value would say too little.
         hidden: for the programs' own use: command line only, and absent from ``--help``.
     """
 
@@ -271,5 +292,5 @@ class Setting:
 
     @property
     def in_file(self) -> bool:
-        """Whether a configuration file may have it."""
-        return not self.hidden and self.name != "config"
+        """Whether a configuration file may have it: no setting of `fsmq up` alone may be there."""
+        return not self.hidden and self.name != "config" and self.programs != ("up",)

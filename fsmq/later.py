@@ -1,6 +1,6 @@
-"""Names of a package that are imported when they are first asked for.
+"""Names of a package that are imported on first use.
 
-Who works on one queue loads no logs and no schedules, and who works on a server no spool.
+A program that uses queues alone does not load logs and schedules.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def importing(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package. where: for each name its module in the package."""
+    """The ``__getattr__`` of a package. where: the module in the package for each name."""
 
     def find(name: str) -> Any:
         module = where.get(name)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from fsmq._version import __version__
+
 _OF_HTTP = ("aiohttp", "aiohttp_sse", "jinja2", "prometheus_client")
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
@@ -20,16 +22,19 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 
 
 class MissingExtra(ImportError):
-    """Packages are not installed that an optional part needs.
+    """Packages that an optional part needs are not installed.
 
-    problem: what needs which packages. advice: the command that installs them.
+    problem: which part needs which packages. advice: the command that installs them.
     """
 
     def __init__(self, what: str, extra: str, missing: list[str]) -> None:
         self.problem = f"{what} needs packages that are not installed: {', '.join(missing)}"
         clone = Path(__file__).parents[1]
-        source = f"{clone}[{extra}]" if (clone / "pyproject.toml").exists() else f"fsmq[{extra}]"
-        self.advice = f"pip install {shlex.quote(source)}"
+        if (clone / "pyproject.toml").exists():
+            self.advice = f"pip install {shlex.quote(f'{clone}[{extra}]')}"
+        else:
+            wheel = f"fsmq-{__version__}-py3-none-any.whl[{extra}]"
+            self.advice = f"pip install {shlex.quote(wheel)}, with the path of the wheel"
         super().__init__(f"{self.problem}; install them: {self.advice}", name=missing[0])
 
 

@@ -40,11 +40,11 @@ from fsmq.spool.layout.messages.message import Message, OwnLines, public
 from fsmq.spool.log.segment.record import LogMessage, entry
 from fsmq.spool.moves.order import Move
 
-# A fetch waits no longer; who wants to wait longer asks again.
+# The longest wait of one request; clients that want to wait longer ask again.
 MAX_WAIT_S = 20.0
-# The body of a batch. One message of the usual 16 MiB in base64 fits in, with room for others.
+# The longest body of a batch: it fits a message of 16 MiB, the usual limit, in base64 and others.
 MAX_BATCH_BYTES = 32 * 1024 * 1024
-# Of a request about messages by the ids that producers gave.
+# The longest body of a request about messages by the ids that producers gave.
 MAX_BY_ID_BYTES = 64 * 1024
 
 
@@ -58,7 +58,7 @@ class ProblemType(NamedTuple):
 
 # The type of a problem is this and its kind (RFC 9457).
 PROBLEM_PREFIX = "urn:fsmq:problem:"
-# The spool knows nothing of HTTP, so what its errors are there stands here.
+# What the errors of the spool, which knows nothing of HTTP, are in HTTP.
 SPOOL_PROBLEMS: Mapping[type[FsmqError], ProblemType] = {
     InvalidValue: ProblemType(400, "invalid-value", "Invalid value"),
     NoSuchQueue: ProblemType(404, "no-such-queue", "No such queue"),
@@ -81,7 +81,7 @@ SPOOL_PROBLEMS: Mapping[type[FsmqError], ProblemType] = {
     LogFull: ProblemType(503, "log-full", "The log is full"),
     Unavailable: ProblemType(503, "unavailable", "Temporarily unavailable"),
 }
-# What the details of an error have beside its type and its text, if it is about them.
+# Attributes of an error that its problem details repeat, if the error has them.
 ERROR_FIELDS = (
     "index",
     "queue",
@@ -101,7 +101,7 @@ _plain = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def quote_id(message_id: str) -> str:
-    """An id as a header can carry it, and as a path takes it back."""
+    """An id quoted for headers and paths."""
     if _plain.fullmatch(message_id):
         return message_id
     return quote(message_id.encode("utf-8", "surrogateescape"), safe="@+=~,;!$&'()*")
@@ -111,13 +111,13 @@ def unquote_id(quoted: str) -> str:
     """The id that :func:`quote_id` wrote."""
     if "%" not in quoted:
         return quoted
-    # File names are bytes: what is no UTF-8 must find its file all the same.
+    # File names are bytes: an id that is not UTF-8 must find its file, too.
     return os.fsdecode(unquote_to_bytes(os.fsencode(quoted)))
 
 
-@lru_cache(64)  # claims of one moment end at one moment
+@lru_cache(64)  # messages claimed together have the same deadline
 def moment(seconds: float) -> str:
-    """Unix seconds as RFC 3339 in UTC, to the millisecond, or the last moment that it can say."""
+    """Unix seconds as RFC 3339 in UTC, to the millisecond; at most the end of the year 9999."""
     # A UUIDv7 reaches to the year 10889.
     if seconds >= _END_OF_TIME_S:
         return "9999-12-31T23:59:59.999Z"
@@ -125,9 +125,9 @@ def moment(seconds: float) -> str:
 
 
 def as_json(message: Message, *, with_queue: bool = False) -> dict[str, Any]:
-    """A message for a JSON answer: ``body`` where it is text, ``body_base64`` where it is not.
+    """A message for a JSON answer: ``body`` if it is text, ``body_base64`` otherwise.
 
-    with_queue: say of which queue it is, where the request does not.
+    with_queue: name its queue, because the request does not.
     """
     result: dict[str, Any] = {"queue": message.queue} if with_queue else {}
     result["id"] = quote_id(message.id)
@@ -161,9 +161,9 @@ def seconds(written: str) -> float:
 
 
 def from_json(queue: str | None, found: dict[str, Any]) -> Message:
-    """The message that :func:`as_json` wrote, of the queue of the request, or of the one it names.
+    """The message that :func:`as_json` wrote. Raises KeyError, TypeError, ValueError.
 
-    Raises KeyError, TypeError, ValueError.
+    queue: that of the request; None: the message names its queue.
     """
     encoded = found.get("body_base64")
     body = found["body"].encode() if encoded is None else base64.b64decode(encoded)
@@ -236,14 +236,14 @@ def move_from_json(found: dict[str, Any]) -> Move:
 
 
 def exact_moment(seconds: float) -> str:
-    """Unix seconds as RFC 3339 in UTC, to the microsecond: by it a message of a log is found."""
+    """Unix seconds as RFC 3339 in UTC, to the microsecond, so that it finds its log message."""
     if seconds >= _END_OF_TIME_S:
         return "9999-12-31T23:59:59.999999Z"
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def log_facts(message: LogMessage) -> dict[str, Any]:
-    """What a JSON answer tells of a message of a log, but for its body."""
+    """A message of a log for a JSON answer, without its body."""
     return {
         "offset": message.offset,
         "key": message.key,
@@ -255,7 +255,7 @@ def log_facts(message: LogMessage) -> dict[str, Any]:
 
 
 def with_body(facts: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """What is told of a message, and its body: as text where it is UTF-8."""
+    """``facts`` of a message and its body: as text if it is UTF-8, otherwise in base64."""
     try:
         return {**facts, "body": body.decode()}
     except UnicodeDecodeError:

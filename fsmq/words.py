@@ -1,10 +1,47 @@
-"""Numbers and times as people read them, for the command line, the probe, pages and reports."""
+"""What people read, on every surface: numbers, times, and what a misspelt name may have meant."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+# What the dashboard and the report call each figure of a queue.
+HEADS = {
+    "new": "New",
+    "ready": "Ready",
+    "in_flight": "In flight",
+    "delayed": "Delayed",
+    "oldest": "Oldest",
+    "sent": "Sent",
+    "received": "Received",
+    "deleted": "Deleted",
+    "redelivered": "Redelivered",
+    "buried": "Buried",
+    "expired": "Expired",
+    "purged": "Purged",
+    "wait_s": "Wait",
+    "processing_s": "Processing",
+}
+# To compare takes longer the longer a name is, and anybody may send one of 100 KB.
+_LONGEST_MISTAKE = 200
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def similar(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """The known names that are much like this one, the most similar one first."""
+    from difflib import get_close_matches  # only after a mistake
+
+    return [] if len(name) > _LONGEST_MISTAKE else get_close_matches(name, list(known), most)
+
+
+def asked(near: Sequence[str]) -> str:
+    """``did you mean mail or jobs?``; empty if there is nothing to ask for."""
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """``did you mean mail?`` for a name that is much like a known one; empty if none is."""
+    return asked(similar(name, known))
 
 
 def many(count: int, what: str) -> str:
@@ -33,12 +70,17 @@ def span(seconds: float | None) -> str:
 
 
 def limits(at_a_time: int | None, a_second: float | None) -> str:
-    """How many messages may be claimed: ``2 at a time, 10/s``; empty where any number may."""
+    """How many messages may be claimed: ``2 at a time, 10/s``; empty if there is no limit."""
     parts = (
         "" if at_a_time is None else f"{at_a_time:,} at a time",
         "" if a_second is None else f"{a_second:g}/s",
     )
     return ", ".join(filter(None, parts))
+
+
+def head(figure: str) -> str:
+    """The name of a figure on pages and in reports: ``In flight`` for ``in_flight``."""
+    return HEADS[figure]
 
 
 def number(value: float | None) -> str:
@@ -74,7 +116,7 @@ def moment(at: float | None) -> str:
 
 
 def share(part: float) -> str:
-    """A part of 1 in percent: ``0.4 %``, ``12 %``; ``under 0.1 %`` for what is not nothing."""
+    """A part of 1 in percent: ``0.4 %``, ``12 %``; ``under 0.1 %`` if it is less but not zero."""
     percent = part * 100
     if 0 < percent < 0.1:
         return "under 0.1 %"

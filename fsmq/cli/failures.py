@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import IO, Any
+from typing import Self
 
 import click
 
+from fsmq.daemons.misuse import Told
 from fsmq.spool import (
     ClaimVoid,
     ConsumerInUse,
@@ -28,49 +30,61 @@ from fsmq.spool import (
     UnusableSpool,
 )
 from fsmq.spool.fsck import printable
+from fsmq.words import meant
 
 GIVEN = "fsmq.at"
-"""The place that a command was given, in its context's ``meta``: advice names it, too."""
+"""The key of a context's ``meta`` for the place that a command was given; advice repeats it."""
+
+QUEUES = "fsmq.queues"
+"""The key for a function that lists the queues of that place."""
 
 
 class Exit(IntEnum):
-    """What the exit code of every verb says; docs/cli.md has the table."""
+    """The exit codes of all verbs; docs/cli.md has the table."""
 
-    DONE = 0
-    NOTHING = 1  # there was nothing to get, or findings are left
-    USAGE = 2  # wrong usage, or a value that does not fit
-    NOT_FOUND = 3  # no such queue, no such message
-    EXISTS = 4  # a message of that id exists already
-    BAD_DATA = 65  # a worker's command says so: never again, to the dead letters
-    UNAVAILABLE = 69  # nobody answers, or the disk refuses: try again later
-    INTERNAL = 70  # a bug of fsmq
-    FORBIDDEN = 77  # the server wants a key, or another one
-    UNUSABLE = 78  # the root cannot be used as a spool
-    INTERRUPTED = 130
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        made = int.__new__(cls, code)
+        made._value_, made.meaning = code, meaning
+        return made
+
+    DONE = 0, "done"
+    NOTHING = (
+        1,
+        "there was nothing to get or to peek at, or no queue matched a pattern of `queue list`;"
+        " `fsck`, `doctor`, `backup` and `restore`: see there",
+    )
+    USAGE = 2, "wrong usage, or an invalid value"
+    NOT_FOUND = 3, "no such queue, message, log or channel; not in flight; removed by retention"
+    EXISTS = 4, "the id exists already, at a put or a move"
+    BAD_DATA = 65, "only from the command of `get --exec`: bury the message"
+    UNAVAILABLE = 69, "no answer, the disk refuses, or the consumer is in use: try again later"
+    INTERNAL = 70, "a bug of fsmq"
+    FORBIDDEN = 77, "the server needs a key, or another one"
+    UNUSABLE = (
+        78,
+        "the folder is not a spool, or cannot be used as one; a package that fsmq needs, or the"
+        " command of `get --exec`, is missing",
+    )
+    INTERRUPTED = 130, "Ctrl-C"
 
 
-class Failure(click.ClickException):
-    """An error for a person: one line for what happened, one for what to do."""
+class Failure(Told):
+    """An error with its exit code."""
 
     def __init__(self, message: str, code: Exit, advice: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, advice)
         self.code = code
-        self.advice = advice
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]  # click means a class variable
         """For click."""
         return self.code
 
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Print it on stderr."""
-        report(self.message)
-        if self.advice:
-            click.echo(f"      {printable(self.advice)}", err=True)
-
 
 def report(message: str) -> None:
-    """Print a line about a fault, or what became of something, on stderr."""
+    """Print a line about a problem or an outcome on stderr."""
     click.echo(f"fsmq: {printable(message)}", err=True)
 
 
@@ -89,7 +103,7 @@ _ADVICE: dict[type[FsmqError], tuple[Exit, str]] = {
     OtherWriter: (Exit.UNAVAILABLE, ""),
     DuplicateMessage: (Exit.EXISTS, "nothing was stored: the message exists already"),
     Unavailable: (Exit.UNAVAILABLE, "nothing is lost; try again later"),
-    UnusableSpool: (Exit.UNUSABLE, "fsmq probe shows what a folder lacks"),
+    UnusableSpool: (Exit.UNUSABLE, ""),  # it says itself what to do
 }
 
 _CLIENTS = {
@@ -102,34 +116,40 @@ _CLIENTS = {
 }
 
 
-def failure(error: FsmqError, at: str | None = None) -> Failure:
+def failure(
+    error: FsmqError, at: str | None = None, queues: Callable[[], Sequence[str]] | None = None
+) -> Failure:
     """The failure for an error of the spool or of a server.
 
-    at: the place that the command was given, for commands that the advice names.
+    at: the place that the command was given, for the commands in the advice.
+    queues: lists the queues there, one of which a misspelt name may have meant.
     """
     place = f" --at {shlex.quote(at)}" if at else ""
-    # By name: a command on a folder has not loaded the client.
+    # Compared by name, because a command on a folder has not loaded the client.
     name = type(error).__name__
     if name in _CLIENTS:
         code, advice = _CLIENTS[name]
         return Failure(str(error), code, advice)
     if isinstance(error, NoSuchQueue):
         message = f"there is no queue named {error.queue!r}"
-        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq create {error.queue}{place}")
+        if queues is not None and (near := meant(error.queue, queues())):
+            message += f"; {near}"
+        advice = f"create it: fsmq queue create {error.queue}{place}"
+        return Failure(message, Exit.NOT_FOUND, advice)
     if isinstance(error, NoSuchTopic):
         message = f"there is no topic named {error.topic!r}"
         advice = f"create it: fsmq topic create {error.topic}{place}"
         return Failure(message, Exit.NOT_FOUND, advice)
     if isinstance(error, NoSuchSchedule):
         message = f"there is no schedule named {error.schedule!r}"
-        return Failure(message, Exit.NOT_FOUND, f"fsmq schedule ls{place} lists them")
+        return Failure(message, Exit.NOT_FOUND, f"fsmq schedule list{place} lists them")
     if isinstance(error, NoSuchLog):
         message = f"there is no log named {error.log!r}"
-        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq log {error.log} --create")
+        return Failure(message, Exit.NOT_FOUND, f"create it: fsmq log create {error.log}{place}")
     if isinstance(error, NoSuchChannel):
         message = f"log {error.log!r} has no channel named {error.channel!r}"
-        create = f"create it: fsmq channel {error.log} {error.channel} --create"
-        return Failure(message, Exit.NOT_FOUND, create)
+        advice = f"create it: fsmq channel create {error.log} {error.channel}{place}"
+        return Failure(message, Exit.NOT_FOUND, advice)
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             code, advice = _ADVICE[kind]

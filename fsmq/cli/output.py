@@ -32,7 +32,7 @@ def line(content: Mapping[str, Any]) -> None:
 
 
 def raw(data: bytes) -> None:
-    """Print bytes as they are; they have left this process when it returns. Raises OSError."""
+    """Print bytes as they are, unbuffered. Raises OSError."""
     sys.stdout.flush()
     view = memoryview(data)
     while view:
@@ -40,7 +40,7 @@ def raw(data: bytes) -> None:
 
 
 def text(content: str) -> None:
-    """Print a line of text; what only a file name can hold becomes the bytes that it is."""
+    """Print a line of text; bytes of file names that are not UTF-8 are printed as they are."""
     raw(os.fsencode(content) + b"\n")
 
 
@@ -73,9 +73,9 @@ def of_message(message: Message) -> dict[str, Any]:
 def bar(
     label: str, length: int, *, wanted: bool = True, show: Callable[[Any], str | None] | None = None
 ) -> Iterator[Callable[..., None]]:
-    """A progress bar on stderr where that is a terminal; nothing elsewhere.
+    """A progress bar on stderr if that is a terminal; otherwise nothing.
 
-    Gives a function to call with how much is done, of how much if that has changed, and what.
+    Yields a function that takes the amount done, the total if it has changed, and the current item.
     """
     if not wanted or not sys.stderr.isatty():
         yield lambda done, of=None, item=None: None

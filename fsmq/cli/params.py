@@ -1,9 +1,9 @@
-"""What the verbs' options take: spans of time, names of queues."""
+"""Options and arguments that several verbs share, and the types of their values."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,44 +11,39 @@ from click.shell_completion import CompletionItem
 
 from fsmq.spool import FsmqError
 from fsmq.spool.layout.topics.topics import subscriber_of
+from fsmq.units import seconds
 
 _OFFERED = 50  # ids that a shell completes
-_SPAN = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|min|h|d|w|)")
-_SECONDS = {"ms": 0.001, "s": 1, "": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-def seconds(raw: str) -> float:
-    """The seconds of ``30``, ``1.5``, ``500ms``, ``10m``, ``2h``, ``7d``; ValueError otherwise."""
-    match = _SPAN.fullmatch(raw.strip())
-    if match is None:
-        raise ValueError(raw)
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def body_bytes(text: str) -> bytes:
-    """A body of the command line, byte for byte: what is no UTF-8, too."""
+    """A body from the command line, byte for byte, even if it is not UTF-8."""
     return text.encode(errors="surrogateescape")
 
 
 class Span(click.ParamType[float]):
-    """A span of time, in seconds or with a unit."""
+    """A span of time, in seconds or with a unit. unit: that of a number alone."""
 
     name = "time"
+
+    def __init__(self, low: float = 0, unit: str = "s") -> None:
+        self._low, self._unit = low, unit
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Seconds."""
-        if isinstance(value, int | float):
-            return float(value)
         try:
-            return seconds(str(value))
+            found = seconds(str(value), self._unit)
         except ValueError:
             self.fail(f"{value!r} is not a span of time: 30, 1.5, 500ms, 10m, 2h or 7d", param, ctx)
+        if found < self._low:
+            self.fail(f"{value} is too short: at least {self._low:g} s", param, ctx)
+        return found
 
 
 class Completed(click.ParamType[str]):
-    """A text that a shell completes; the spool or the server checks it."""
+    """A text that a shell can complete; the spool or the server checks it."""
 
     def __init__(self, name: str, offers: Callable[[click.Context], Iterable[str]]) -> None:
         self.name = name
@@ -57,7 +52,7 @@ class Completed(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """What is offered and begins so; nothing where the place cannot be reached."""
+        """The offers that begin with ``incomplete``; none if the place cannot be reached."""
         try:
             return [CompletionItem(o) for o in self._offers(ctx) if o.startswith(incomplete)]
         except (FsmqError, click.ClickException, OSError, KeyError, TypeError):
@@ -122,9 +117,13 @@ claimable_argument = click.argument("queue", type=QUEUE, metavar="QUEUE|LOG/CHAN
 log_argument = click.argument("log", type=LOG)
 channel_argument = click.argument("channel", type=CHANNEL)
 
-# Of a message that is put or published.
+
+# Options of a message that is put or published.
 body_option = click.option(
     "--body", "-b", metavar="TEXT", help="The message itself, instead of a FILE."
+)
+file_argument = click.argument(
+    "file", required=False, type=click.Path(path_type=Path, allow_dash=True), metavar="[FILE]"
 )
 priority_option = click.option(
     "--priority", type=int, default=0, help="0 (first) to 99 (last).  [0]"
@@ -152,7 +151,7 @@ attribute_option = click.option(
 
 
 def attributes_of(pairs: Sequence[str]) -> dict[str, str]:
-    """What ``--attribute`` was given. Raises UsageError."""
+    """The attributes given by ``--attribute``. Raises UsageError."""
     attributes = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -2,77 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import report
-from fsmq.cli.group import Fsmq
-from fsmq.cli.messages.put import opened
+from fsmq.cli.messages.put import body_of
 from fsmq.cli.output import json_option
 from fsmq.cli.params import (
     SCHEDULE,
     SPAN,
     attribute_option,
     attributes_of,
-    body_bytes,
     body_option,
     content_type_option,
+    file_argument,
     priority_option,
     queue_argument,
     ttl_option,
 )
-from fsmq.cli.place.place import at_option, open_place
+from fsmq.cli.place.place import Place, Root, at_option, open_place
 from fsmq.spool.fsck import printable
-from fsmq.spool.schedules.schedule_settings import ScheduleState, shown
+from fsmq.spool.records.reports import reports_of
+from fsmq.spool.schedules.schedule_settings import SETTINGS, CatchUp, ScheduleState, shown
 
-_VERBS = {
-    "Schedules": {
-        "add": "fsmq.cli.schedules:add",
-        "ls": "fsmq.cli.schedules:ls",
-        "show": "fsmq.cli.schedules:show",
-        "next": "fsmq.cli.schedules:upcoming",
-        "run": "fsmq.cli.schedules:run",
-        "pause": "fsmq.cli.schedules:pause",
-        "resume": "fsmq.cli.schedules:resume",
-        "rm": "fsmq.cli.schedules:rm",
-    }
-}
+F = TypeVar("F", bound=Callable[..., Any])
 _schedule_argument = click.argument("schedule", type=SCHEDULE)
 
 
-@click.group("schedule", cls=Fsmq, commands_by_section=_VERBS)
-def schedule() -> None:
-    """Put messages at the moments of a crontab line."""
+def _setting(name: str, *short: str, **more: Any) -> Callable[[F], F]:
+    """The option for a setting, with its default."""
+    one = SETTINGS[name]
+    means = one.means[0].upper() + one.means[1:]
+    default = (one.null or one.default).replace("`", "")
+    option = f"--{name.replace('_', '-')}"
+    return click.option(option, *short, default=one.default, help=f"{means}.  [{default}]", **more)
 
 
-@click.command("add")
+@click.command("create")
 @_schedule_argument
 @click.argument("cron")
 @queue_argument
-@click.argument(
-    "file", required=False, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE"
-)
+@file_argument
 @at_option
 @body_option
-@click.option("--timezone", "-z", metavar="ZONE", default="UTC", help="Europe/Berlin, …  [UTC]")
-@click.option(
-    "--catch-up",
-    type=click.Choice(["none", "last", "all"]),
-    default="last",
-    help="Which moments get their message that were missed by more than a minute.  [last]",
-)
+@_setting("timezone", "-z", metavar="ZONE")
+@_setting("catch_up", type=click.Choice(get_args(CatchUp)))
 @click.option("--paused", is_flag=True, help="Put nothing before fsmq schedule resume.")
-@click.option("--delay", type=SPAN, help="How long to hide each message first.")
+@_setting("delay", type=SPAN)
 @priority_option
 @ttl_option
 @content_type_option
 @attribute_option
 @json_option
-def add(
+def create(
     schedule: str,
     cron: str,
     queue: str,
@@ -80,7 +66,7 @@ def add(
     at: str | None,
     body: str | None,
     timezone: str,
-    catch_up: Any,
+    catch_up: CatchUp,
     paused: bool,
     delay: float | None,
     priority: int,
@@ -89,21 +75,18 @@ def add(
     pairs: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Create a schedule, or replace it: what is put into QUEUE, and when.
+    """Create or replace a schedule: what is put into QUEUE, and when.
 
     CRON has five fields: minute, hour, day of month, month, day of week; a sixth in front is the
     second. Also @hourly, @daily, @weekly, @monthly, @yearly, and @every 5m. The message is FILE,
     --body or empty.
 
     \b
-    fsmq schedule add nightly '30 3 * * *' jobs --timezone Europe/Berlin --body report
+    Examples:
+      fsmq schedule create nightly '30 3 * * *' jobs --timezone Europe/Berlin --body report
+      fsmq schedule create poll '@every 5m' jobs
     """
-    if body is not None and file is not None:
-        raise click.UsageError("Give --body or a FILE, not both.")
-    content = b"" if body is None else body_bytes(body)
-    if file is not None:
-        with opened(file) as source:
-            content = source.read()
+    content = body_of("" if body is None and file is None else body, file)
     with open_place(at) as place:
         named = place.schedule(schedule)
         created = named.define(
@@ -126,13 +109,21 @@ def add(
         report(f"{schedule} puts nothing yet: {state.problem}")
 
 
-@click.command("ls")
+@click.command("list")
 @at_option
 @json_option
-def ls(at: str | None, as_json: bool) -> None:
-    """List schedules: when each puts its next message, where, and what keeps it from it."""
+def list_schedules(at: str | None, as_json: bool) -> None:
+    """List schedules: when each puts its next message, where, and what keeps it from doing so.
+
+    \b
+    Examples:
+      fsmq schedule list
+    """
     with open_place(at) as place:
         states = place.schedules()
+        is_served = not states or _has_mover(place)
+    if not is_served:
+        report("no mover has reported for 20 s: schedules put nothing; start it: fsmq up")
     if as_json:
         output.document({"schedules": [_described(state) for state in states]})
         return
@@ -145,7 +136,12 @@ def ls(at: str | None, as_json: bool) -> None:
 @_schedule_argument
 @at_option
 def show(schedule: str, at: str | None) -> None:
-    """Show all of a schedule, as JSON."""
+    """Show all of a schedule, as JSON.
+
+    \b
+    Examples:
+      fsmq schedule show nightly
+    """
     with open_place(at) as place:
         output.document(_described(place.schedule(schedule).state()))
 
@@ -156,7 +152,12 @@ def show(schedule: str, at: str | None) -> None:
 @click.option("--count", "-n", type=click.IntRange(1, 100), default=5, help="How many.  [5]")
 @json_option
 def upcoming(schedule: str, at: str | None, count: int, as_json: bool) -> None:
-    """Print the next moments of a schedule, in UTC."""
+    """Print the next times of a schedule, in UTC.
+
+    \b
+    Examples:
+      fsmq schedule next nightly -n 3
+    """
     with open_place(at) as place:
         moments = place.schedule(schedule).next(count)
     if as_json:
@@ -170,7 +171,12 @@ def upcoming(schedule: str, at: str | None, count: int, as_json: bool) -> None:
 @at_option
 @json_option
 def run(schedule: str, at: str | None, as_json: bool) -> None:
-    """Put the message of a schedule now, beside those of its moments; prints its id."""
+    """Put the message of a schedule now, in addition to its next ones; prints its id.
+
+    \b
+    Examples:
+      fsmq schedule run nightly
+    """
     with open_place(at) as place:
         message_id = place.schedule(schedule).put_now()
     if as_json:
@@ -183,7 +189,12 @@ def run(schedule: str, at: str | None, as_json: bool) -> None:
 @_schedule_argument
 @at_option
 def pause(schedule: str, at: str | None) -> None:
-    """Let a schedule put nothing, until it is resumed."""
+    """Stop a schedule from putting messages until it is resumed.
+
+    \b
+    Examples:
+      fsmq schedule pause nightly
+    """
     with open_place(at) as place:
         place.schedule(schedule).configure(paused=True)
 
@@ -192,21 +203,40 @@ def pause(schedule: str, at: str | None) -> None:
 @_schedule_argument
 @at_option
 def resume(schedule: str, at: str | None) -> None:
-    """Let a schedule go on; what passed while it was paused is not caught up with."""
+    """Resume a schedule; it does not catch up on the time it was paused.
+
+    \b
+    Examples:
+      fsmq schedule resume nightly
+    """
     with open_place(at) as place:
         place.schedule(schedule).configure(paused=False)
 
 
-@click.command("rm")
+@click.command("delete")
 @_schedule_argument
 @at_option
 @json_option
-def rm(schedule: str, at: str | None, as_json: bool) -> None:
-    """Delete a schedule; messages that it has put stay."""
+def delete(schedule: str, at: str | None, as_json: bool) -> None:
+    """Delete a schedule; messages that it has put stay.
+
+    \b
+    Examples:
+      fsmq schedule delete nightly
+    """
     with open_place(at) as place:
         place.schedule(schedule).delete()
     if as_json:
         output.document({"schedule": schedule, "deleted": True})
+
+
+def _has_mover(place: Place) -> bool:
+    """Whether a mover has reported in the last 20 s. Raises OSError, FsmqError."""
+    if isinstance(place, Root):
+        programs = [report.process for report in reports_of(place.tree)]
+    else:
+        programs = [program["process"] for program in place.cluster()["programs"]]
+    return any(name.startswith("mover") for name in programs)
 
 
 def _row(state: ScheduleState) -> list[str]:

@@ -1,4 +1,4 @@
-"""Topics: ``fsmq topic``, ``subscribe``, ``unsubscribe`` and ``publish``."""
+"""Topics: ``fsmq topic``."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import report
-from fsmq.cli.group import Fsmq
-from fsmq.cli.logs.publish_log import Publishing
-from fsmq.cli.messages.put import opened
+from fsmq.cli.messages.put import body_of
 from fsmq.cli.output import json_option
 from fsmq.cli.params import (
-    LOG,
     SPAN,
     SUBSCRIBER,
     attribute_option,
     attributes_of,
-    body_bytes,
     body_option,
     content_type_option,
     dedup_id_option,
+    file_argument,
     group_option,
     priority_option,
     ttl_option,
@@ -32,19 +29,6 @@ from fsmq.cli.params import (
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.spool import InvalidValue
 from fsmq.spool.layout.topics.topics import log_of, named_subscriber
-
-_TOPIC = {
-    "Topics": {
-        "create": "fsmq.cli.topics:create",
-        "delete": "fsmq.cli.topics:delete",
-        "ls": "fsmq.cli.topics:ls",
-    }
-}
-
-
-@click.group("topic", cls=Fsmq, commands_by_section=_TOPIC)
-def topic() -> None:
-    """Create, delete and list topics."""
 
 
 @click.command("create")
@@ -55,6 +39,10 @@ def create(topic: str, at: str | None, as_json: bool) -> None:
     """Create a topic.
 
     If the topic exists already, nothing changes. A FOLDER that is not a spool yet becomes one.
+
+    \b
+    Examples:
+      fsmq topic create news
     """
     with open_place(at, create=True) as place:
         created = place.create_topic(topic)
@@ -69,23 +57,29 @@ def create(topic: str, at: str | None, as_json: bool) -> None:
 @at_option
 @json_option
 def delete(topic: str, at: str | None, as_json: bool) -> None:
-    """Delete a topic and its subscriptions; its queues and their messages stay."""
+    """Delete a topic and its subscriptions; its queues and their messages stay.
+
+    \b
+    Examples:
+      fsmq topic delete news
+    """
     with open_place(at) as place:
         place.topic(topic).delete()
     if as_json:
         output.document({"topic": topic, "deleted": True})
 
 
-@click.command("ls")
-@click.argument("topic", required=False)
+@click.command("list")
 @at_option
 @json_option
-def ls(topic: str | None, at: str | None, as_json: bool) -> None:
-    """List topics, or the queues and filters of one TOPIC."""
+def list_topics(at: str | None, as_json: bool) -> None:
+    """List topics.
+
+    \b
+    Examples:
+      fsmq topic list
+    """
     with open_place(at) as place:
-        if topic is not None:
-            _show(topic, place.topic(topic).subscriptions(), as_json)
-            return
         names = place.topics()
     if as_json:
         output.document({"topics": names})
@@ -93,31 +87,19 @@ def ls(topic: str | None, at: str | None, as_json: bool) -> None:
         click.echo(name)
 
 
-@click.command("topics", hidden=True)
-@click.argument("topic", required=False)
-@click.option("--create", "creates", is_flag=True, help="As fsmq topic create.")
-@click.option("--delete", "deletes", is_flag=True, help="As fsmq topic delete.")
+@click.command("show")
+@click.argument("topic")
 @at_option
 @json_option
-@click.pass_context
-def topics(
-    ctx: click.Context,
-    topic: str | None,
-    creates: bool,
-    deletes: bool,
-    at: str | None,
-    as_json: bool,
-) -> None:
-    """Older form of fsmq topic."""
-    if (creates or deletes) and topic is None:
-        raise click.UsageError("Name the topic.")
-    if creates and deletes:
-        raise click.UsageError("Give --create or --delete, not both.")
-    verb = create if creates else delete if deletes else ls
-    ctx.invoke(verb, topic=topic, at=at, as_json=as_json)
+def show(topic: str, at: str | None, as_json: bool) -> None:
+    """List the queues and logs that are subscribed to a topic, with their filters.
 
-
-def _show(topic: str, found: dict[str, dict[str, list[object]] | None], as_json: bool) -> None:
+    \b
+    Examples:
+      fsmq topic show news
+    """
+    with open_place(at) as place:
+        found = place.topic(topic).subscriptions()
     if as_json:
         listed = [
             {**named_subscriber(subscriber), "filter": filter}
@@ -125,7 +107,7 @@ def _show(topic: str, found: dict[str, dict[str, list[object]] | None], as_json:
         ]
         output.document({"topic": topic, "subscriptions": listed})
     elif not found:
-        report(f"no queue is subscribed to {topic}: fsmq subscribe {topic} QUEUE")
+        report(f"no queue is subscribed to {topic}: fsmq topic subscribe {topic} QUEUE")
     for queue, filter in found.items() if not as_json else ():
         click.echo(queue if filter is None else f"{queue}  {json.dumps(filter)}")
 
@@ -138,27 +120,21 @@ def _show(topic: str, found: dict[str, dict[str, list[object]] | None], as_json:
     "--filter", "policy", metavar="JSON", help='Which messages: \'{"type": ["order"]}\'.  [all]'
 )
 @click.option("--create", is_flag=True, help="Create the topic and the queue if they are missing.")
-@click.option("--end", is_flag=True, hidden=True, help="As fsmq unsubscribe.")
 @json_option
-@click.pass_context
 def subscribe(
-    ctx: click.Context,
-    topic: str,
-    queue: str,
-    at: str | None,
-    policy: str | None,
-    create: bool,
-    end: bool,
-    as_json: bool,
+    topic: str, queue: str, at: str | None, policy: str | None, create: bool, as_json: bool
 ) -> None:
     """Subscribe a QUEUE or a LOG to a TOPIC, or change its filter.
 
     A filter has for each attribute a list of conditions, one of which must hold: a text,
     {"prefix": …}, {"anything-but": […]}, {"exists": true}.
+
+    \b
+    Examples:
+      fsmq topic subscribe news mail --create
+      fsmq topic subscribe news audit --filter '{"type": ["refund"]}'
+      fsmq topic subscribe news logs/users
     """
-    if end:
-        ctx.invoke(unsubscribe, topic=topic, queue=queue, at=at, as_json=as_json)
-        return
     filter = None
     if policy is not None:
         try:
@@ -187,7 +163,12 @@ def subscribe(
 @at_option
 @json_option
 def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
-    """End the subscription of a QUEUE or LOG to a TOPIC; it stays, and its messages."""
+    """End the subscription of a QUEUE or LOG to a TOPIC; the queue or log keeps its messages.
+
+    \b
+    Examples:
+      fsmq topic unsubscribe news audit
+    """
     with open_place(at) as place:
         ended = place.topic(topic).unsubscribe(queue)
     if as_json:
@@ -197,10 +178,8 @@ def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
 
 
 @click.command("publish")
-@click.argument("topic", required=False)
-@click.argument(
-    "file", required=False, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE"
-)
+@click.argument("topic")
+@file_argument
 @at_option
 @body_option
 @click.option("--delay", type=SPAN, help="How long to hide it first.  [the queues' default_delay]")
@@ -210,16 +189,9 @@ def unsubscribe(topic: str, queue: str, at: str | None, as_json: bool) -> None:
 @dedup_id_option
 @content_type_option
 @attribute_option
-@click.option("--log", "log", type=LOG, metavar="LOG", help="Publish to a log, not to a TOPIC.")
-@click.option("--key", help="With --log: messages of one key stay in order.")
-@click.option(
-    "--id", "own_id", metavar="ID", help="With --log: published again, it stores nothing."
-)
-@click.option("--lines", is_flag=True, help="With --log: every line is a message.")
-@click.option("--null", "-0", is_flag=True, help="With --log: every message ends with a zero byte.")
 @json_option
 def publish(
-    topic: str | None,
+    topic: str,
     file: Path | None,
     at: str | None,
     body: str | None,
@@ -230,44 +202,22 @@ def publish(
     dedup_id: str | None,
     content_type: str | None,
     pairs: Sequence[str],
-    log: str | None,
-    key: str | None,
-    own_id: str | None,
-    lines: bool,
-    null: bool,
     as_json: bool,
 ) -> None:
-    """Publish a message to every subscribed queue of a TOPIC, or to a log.
+    """Publish a message to every subscribed queue of a TOPIC.
 
-    Its body is FILE, --body or standard input. Prints a line "QUEUE ID" for each copy. All of them
-    are on stable media then; if something fails, none is stored.
+    Its body is FILE, --body or standard input. Prints a line "QUEUE ID" for each copy once all of
+    them are on stable storage; if something fails, none is stored.
 
     \b
-    fsmq publish news --body hello
-    fsmq publish --log users --key user-7 --body created
-    tail -f events | fsmq publish --log users --lines
-
-    With --log it prints the offset of each message, when it is on stable media.
+    Examples:
+      fsmq topic publish news --body hello
+      fsmq topic publish news --attribute type=refund < refund.json
     """
-    if body is not None and file is not None:
-        raise click.UsageError("Give --body or a FILE, not both.")
     attributes = attributes_of(pairs)
-    if log is not None:
-        of_topic = (delay, priority or None, ttl, group, dedup_id)
-        _check_log(topic, file, any(given is not None for given in of_topic))
-        separator = b"\0" if null else b"\n" if lines else None
-        of_log = Publishing(log, key, own_id, content_type, attributes, separator, as_json)
-        of_log.run(at, None if topic is None else Path(topic), body)
-        return
-    topic = _check_topic(topic, key is not None or own_id is not None or lines or null)
     with open_place(at) as place:
-        if body is not None:
-            content = body_bytes(body)
-        else:
-            with opened(file or Path("-")) as source:
-                content = source.read()
         ids = place.topic(topic).publish(
-            content,
+            body_of(body, file),
             delay=delay,
             priority=priority,
             ttl=ttl,
@@ -284,20 +234,3 @@ def publish(
     if not ids:
         report(f"no subscription of {topic} matches this message: it was not stored")
     sys.stdout.flush()
-
-
-def _check_log(topic: str | None, file: Path | None, of_topic: bool) -> None:
-    if topic is not None and file is not None:
-        raise click.UsageError("Give a TOPIC or --log, not both.")
-    if of_topic:
-        raise click.UsageError(
-            "--delay, --priority, --ttl, --group and --dedup-id are for a TOPIC."
-        )
-
-
-def _check_topic(topic: str | None, of_log: bool) -> str:
-    if topic is None:
-        raise click.UsageError("Name the TOPIC, or give --log LOG.")
-    if of_log:
-        raise click.UsageError("--key, --id, --lines and --null are for --log.")
-    return topic

@@ -20,7 +20,7 @@ from .verbs.queue_verbs import Verbs
 if TYPE_CHECKING:
     from .session._sync.session import Session
 
-# What stands beside the ids is little.
+# Leaves room for the other members of the request, which are small.
 _PORTION_BYTES = MAX_BY_ID_BYTES - 1024
 
 
@@ -37,8 +37,8 @@ class ByIdVerbs:
         ensure: bool = False,
         among: Sequence[str] = (),
     ) -> Verb[list[bool]]:
-        """A second try of an upsert replaces what the first has put. One of an ensure that the
-        first has done finds its message: False, though it was ours."""
+        """Of each message whether it was put. A retried upsert replaces what the first try put; a
+        retried ensure finds the first try's message, and returns False."""
         put: list[bool] = []
         parameters = {"ensure": "true", "among": ",".join(among) or None} if ensure else None
         for batch in outgoing.batches(list(messages)):
@@ -53,14 +53,14 @@ class ByIdVerbs:
         return _message(queue, answer)
 
     def claim(self, queue: str, given_id: str, visibility: float | None) -> Verb[Message | None]:
-        """What a lost answer has claimed comes back at its deadline."""
+        """If the answer is lost, the claim ends at its deadline."""
         answer = yield from self._ask(queue, "claim", [given_id], visibility=visibility)
         return _message(queue, answer)
 
     def ack(
         self, queue: str, given_ids: Sequence[str], names: Mapping[str, str] | None
     ) -> Verb[list[bool]]:
-        """A second try after a lost answer finds nothing in flight: False, though it was ours."""
+        """A retry after a lost answer finds nothing in flight, and returns False."""
         quoted = {one: quote_id(name) for one, name in (names or {}).items()}
         done: list[bool] = []
         for portion in _portions(given_ids, quoted):
@@ -103,7 +103,7 @@ class ByIdVerbs:
 
 
 def _portions(given_ids: Sequence[str], names: Mapping[str, str]) -> Iterator[list[str]]:
-    """Ids in portions of which each is few enough, with its names, for one request."""
+    """Ids in portions that fit, with their names, in one request."""
     portion: list[str] = []
     size = 0
     for one in given_ids:
@@ -141,7 +141,7 @@ class ClientIndexed:
         return f"<ClientIndexed {self.name!r} of {self.client.options.origin}>"
 
     def upsert(self, messages: Sequence[NewMessage]) -> None:
-        """Put messages; each takes the place of the one that has its ``id``."""
+        """Put messages; each replaces the one that has its ``id``."""
         self._run(self._verbs.put(self.name, messages))
 
     def ensure(self, message: NewMessage, *, among: Sequence[str] = ()) -> bool:
@@ -149,7 +149,7 @@ class ClientIndexed:
         return bool(self._run(self._verbs.put(self.name, [message], True, among))[0])
 
     def find(self, given_id: str) -> Message | None:
-        """Look at the message of an id, in whatever state; None if there is none."""
+        """Look at the message of an id, in any state; None if there is none."""
         found: Message | None = self._run(self._verbs.find(self.name, given_id))
         return found
 
@@ -159,19 +159,19 @@ class ClientIndexed:
         return found
 
     def ack(self, *given_ids: str, names: Mapping[str, str] | None = None) -> list[bool]:
-        """Acknowledge messages; for each id whether its message was in flight. No others go."""
+        """Acknowledge messages that are in flight; for each id whether its message was."""
         return list(self._run(self._verbs.ack(self.name, given_ids, names)))
 
     def remove(self, *given_ids: str) -> list[bool]:
-        """Remove messages in whatever state they are; for each id whether there was one."""
+        """Remove messages in any state; for each id whether there was one."""
         return list(self._run(self._verbs.remove(self.name, given_ids)))
 
     def renew(self, given_id: str, visibility: float) -> bool:
-        """Let a claim end so many seconds from now, 0 releases it; False if there is no claim."""
+        """Let a claim end ``visibility`` seconds from now, 0: at once; False if there is none."""
         return bool(self._run(self._verbs.renew(self.name, given_id, visibility)))
 
     def postpone(
         self, given_id: str, delay: float, attributes: Mapping[str, str] | None = None
     ) -> bool:
-        """Let a message that nobody has claimed be ready ``delay`` seconds from now."""
+        """Make an unclaimed message ready ``delay`` seconds from now."""
         return bool(self._run(self._verbs.postpone(self.name, given_id, delay, attributes)))

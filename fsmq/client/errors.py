@@ -14,10 +14,10 @@ _KINDS = {problem.kind: error for error, problem in SPOOL_PROBLEMS.items()}
 
 
 class ConnectionFailed(FsmqError, ConnectionError):
-    """No answer came: the server cannot be reached, or broke off, or took too long.
+    """No answer came: the server could not be reached, closed the connection, or took too long.
 
     maybe_done: whether the request may have reached the server.
-    lasting: whether another try would end in the same way (a certificate that does not fit).
+    lasting: whether a retry would fail in the same way (a wrong certificate).
     """
 
     def __init__(self, reason: str, *, maybe_done: bool = True, lasting: bool = False) -> None:
@@ -31,7 +31,7 @@ class AccessDenied(FsmqError, PermissionError):
 
 
 class UnexpectedAnswer(FsmqError):
-    """The answer is none of fsmq's; ``status`` is its HTTP status."""
+    """The answer does not come from fsmq; ``status`` is its HTTP status."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(f"the server answered {status}: {detail}")
@@ -56,7 +56,7 @@ def error_of(answer: Answer) -> FsmqError:
 def _rebuilt(
     kind: type[FsmqError], detail: str, problem: dict[str, Any], answer: Answer
 ) -> FsmqError:
-    # Not by __init__: that makes the text from parts, and here the text is what came.
+    # Without __init__, which would make a text: the server sent it.
     error: FsmqError = kind.__new__(kind)
     index = problem.get("index")
     prefix = "" if index is None else f"message {index}: "

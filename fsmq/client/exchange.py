@@ -1,8 +1,8 @@
 """Requests and answers as plain data; nothing here does input or output.
 
-A verb is a generator: it yields a :class:`Request` and is sent the :class:`Answer` (or thrown
-ConnectionFailed), or yields a :class:`Pause` and is resumed after it. What drives it, with threads
-or on an event loop, knows nothing of fsmq.
+A verb is a generator: it yields a :class:`Request` and is sent the :class:`Answer` (or
+ConnectionFailed is thrown into it), or yields a :class:`Pause` and is resumed after it. The code
+that drives it, with threads or on an event loop, knows nothing of fsmq.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
-# Too slow a body, too many requests, and what proxies say when the server behind them restarts.
+# A body that came too slowly, too many requests, and the answers of proxies to a server that
+# restarts.
 _TEMPORARY = {408, 429, 502, 503, 504}
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. ``timeout``: seconds of silence after which no answer is expected any more."""
+    """One request. timeout: seconds of silence after which it has failed."""
 
     method: str
     path: str
@@ -38,19 +39,19 @@ class Answer(NamedTuple):
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the same request may be answered otherwise later."""
+        """Whether the same request may succeed later."""
         return self.status in _TEMPORARY
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds of a Retry-After, which may also be a date; None where it says nothing."""
+        """The seconds of a Retry-After, which can also be a date; None if there is none."""
         value = self.headers.get("retry-after", "").strip()
         if value.isascii() and value.isdecimal():
             return float(value[:9])
         until = _date(value)
         if until is None:
             return None
-        # By the server's own clock, if it tells the time: ours may be wrong.
+        # By the server's clock, if it sends the time: ours may be wrong.
         now = _date(self.headers.get("date", "")) or datetime.now(UTC)
         return max(0.0, (until - now).total_seconds())
 
@@ -62,7 +63,7 @@ class Pause(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """An answer that is final; ``again``: an earlier try may have been carried out already."""
+    """A final answer. again: an earlier try may have been carried out already."""
 
     answer: Answer
     again: bool

@@ -34,7 +34,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.key is None:
             object.__setattr__(self, "key", os.environ.get("FSMQ_KEY") or None)
-        # Without the value: an error may end in a log.
+        # Errors do not contain the key, because they can end up in logs.
         if self.key is not None and not _key.fullmatch(self.key):
             raise InvalidValue("key", "has characters that no key has, or none, or too many")
         for name in ("timeout", "retry_for"):
@@ -47,7 +47,7 @@ class Options:
         self._check_url()
 
     def _check_url(self) -> None:
-        # Not the URL itself: it may have a password in it.
+        # Errors do not contain the URL, because it can contain a password.
         try:
             parts = urlsplit(self.url)
             fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -71,18 +71,18 @@ class Options:
 
     @property
     def origin(self) -> str:
-        """The URL without its path; what errors call the server."""
+        """The URL without its path; errors name the server by it."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
 
     @property
     def prefix(self) -> str:
-        """The path under which the server is reached, without a slash at its end."""
+        """The path before all paths of the server, without a slash at its end."""
         return urlsplit(self.url).path.rstrip("/")
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request carries."""
+        """The headers of every request."""
         headers = {"User-Agent": f"fsmq-python/{__version__}"}
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"

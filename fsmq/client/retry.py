@@ -1,4 +1,4 @@
-"""Which requests are sent again, and how long a client waits before."""
+"""Which requests are sent again, and how long a client waits before that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fsmq.spool.worker.patience import backoff
 from .errors import ConnectionFailed, error_of
 from .exchange import Answer, Outcome, Pause, Request, Verb
 
-# After these nothing was done.
+# With these answers the server has done nothing.
 _REFUSED = {408, 429}
 
 
@@ -17,7 +17,7 @@ def persist(request: Request, retry_for: float) -> Verb[Outcome]:
     """Send a request until an answer is final, for at most ``retry_for`` seconds.
 
     Raises:
-        Unavailable, ConnectionFailed: so it was to the end.
+        Unavailable, ConnectionFailed: no try got a final answer.
     """
     end = time.monotonic() + retry_for
     again = False

@@ -1,4 +1,4 @@
-"""The sockets that mq listens on: for requests, and for those who ask for its health."""
+"""The sockets that mq listens on: for requests, and for a dialect's admin port."""
 
 import asyncio
 import errno
@@ -13,14 +13,14 @@ from fsmq.daemons.settings.options import MqOptions
 log = logs.get_logger(__name__)
 _LAST_PORT = 65_535
 _MOST_PROCESSES = 256
-# Only Linux tells from whom a datagram is, and has sockets with names but no files.
+# Only Linux tells who sent a datagram, and has sockets with names but no files.
 CAN_YIELD = hasattr(socket, "SO_PASSCRED")
-# For a port that will be free in a moment.
+# How long to wait for a port that may soon be free.
 _PATIENCE_S, _LOOK_S = 5.0, 0.02
 
 
 def handed_down(options: MqOptions) -> list[socket.socket]:
-    """The sockets that the supervisor got from the service manager and all processes share."""
+    """The sockets from the service manager, which the supervisor shares with all processes."""
     numbers = options.listening.split(",") if options.listening else []
     return [socket.socket(fileno=int(number)) for number in numbers]
 
@@ -28,9 +28,9 @@ def handed_down(options: MqOptions) -> list[socket.socket]:
 def listen_admin(
     options: MqOptions, asked: int | None, listening: list[socket.socket]
 ) -> socket.socket | None:
-    """The socket of a dialect's admin port. One that nobody asked for may be taken.
+    """The socket of a dialect's admin port; None if there is to be none, or the default is in use.
 
-    asked: the port that the operator named; 0: there is to be none.
+    asked: the port that the operator named; 0: none; None: the default.
 
     Raises OSError.
     """
@@ -42,12 +42,12 @@ def listen_admin(
     except OSError as error:
         if asked is not None:
             raise
-        log.warning("no one can ask for our health", port=port, error=error.strerror)
+        log.warning("the admin port is not served", port=port, error=error.strerror)
         return None
 
 
 def _next_port(options: MqOptions, listening: list[socket.socket]) -> int:
-    """The port after that of requests; 0 where there is none."""
+    """The port after that of requests; 0 if there is none."""
     if not options.port:
         return 0
     ports = [s.getsockname()[1] for s in listening if s.family != socket.AF_UNIX]
@@ -55,15 +55,15 @@ def _next_port(options: MqOptions, listening: list[socket.socket]) -> int:
 
 
 def listen(options: MqOptions) -> socket.socket:
-    """The socket of requests. One that was killed and is ending may have the port for a moment, or
-    one that has no need of it.
+    """The socket of requests. Waits for the port if it is in use: a killed mq may still be ending,
+    and another may have it as its default admin port, which it gives up.
 
     Raises OSError.
     """
     end = time.monotonic() + _PATIENCE_S
-    is_told = False
+    is_logged = False
     while True:
-        # First: several processes may share a port, and would share it with another suite's.
+        # Before binding, because processes that share a port would share it with the other mq.
         is_heard = _ask_for(options.port)
         is_over = time.monotonic() >= end
         try:
@@ -72,16 +72,16 @@ def listen(options: MqOptions) -> socket.socket:
         except OSError as error:
             if is_over or error.errno != errno.EADDRINUSE:
                 raise
-        if not is_told:
+        if not is_logged:
             log.info("waiting for the port", port=options.port, seconds=_PATIENCE_S)
-            is_told = True
+            is_logged = True
         time.sleep(_LOOK_S)  # no event tells that a port is free
 
 
 class Yielding:
-    """Gives an admin port that nobody asked for to an mq that was told to listen there.
+    """Gives up a default admin port to another mq that was told to listen there.
 
-    That asks with a datagram. stop: ends what serves the port.
+    The other mq asks for it with a datagram. stop: stops serving the port.
     """
 
     def __init__(self, port: int, process: int, stop: Callable[[], Awaitable[None]]) -> None:
@@ -95,7 +95,7 @@ class Yielding:
         try:
             self._asked.bind(_yields(port, process))
         except OSError:
-            return  # another process of this port hears for its own
+            return  # another process on this port has the name, and answers for itself
         self._loop.add_reader(self._asked, self._hear)
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ def _yields(port: int, process: int) -> str:
 
 
 def _ask_for(port: int) -> bool:
-    """Ask those for a port that have no need of it; whether there still are any."""
+    """Ask for a port where it is a default admin port; whether any process still has it so."""
     if not CAN_YIELD:
         return False
     is_heard = False
@@ -133,7 +133,7 @@ def _ask_for(port: int) -> bool:
             except BlockingIOError:
                 is_heard = True
             except OSError:
-                continue  # there is none
+                continue  # there is no such process
     return is_heard
 
 

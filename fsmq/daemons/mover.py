@@ -21,16 +21,17 @@ from fsmq.spool.schedules.scheduler import SchedulerThread
 from fsmq.spool.spool import open_context
 
 log = logs.get_logger(__name__)
-# Every message brings several events; to wake up for each costs as much as to deliver it. So what
-# comes within so many seconds behind the first is delivered together; more where much comes, and
-# nobody has claimed anything lately: then nobody waits for it.
+# Every message causes several events, and waking up for each costs as much as a delivery. So the
+# messages of this many seconds are delivered together; of more seconds if there are many and there
+# was no claim lately, as nobody waits for them then.
 _GATHER_S = 0.002
 _GATHER_MUCH_S = 0.01
 _MUCH = 16  # messages of one step
 _LATELY_S = 1.0
-# Most claims have ended by then; one that is shorter, or a delay, ends so much late.
+# When a file in `delay/` is first read: most claims have ended by then. A shorter timer ends this
+# much late at most.
 _FIRST_LOOK_S = 0.1
-# `mv` looks once more at each of several files that it has moved, within far less than this.
+# How long a shell's file stays in `new/`: after moving several files, `mv` looks at each once more.
 _REST_S = 0.02
 
 
@@ -42,6 +43,11 @@ def main(options: MoverOptions) -> int:
     file <queue>:<id> of the source becomes <queue>/<id> in the destination, --delay seconds after
     its arrival and not before the deadline that a claim has set. Any number may run on one spool,
     on any number of hosts.
+
+    \b
+    Examples:
+      mq-mover --root /var/lib/fsmq
+      mq-mover --source outbox --destination queues --delay 5m
     """
     logs.setup(options.log_level, options.log_format, "mq-mover")
     try:
@@ -78,9 +84,9 @@ def _open(options: MoverOptions) -> Tree:
 
 
 def _delivers(options: MoverOptions) -> bool:
-    """Whether the leg is ``new`` to ``queues``, which has dot-names to recover.
+    """Whether the leg is from ``new`` to ``queues``, where dot-names have to be recovered.
 
-    With a --delay of its own it is a leg like any other.
+    With --delay it is a leg like any other.
     """
     if options.source is None or options.destination is None or options.delay:
         return False
@@ -124,7 +130,7 @@ def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool)
     loop = Loop(reload)
     loop.register(delivery.fileno())
     served = _served(options)
-    settle_memory()  # a million timers are a million objects that the collector would go through
+    settle_memory()  # keeps the garbage collector from scanning a million timers
     log.info("started", serves=served, watch="events" if delivery.hears else "poll")
     is_ready = False
     reports = _reports(options, tree)
@@ -142,7 +148,7 @@ def _run(options: MoverOptions, context: Context, polls: bool, whole_sync: bool)
         if not delivery.is_behind:
             lately = time.monotonic() - delivery.claimed_at < _LATELY_S
             is_long = not moved or (moved >= _MUCH and not lately)
-            # If it has moved nothing, what woke it was none of its business, or can wait.
+            # If nothing was moved, the event that woke it was not for the mover, or can wait.
             loop.pause(min(_GATHER_MUCH_S if is_long else _GATHER_S, delivery.timeout()))
         loop.wait(0.0 if moved else delivery.timeout())
     for thread in beside:
@@ -159,13 +165,13 @@ def _log_problem(name: str, reason: str) -> None:
 
 
 def _log_fault(name: str, error: Exception) -> None:
-    # Only what no disk and no file of someone else's accounts for is worth a trace.
+    # A trace is useful only for errors that neither the disk nor a foreign file explains.
     trace = None if isinstance(error, OSError | FsmqError) else error
     log.warning("cannot deliver, trying again", what=name, error=error, exc_info=trace)
 
 
 def _reports(options: MoverOptions, tree: Tree) -> Reports:
-    """What this mover tells the others; the movers of two legs are two processes."""
+    """The reports of this mover; movers of different legs have different names."""
     leg = "" if options.root is not None else "-new" if _delivers(options) else "-delay"
     return Reports(tree, options.node, f"mover{leg}")
 

@@ -1,6 +1,6 @@
-"""mq: answers HTTP, and makes every message durable before it says yes.
+"""mq: answers HTTP, and makes every message durable before it confirms it.
 
-This module is its command line; `serving` has what it does, with all that needs an HTTP library.
+This module is its command line; `serving` does the work, and imports the HTTP library.
 """
 
 import sys
@@ -25,6 +25,11 @@ def main(options: MqOptions) -> int:
     A message is on stable media before its POST is answered. mq-mover has to run on the same spool
     for messages to be delivered, and mq-reaper for removed ones to be unlinked; fsmq up runs all
     three.
+
+    \b
+    Examples:
+      mq --root /var/lib/fsmq
+      mq --root /var/lib/fsmq --address 0.0.0.0 --keys keys.toml
     """
     logs.setup(options.log_level, options.log_format, options.process_name)
     raise_file_limit()
@@ -35,14 +40,14 @@ def main(options: MqOptions) -> int:
         return EXIT_CONFIGURATION
     if options.processes > 1 and options.process_index is None:
         return _run_many(options)
-    # Only here: what only starts others, or shows its help, does without.
+    # Imported here, because the supervisor and --help do not need it.
     from fsmq.daemons.serving import serve
 
     return serve(options)
 
 
 def _run_many(options: MqOptions) -> int:
-    """Several processes on one port; they meet in the tree alone."""
+    """Run several processes on one port; they share only the tree."""
     arguments = sys.argv[1:]
     kept = listen_fds()
     fds = [listening.fileno() for listening in kept]

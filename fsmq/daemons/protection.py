@@ -16,7 +16,7 @@ from fsmq.http.guard.limits import Limits
 from fsmq.http.service.service import Service
 
 log = get_logger(__name__)
-# For the files of messages that are being written or read, and for what the process itself needs.
+# Kept for messages that are being written or read, and for the process itself.
 _SPARE_FILES = 256
 
 
@@ -24,16 +24,16 @@ class Protection:
     """The files that protect one process of mq: read at the start, on SIGHUP, when they change.
 
     access: who may do what.
-    certificate: of the server, where it serves HTTPS.
-    host_names: by which mq may be called besides its own and its addresses; None: by any.
+    certificate: of the server, if it serves HTTPS.
+    host_names: names that clients may use for mq besides localhost and IP addresses; None: any.
     """
 
     def __init__(self, options: MqOptions, listening: Sequence[socket.socket]) -> None:
         """Read the files. Raises KeysError: the message says what to do about it."""
         self._keys = options.keys
         self._tls = [f for f in (options.tls_cert, options.tls_key) if f is not None]
-        # The versions that were read last, whether they could be used or not; taken before the
-        # reading, so that what is replaced meanwhile is read again.
+        # The versions that were read last, usable or not; taken before the reading, so that a file
+        # that is replaced during it is read again.
         self._read = self._versions()
         self._unusable: set[str] = set()
         if options.keys is None and options.let_anyone_in == "no":
@@ -58,7 +58,7 @@ class Protection:
         self._reload_certificate()
 
     def reload_changed(self, service: Service) -> bool:
-        """Read those again that have changed since; whether all that is read can be used."""
+        """Read the files again that have changed; whether all files can be used."""
         before, self._read = self._read, self._versions()
         if self._keys is not None and self._read[self._keys] != before[self._keys]:
             self._reload_keys(service)
@@ -106,7 +106,7 @@ def _refuse_strangers(listening: Sequence[socket.socket]) -> None:
 
 
 def limits_of(options: MqOptions) -> Limits:
-    """The limits that the options set; fewer connections where fewer files may be open."""
+    """The limits that the options set; fewer connections if fewer files may be open."""
     connections = min(options.max_connections, _files() - _SPARE_FILES)
     if connections < options.max_connections:
         log.warning("fewer connections than --max-connections", files=_files(), held=connections)
@@ -131,7 +131,7 @@ def _files() -> int:
 
 
 def _host_names(options: MqOptions, listening: Sequence[socket.socket]) -> list[str] | None:
-    # With keys, a page in a browser has none to send. A browser cannot reach a Unix socket.
+    # Checked against pages in browsers, which have no key to send and cannot reach a Unix socket.
     if options.keys is not None or all(place.family == socket.AF_UNIX for place in listening):
         return None
     names = options.host_names.split(",") if options.host_names else []

@@ -14,7 +14,7 @@ from fsmq.daemons.settings.options import ReaperOptions, program
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.index.events import Events, check_watched, must_poll
-from fsmq.spool.layout.filesystem import is_network, kind_of
+from fsmq.spool.layout.filesystem import is_network, kind_of, refuse_snapshot
 from fsmq.spool.layout.transitions import REAPED, REMOVE
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.moves.ended import forget_ended
@@ -27,22 +27,28 @@ from fsmq.spool.records.reports import Reports
 from fsmq.spool.stale_links import StaleLinks
 
 log = logs.get_logger(__name__)
-# Removals come in bursts: after one is reaped, so long is waited for more.
+# Removals come in bursts: after one is reaped, wait this long for more.
 _GATHER_S = 0.05
-# Where events arrive the folder is looked at all the same, when the reaper says that it lives.
+# How often the folder is listed even with events; the reaper reports at the same time.
 _DISTRUST_S = 5.0
-# How often the journal is looked after.
+# How often the journal is maintained.
 _KEEP_EVERY_S = 30.0
-# How often the history is.
+# How often the history is maintained.
 _THIN_EVERY_S = 600.0
 
 
 @program("reaper", ReaperOptions)
 def main(options: ReaperOptions) -> int:
-    """Unlink the files of a folder, for good: removed messages and deleted queues."""
+    """Unlink the files of a folder, for good: removed messages and deleted queues.
+
+    \b
+    Examples:
+      mq-reaper --root /var/lib/fsmq
+    """
     logs.setup(options.log_level, options.log_format, "mq-reaper")
     try:
         tree = _open(options)
+        refuse_snapshot(tree)
         polls = must_poll(options.watch, is_network(kind_of(tree.root)))
         return _run(options, tree, polls)
     except UnusableSpool as error:
@@ -121,10 +127,10 @@ def _run(options: ReaperOptions, tree: Tree, polls: bool) -> int:
 
 
 class _Keeper:
-    """Looks after the journal, the history, and what moves have left.
+    """Maintains the journal, the history, and the records of moves.
 
-    Closes the segments of writers that died, makes larger steps of old hours, and unlinks what has
-    had its time.
+    Closes the segments of writers that died, merges old hours into larger steps, and unlinks what
+    is past its retention.
     """
 
     def __init__(self, options: ReaperOptions, tree: Tree) -> None:
@@ -150,7 +156,7 @@ class _Keeper:
         except OSError as error:
             if self._reported.get(what) != str(error):
                 self._reported[what] = str(error)
-                log.warning("cannot look after the records", work=what, error=error)
+                log.warning("cannot maintain the records", work=what, error=error)
 
     def _expire(self) -> None:
         options = self._options

@@ -13,6 +13,7 @@ from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.daemons.process.filewatch import FileWatch
 from fsmq.daemons.process.notify import Notifier, listen_fds
+from fsmq.daemons.process.repeated import StopSignals
 from fsmq.daemons.process.start import (
     open_journal,
     probed,
@@ -126,6 +127,7 @@ class _Daemon:
         self._admin = admin
         self._notifier = Notifier()
         self._stop = asyncio.Event()
+        self._signals = StopSignals()
         self._method = ""
         spool.syncer.on_sync = self._on_sync
 
@@ -176,7 +178,11 @@ class _Daemon:
         settle_memory()
         share_interpreter()
         unmap_large_blocks()
-        self._notifier.ready(f"listening on {where}")
+        also = ""
+        if self._admin is not None:
+            port = self._admin.socket.getsockname()[1]
+            also = f", admin port {port} of {self._admin.dialect}"
+        self._notifier.ready(f"listening on {where}{also}")
         await self._stop.wait()
         log.info("stopping", waiting=len(service.receiver.waiters))
         for task in tasks:
@@ -191,7 +197,7 @@ class _Daemon:
         return EXIT_CLEAN
 
     async def _start_admin(self, dialects: Sequence[Dialect]) -> Callable[[], Awaitable[None]]:
-        """Serve the admin port, if there is one; what ends that."""
+        """Serve the admin port, if there is one; returns a function that stops it."""
         async with AsyncExitStack() as started:
             if self._admin is not None:
                 named, is_asked, listening = self._admin
@@ -205,14 +211,14 @@ class _Daemon:
             return started.pop_all().aclose
 
     def _on_stop(self, number: int) -> None:
-        if self._stop.is_set():
+        if self._signals.is_second(number):
             log.warning("ending at once on a second signal")
             os._exit(128 + number)
         self._stop.set()
         self._notifier.stopping()
 
     def _on_sync(self, method: str, changes: int, seconds: float) -> None:
-        """Measure, and log what --sync auto does when it does something else."""
+        """Measure a sync, and log it when --sync auto changes the method."""
         metrics = self._spool.context.metrics
         metrics.observe(("sync", method), seconds)
         metrics.observe(("group",), changes)
@@ -249,7 +255,7 @@ class _Daemon:
         await statsd.run(options.stats_address, options.stats_interval)
 
     async def _beat(self, service: Service) -> None:
-        """Tell the other hosts that we live, and learn our share of the ids from them."""
+        """Tell the other hosts that we are alive, and take our share of the ids by theirs."""
         failing, unwatched = False, Unwatched(self._spool.context.metrics)
         while True:
             unwatched.look()
@@ -257,8 +263,8 @@ class _Daemon:
                 self._spool.context.ready.set_share(await service.in_thread(self._beat_once))
                 failing = False
             except OSError as error:
-                if not failing:  # once is enough: a full disk may stay full for long
-                    log.warning("cannot say that this host lives", error=error)
+                if not failing:  # logged once, because a full disk can stay full for long
+                    log.warning("cannot report that this host is alive", error=error)
                 failing = True
             await asyncio.sleep(peers.BEAT_S)
 
@@ -275,11 +281,11 @@ class _Daemon:
             try:
                 peers.leave(self._spool.tree, self._options.node)
             except OSError:
-                pass  # the others will notice by our silence
+                pass  # the others notice when our beats stop
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the event loop; None for Python's own, where the quicker one is not installed."""
+    """The factory of uvloop's event loop; None, for Python's own, if it is not installed."""
     try:
         from uvloop import new_event_loop
     except ImportError:  # it comes with fsmq on Linux only

@@ -1,4 +1,4 @@
-"""Standard input, output and error, where whoever started us has closed them."""
+"""Standard input, output and error, if the parent process has closed them."""
 
 import errno
 import io
@@ -6,14 +6,13 @@ import os
 import sys
 
 _NAMES = ("standard input", "standard output", "standard error")
-# So that to read or to write fails as it does on what is closed; what is said on standard error
-# gets lost instead.
+# Modes in which reading and writing fail as on a closed file; standard error is discarded instead.
 _HOW = (os.O_WRONLY, os.O_RDONLY, os.O_RDWR)
 _closed: list[str] = []
 
 
 def hold_standard_files() -> None:
-    """Let no other file get the numbers 0 to 2: what is printed would be written to it."""
+    """Keep other files from getting the numbers 0 to 2: output would be written to them."""
     for number, how in enumerate(_HOW):
         try:
             os.fstat(number)
@@ -23,7 +22,7 @@ def hold_standard_files() -> None:
             if fd != number:
                 os.close(fd)
             _closed.append(_NAMES[number])
-    # Without buffers: what could not be written must not be tried again at the end.
+    # Unbuffered, so that output that could not be written is not tried again at exit.
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.FileIO(0, "rb"))
     if sys.stdout is None:
@@ -33,7 +32,7 @@ def hold_standard_files() -> None:
 
 
 def closed_file(error: OSError) -> str | None:
-    """What to say of an error that comes of a closed file; None for any other."""
+    """The text for an error that comes from a closed file; None for any other."""
     if error.errno != errno.EBADF or not _closed:
         return None
     return f"{' and '.join(_closed)} {'is' if len(_closed) == 1 else 'are'} closed"

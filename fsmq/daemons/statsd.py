@@ -1,7 +1,7 @@
 """statsd: the counts of this process as UDP datagrams, with Dynamiq's keys.
 
-Every interval one datagram or several go out, whatever becomes of them. Each process sends what it
-has counted itself, which statsd adds up; what is the same for all, the first process sends.
+One or more datagrams are sent at every interval, and may be lost. Each process sends its own
+counts, which statsd adds up; the first process also sends figures of the whole spool.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = get_logger(__name__)
 
 Survey = Callable[[], Awaitable[Mapping[str, Overview]]]
 Tags = Literal["none", "dogstatsd"]
-# What fits into a frame of Ethernet without being cut up.
+# Fits into an Ethernet frame without being fragmented.
 _MAX_DATAGRAM = 1432
-# Of what happens to messages, by the end of the key.
+# Which of our counts each counter sends, by the end of its key.
 _COUNTERS = {"sent": "put", "received": "claim", "deleted": "remove"}
 _unsafe = re.compile(r"[:|@#]")
 
@@ -30,9 +30,9 @@ _unsafe = re.compile(r"[:|@#]")
 class Statsd(asyncio.DatagramProtocol):
     """Sends metrics to an address.
 
-    prefix: stands before every key, with its dot.
-    tags: ``none`` has the queue in the key, ``dogstatsd`` as a tag behind the value.
-    survey: asked for the depth of all queues; None where another process tells that.
+    prefix: put before every key, with its dot.
+    tags: ``none`` has the queue in the key, ``dogstatsd`` as a tag after the value.
+    survey: asked for the depth of all queues; None if another process sends that.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Statsd(asyncio.DatagramProtocol):
                     transport.sendto(datagram)
                 failing = False
             except (OSError, FsmqError) as error:
-                if not failing:  # once is enough
+                if not failing:  # logged once
                     log.warning("cannot send metrics", address=address, error=error)
                 failing = True
 
     async def lines(self) -> list[str]:
-        """What there is to tell since the last call."""
+        """The lines to send, of what has changed since the last call."""
         snapshot = self._metrics.snapshot_quietly()
         lines: list[str] = []
         depths: dict[str, int] = {}
@@ -102,7 +102,7 @@ class Statsd(asyncio.DatagramProtocol):
         return f"{self._prefix}{word}.count:{value}|#queue:{queue},node:{self._node}"
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody listens there: no matter."""
+        """Ignore that nobody listens there."""
 
 
 def _datagrams(lines: list[str]) -> Iterator[bytes]:

@@ -1,11 +1,11 @@
-"""TLS: the certificate and its key, exchanged while connections go on."""
+"""TLS: the certificate and its key, which can be replaced while connections are open."""
 
 import ssl
 from pathlib import Path
 
 from fsmq.http.guard.keys import KeysError, read_guarded
 
-# TLS 1.3 has suites of its own, all of them good.
+# TLS 1.3 has suites of its own, all of them secure.
 _CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
@@ -25,12 +25,12 @@ class Certificate:
         """Load the files again.
 
         Raises:
-            KeysError: they cannot be used; the message names the file. What was there stays.
+            KeysError: they cannot be used; the message names the file. The old ones stay.
         """
         self._newest = self._load()
 
     def _choose(self, handshake: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-        # Called for every handshake, also where the client names no server.
+        # Called for every handshake, even if the client names no server.
         handshake.context = self._newest
 
     def _load(self) -> ssl.SSLContext:
@@ -66,5 +66,5 @@ class Certificate:
 
 
 def _no_password() -> str:
-    # OpenSSL would ask for it on the terminal, and hold up the start.
+    # Without this OpenSSL would ask for a password on the terminal, and block the start.
     return ""

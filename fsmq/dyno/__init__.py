@@ -6,7 +6,7 @@
 >>> queue.push([Message("id-1", "payload", timeout=5000)])
 
 Start with `queue.py`. A shard is a queue ``<queue>@<shard>`` with an index of ids; this package is
-made of the verbs of `fsmq.spool.indexed`.
+built on the verbs of `fsmq.spool.indexed`.
 """
 
 from .message import Message

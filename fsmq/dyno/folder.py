@@ -14,7 +14,7 @@ from fsmq.spool.records import peers
 
 from .place import Sizes
 
-_PATIENCE_S = 600.0  # of one that rebalances, for another
+_PATIENCE_S = 600.0  # how long a rebalance waits for another one
 
 
 class Folder:
@@ -49,7 +49,7 @@ class Folder:
         return peers.zones(self.spool.tree)
 
     def upsert(self, messages: Mapping[str, Sequence[NewMessage]]) -> None:
-        """One sync for all shards; a second one where ids are taken from messages that stand."""
+        """One sync for all shards; a second one if messages are replaced."""
         all_prepared = prepare.upsert_each(self.spool.context, messages)
         while all_prepared:
             stored = self.spool.complete(join(all_prepared))
@@ -136,7 +136,7 @@ class Folder:
 
     @contextmanager
     def rebalancing(self, queues: Sequence[str]) -> Iterator[None]:
-        """Others that rebalance wait for the end, as this one does for the moves under way."""
+        """Finishes the moves under way first; other rebalances wait for the end of this one."""
         held = settings_held(self.spool.tree, MOVES + min(queues), _PATIENCE_S)
         with as_unavailable("cannot plan moves"), held:
             for move in self.spool.moves():

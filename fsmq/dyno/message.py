@@ -1,4 +1,4 @@
-"""A message as dyno-queues has it, and how it lies in a queue of the spool."""
+"""A message of dyno-queues, and how it is stored in a queue of the spool."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Message:
     """A message; two are equal when their ids are.
 
     id: any text of 1 to 1024 bytes, which the producer chooses.
-    payload: text; None is not "".
-    timeout: milliseconds until it may be popped.
+    payload: text; None is different from "".
+    timeout: milliseconds until it can be popped.
     priority: 0 to 99; the lower number is popped first (see ``higher_first`` of DynoQueues).
-    shard: where it was popped or found; a push sets nothing and asks for nothing.
-    deliveries: how often it was popped, this time included; None for one that is to be pushed.
+    shard: where it was popped or found; a push ignores it.
+    deliveries: how often it was popped, this time included; None for a message to push.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Form:
         self._higher_first = higher_first
 
     def written(self, message: Message, ttl: float | None = None) -> NewMessage:
-        """A message as the spool takes it. Raises InvalidValue."""
+        """A message for the spool. Raises InvalidValue."""
         if message.payload is not None and not isinstance(message.payload, str):
             raise InvalidValue("payload", "must be text or None")
         try:
@@ -90,7 +90,7 @@ class Form:
         )
 
     def read(self, found: SpoolMessage, shard: str) -> Message | None:
-        """A message of the spool; None for one that no producer gave an id."""
+        """The message of one of the spool; None if no producer gave that an id."""
         attributes: Mapping[str, str] = found.attributes
         own = found.given_id
         if own is None:
@@ -98,7 +98,7 @@ class Form:
         payload = None if NULL in attributes else found.body.decode("utf-8", "replace")
         timeout = attributes.get(TIMEOUT)
         message = Message.__new__(Message)
-        # Without the checks of `__setattr__`, which cost as much as all the rest.
+        # Skips the checks of `__setattr__`, which cost as much as everything else here.
         message.__dict__.update(
             id=own,
             payload=payload,

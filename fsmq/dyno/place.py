@@ -1,4 +1,4 @@
-"""Where the shards are: what dyno-queues need of a spool, or of a server."""
+"""Where the shards are: what dyno-queues need from a spool or a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Place(Protocol):
     def queues(self) -> list[str]: ...
 
     def create(self, queue: str, visibility: float) -> None:
-        """Create a shard, or see that its visibility timeout is this one."""
+        """Create a shard if it is missing, and set its visibility timeout."""
 
     def configure(self, queue: str, changes: Mapping[str, Any]) -> None: ...
 
@@ -76,19 +76,19 @@ class Place(Protocol):
     def purge(self, queue: str) -> None: ...
 
     def deliver(self) -> None:
-        """Return what is due now; where another program does so, nothing."""
+        """Redeliver messages that are due now; on a server, where the mover does so, do nothing."""
 
     def wait(self, queues: Sequence[str], count: int, seconds: float) -> list[Message]:
-        """Return when something may have come to one of the queues, or when the time is over.
+        """Wait until a message may have come to one of the queues, or the time is over.
 
-        Up to ``count`` messages of the first queue may be claimed on the way.
+        This can already claim up to ``count`` messages of the first queue, and returns them.
         """
 
     def rebalancing(self, queues: Sequence[str]) -> AbstractContextManager[None]:
-        """In it no move between these queues is under way but one's own.
+        """Within it no other move between these queues is under way.
 
-        On a server another client may begin one all the same.
+        On a server another client can still begin one.
         """
 
     def move(self, source: str, target: str, count: int) -> int:
-        """Move so many messages with their ids and timers, none in flight; how many moved."""
+        """Move ``count`` messages with ids and timers, none in flight; how many moved."""

@@ -1,4 +1,4 @@
-"""Predicates on payloads: a function, or a regular expression that is looked for."""
+"""Predicates on payloads: a function, or a regular expression to search for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Bounds:
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def is_over(self) -> bool:
-        """Whether the scan has to end."""
+        """Whether a bound has been reached."""
         if self._left is not None and self._left <= 0:
             return True
         return self._end is not None and time.monotonic() >= self._end
@@ -58,10 +58,10 @@ def merged(
     *,
     in_order: bool,
 ) -> Iterator[Message]:
-    """The messages of several shards, each once, one after the other, or in their common order."""
+    """The messages of several shards, each once: shard by shard, or merged in order."""
     pairs = [_of_shard(shard, scan, bounds) for shard, scan in scans]
     found = merge(*pairs, key=lambda pair: pair[1].id) if in_order else chain(*pairs)
-    seen: set[str] = set()  # by their names: one that moves on meanwhile comes twice
+    seen: set[str] = set()  # names: a message that changes its state during the scan comes twice
     for shard, one in found:
         message = None if one.id in seen else form.read(one, shard)
         seen.add(one.id)

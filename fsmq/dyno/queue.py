@@ -1,4 +1,4 @@
-"""One queue, as dyno-queues has it: spread over shards, found by ids that producers choose."""
+"""One queue of dyno-queues: spread over shards, with ids that producers choose."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DynoQueue:
     """A queue of `DynoQueues`. Times are milliseconds, or in ``unit``. Safe in threads.
 
     All methods raise :class:`~fsmq.FsmqError`: InvalidValue for a bad argument, Unavailable when
-    the disk refuses.
+    the disk fails or is full.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class DynoQueue:
         return self._unack_time
 
     def close(self) -> None:
-        """End nothing: it has no thread of its own, and all methods go on working."""
+        """Do nothing: there are no threads to end, and all methods keep working."""
 
     # -- push ------------------------------------------------------------------------------------
 
     def push(self, messages: Iterable[Message], *, ttl: float | None = None) -> list[str]:
         """Push messages; their ids in order. In a spool all or none, with one sync for all shards.
 
-        An id that stands in the shard to which it goes is replaced. ttl: seconds until the
-        messages expire.
+        A message replaces one with the same id in the same shard. ttl: seconds until the messages
+        expire.
         """
         ids: list[str] = []
         parts: dict[str, list[Any]] = {}
@@ -85,7 +85,7 @@ class DynoQueue:
         return ids
 
     def ensure(self, message: Message) -> bool:
-        """Push a message unless one of its id stands in any shard; of many callers one pushes."""
+        """Push a message unless a shard has one with its id; of concurrent callers one pushes."""
         written = self._form.written(message)
         _check_timeout(message.timeout)
         target = self._shards.queue(self._strategy.choose(self._shards, message))
@@ -106,11 +106,11 @@ class DynoQueue:
     ) -> list[Message]:
         """Pop up to ``count`` messages that are due, in order of each shard; an empty list if none.
 
-        It returns when ``count`` are there or the wait is over. Until they are acknowledged they
-        are hidden for the unack time.
+        It returns when ``count`` are there or the wait is over. Messages are hidden for the unack
+        time, unless they are acknowledged.
 
-        cross: which shards are read, instead of what the queue was made with. first: return with
-        the first that come.
+        cross: which shards are read, instead of the queue's own ``cross``. first: return as soon as
+        there are any.
         """
         cross = self._cross if cross is None else check_cross(cross)
         end = time.monotonic() + in_ms(wait, unit) / 1000
@@ -133,11 +133,11 @@ class DynoQueue:
     unsafe_bulk_pop = unsafe_pop_all_shards
 
     def pop_with_msg_id(self, message_id: str) -> Message | None:
-        """Pop the message of an id from the local shard, also if its timeout is not over."""
+        """Pop the message of an id from the local shard, even if its timeout is not over."""
         return self._reader.pop_id(self._shards.local, message_id)
 
     def unsafe_pop_with_msg_id_all_shards(self, message_id: str) -> Message | None:
-        """Pop the message of an id from any shard, also if its timeout is not over."""
+        """Pop the message of an id from any shard, even if its timeout is not over."""
         for shard in self._shards.in_reading_order():
             if (found := self._reader.pop_id(shard, message_id)) is not None:
                 return found
@@ -188,7 +188,7 @@ class DynoQueue:
     local_get = get
 
     def messages(self) -> Iterator[Message]:
-        """All messages of all shards in any state, each read when it is asked for."""
+        """All messages of all shards in any state, read one by one on demand."""
         return self._reader.scan(self._shards.in_reading_order(), (), predicates.Bounds())
 
     def get_all_messages(self) -> list[Message]:
@@ -216,9 +216,9 @@ class DynoQueue:
         limit: int | None = None,
         seconds: float | None = None,
     ) -> str | None:
-        """The id of some message whose payload matches; None if none does, or the limit is over.
+        """The id of some message whose payload matches; None if none does within the limits.
 
-        Any shard and state; with ``local`` those of the local shard that are not unacked.
+        In any shard and state; with ``local`` only in the local shard, and not if it is unacked.
         """
         bounds = predicates.Bounds(limit, seconds)
         shards = [self._shards.local] if local else self._shards.in_reading_order()
@@ -227,7 +227,7 @@ class DynoQueue:
         return next((one.id for one in found if predicates.matches(predicate, one)), None)
 
     def find_stale_messages(self) -> list[Message]:
-        """An empty list: an id and its payload are one file here."""
+        """An empty list: an id and its payload are one file here, and cannot diverge."""
         return []
 
     # -- by id -----------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class DynoQueue:
     def ack(self, message_id: str) -> bool:
         """Acknowledge a message; True only if it was unacked.
 
-        Of what was popped here that message is meant, and no newer one of its id.
+        If this object popped it, exactly that message is meant, and not a newer one with its id.
         """
         shards = self._reader.popped_from(message_id) or self._reader.order_for(message_id)
         return any(not self._reader.ack(shard, [message_id]) for shard in shards)
@@ -251,15 +251,15 @@ class DynoQueue:
                 self.ack(message_id)
 
     def set_unack_timeout(self, message_id: str, timeout: int, unit: Unit = "ms") -> bool:
-        """Let an unacked message come back so much later from now; at once if it is 0 or less."""
+        """Let an unacked message come back after ``timeout``; at once if that is 0 or less."""
         seconds = min(max(0, in_ms(timeout, unit)), MAX_UNACK_MS + 1) / 1000
         queues = map(self._shards.queue, self._reader.order_for(message_id))
         return any(self._place.renew(queue, message_id, seconds) for queue in queues)
 
     def set_timeout(self, message_id: str, timeout: int, unit: Unit = "ms") -> bool:
-        """Let a message that is not unacked be due so much later from now.
+        """Make a message that is not unacked due after ``timeout``.
 
-        It has its place among those that are due then, and this timeout when it is popped.
+        It is ordered among the messages that are due then, and has this timeout when it is popped.
         """
         milliseconds = in_ms(timeout, unit)
         _check_timeout(milliseconds)
@@ -268,11 +268,11 @@ class DynoQueue:
         return any(self._place.postpone(queue, message_id, delay, written) for queue in queues)
 
     def nack(self, message_id: str, delay: int = 0, unit: Unit = "ms") -> bool:
-        """Release an unacked message, due again so much later; False if it is not unacked."""
+        """Release an unacked message, due again after ``delay``; False if it is not unacked."""
         return self.set_unack_timeout(message_id, delay, unit)
 
     def remove(self, message_id: str) -> bool:
-        """Remove all messages of an id, whatever their state; whether there was one."""
+        """Remove all messages of an id, in any state; whether there was one."""
         found = [
             self._place.remove(self._shards.queue(shard), message_id)
             for shard in self._reader.order_for(message_id)
@@ -302,13 +302,13 @@ class DynoQueue:
         self._reader.forget()
 
     def process_unacks(self) -> None:
-        """Return what is due for it now. A mover does so all the time, for all shards."""
+        """Redeliver messages that are due. A mover does so all the time, for all shards."""
         self._place.deliver()
 
     atomic_process_unacks = process_unacks
 
     def shards(self) -> list[str]:
-        """The shards that there are, sorted."""
+        """All shards, sorted."""
         return self._shards.all()
 
     def configure(self, **changes: Any) -> None:
@@ -317,11 +317,11 @@ class DynoQueue:
             self._place.configure(self._shards.queue(shard), changes)
 
     def rebalance(self, to: Sequence[str] | None = None) -> Moves:
-        """Move messages until the shards have about the same number; what was moved.
+        """Move messages until the shards have about the same number; how many moved.
 
-        Consumers and producers may go on; what is unacked stays. A crash loses nothing: call it
-        again. What others are moving, or have left unmoved, moves first. to: the shards that are to
-        have messages afterwards; None is all live ones.
+        Consumers and producers can go on; unacked messages stay. After a crash, which loses
+        nothing, call it again. Moves that others have begun are finished first. to: the shards that
+        are to have messages afterwards; None: all live ones.
         """
         targets = self._shards.live() if to is None else [*to]
         unknown = set(targets) - set(self._shards.all())
@@ -339,19 +339,19 @@ class DynoQueue:
     def retire(self, shard: str) -> None:
         """Move all messages of a shard to the live ones, and delete its queue.
 
-        Nobody may push to it meanwhile. Raises InvalidValue if some are left: unacked ones, or ids
-        that the others have, too.
+        Nobody may push to the shard during this. Raises InvalidValue if messages are left: unacked
+        ones, or ones whose ids the others have, too.
         """
         others = [one for one in self._shards.live() if one != shard]
         if shard not in self._shards.all() or not others:
             raise InvalidValue("shard", f"cannot retire {shard!r}: it is unknown, or the last one")
         self.rebalance(others)
         queue = self._shards.queue(shard)
-        # Whatever has come since it was counted.
+        # Messages that have come since they were counted.
         self._place.move(queue, self._shards.queue(others[0]), _ALL)
         end = time.monotonic() + _COUNTED_S
         while any(left := self._place.counts(queue)) and time.monotonic() < end:
-            time.sleep(_COUNTED_S / 5)  # what a server has counted may be older than the moves
+            time.sleep(_COUNTED_S / 5)  # counts of a server can be older than the moves
         if any(left):
             raise InvalidValue(
                 "shard",

@@ -1,4 +1,4 @@
-"""All queues of a spool or a server, as dyno-queues has them."""
+"""The dyno-queues of a spool or a server."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class DynoQueues:
     """Queues that are spread over shards, one for each zone.
 
     where: an opened :class:`~fsmq.Spool`, or a :class:`~fsmq.Client` of a server.
-    zone: the shard that is local here; None is the node's name.
+    zone: the shard that is local here; None: the node's name.
     shards: the names of all shards; None: those that exist, and the local one.
     unack_time: milliseconds for which a popped message is hidden.
     strategy: where pushed messages go: "round_robin", "local", "least_full", "hash", an object of
         `fsmq.dyno.strategies`, or a function of all shards and the message.
-    cross: which shards pop reads: "never" but the local one; "orphans", the local one and those
-        whose zone is not alive; "empty", all others when the local one has none; "all".
-    higher_first: messages of the higher priority are popped first.
+    cross: which shards pop reads: "never": only the local one; "orphans": also those whose zone is
+        not alive; "empty": also the others when the local one is empty; "all".
+    higher_first: messages with the higher priority are popped first.
 
     Safe in threads. It has no thread of its own; ``close`` closes neither spool nor client.
     """
@@ -72,7 +72,7 @@ class DynoQueues:
         return self._zones.zone
 
     def get(self, name: str) -> DynoQueue:
-        """A queue, created if need be; the same object for the same name."""
+        """A queue, created if it is missing; the same object for the same name."""
         check_queue(name)
         with self._lock:
             if name not in self._queues:

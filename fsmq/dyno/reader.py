@@ -1,4 +1,4 @@
-"""Reads the shards of a queue: in which order, and what was popped here under which name."""
+"""Reads the shards of a queue in order, and remembers the names of popped messages."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .place import Place
 from .shards import Shards
 
 Cross = Literal["never", "orphans", "empty", "all"]
-# Claims and acknowledgements in parts of this size; and how many popped ids are remembered.
+# The size of parts in which messages are claimed and acknowledged.
 PART = 1000
+# How many popped ids are remembered.
 _REMEMBERED = 100_000
-# A consumer that waits looks into other shards as often as this, and for other ones.
+# How often a waiting consumer looks into other shards, and for new shards.
 _LOOK_S = 0.25
 _NEW_SHARDS_S = 1.0
 _ALL = 2**31
@@ -46,13 +47,13 @@ class Reader:
         self._place = place
         self._shards = shards
         self._form = form
-        # By id: shard, and the message's name there, of what was popped here.
+        # By id: the shards from which it was popped here, and the message's name in each.
         self._popped: OrderedDict[str, dict[str, str]] = OrderedDict()
 
     # -- pop -------------------------------------------------------------------------------------
 
     def pop(self, count: int, cross: Cross) -> list[Message]:
-        """Pop what is due now, the local shard first."""
+        """Pop messages that are due now, the local shard first."""
         self._shards.beat()
         popped: list[Message] = []
         self._pop_from(self._shards.local, count, popped)
@@ -68,7 +69,7 @@ class Reader:
         return popped
 
     def wait(self, count: int, cross: Cross, seconds: float) -> list[Message]:
-        """Wait until something may have come, at most so long; what was popped on the way."""
+        """Wait for messages, at most ``seconds``; returns those that this popped already."""
         local = self._shards.local
         others = [shard for one in self._rounds(cross) for shard in one.shards]
         if others:
@@ -108,7 +109,7 @@ class Reader:
             if message is not None:
                 taken.append(message)
                 names = self._popped.setdefault(message.id, {})
-                names.pop(shard, None)  # the last one is to be the last
+                names.pop(shard, None)  # so that it is inserted at the end
                 names[shard] = found.id
         while len(self._popped) > _REMEMBERED:
             self._popped.popitem(last=False)
@@ -117,7 +118,7 @@ class Reader:
     # -- look ------------------------------------------------------------------------------------
 
     def peek(self, count: int, cross: Cross) -> list[Message]:
-        """Look at what is due now, the local shard first; a negative count is all."""
+        """Look at messages that are due now, the local shard first; all if count is negative."""
         wanted = _ALL if count < 0 else count
         seen = self._peek([self._shards.local], wanted)
         for one in self._rounds(cross):
@@ -145,7 +146,7 @@ class Reader:
         *,
         in_order: bool = False,
     ) -> Iterator[Message]:
-        """The messages of some shards, each read when it is asked for."""
+        """The messages of some shards, read one by one on demand."""
         scans = []
         for shard in shards:
             queue = self._shards.queue(shard)
@@ -160,19 +161,19 @@ class Reader:
         return [*reversed(self._popped.get(message_id, {}))]
 
     def order_for(self, message_id: str) -> list[str]:
-        """The shards in which an id is looked for: where it was popped, the local one, the rest."""
+        """The shards in which to look for an id: where it was popped, the local one, the rest."""
         known = self.popped_from(message_id)
         return [*known, *(one for one in self._shards.in_reading_order() if one not in known)]
 
     def shard_of(self, message: Message) -> str:
-        """Where a message that was popped most likely is."""
+        """The shard in which a popped message most likely is."""
         known = self.popped_from(message.id)
         if known and message.shard not in known:
             return known[0]
         return message.shard or self._shards.local
 
     def ack(self, shard: str, ids: Sequence[str]) -> list[str]:
-        """Acknowledge messages of one shard; those that were not unacked there."""
+        """Acknowledge messages of one shard; returns the ids that were not unacked there."""
         left: list[str] = []
         for at in range(0, len(ids), PART):
             part = ids[at : at + PART]
@@ -185,7 +186,7 @@ class Reader:
         return left
 
     def forget(self, message_id: str | None = None) -> None:
-        """Forget what was popped: one id, or all."""
+        """Forget popped messages: one id, or all."""
         if message_id is None:
             self._popped.clear()
         else:

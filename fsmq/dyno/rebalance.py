@@ -1,4 +1,4 @@
-"""Rebalancing: which messages go from which shard to which, by their numbers."""
+"""Rebalancing: how many messages go from which shard to which."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Moves: TypeAlias = dict[tuple[str, str], int]
 
 
 def plan(sizes: Mapping[str, int], targets: Sequence[str]) -> list[tuple[str, str, int]]:
-    """Moves (source, target, count) after which the targets have all, about the same number each.
+    """Moves (source, target, count) that spread all messages evenly over the targets.
 
     No shard is both source and target, so no message moves twice.
     """
     total = sum(sizes.values())
     order = sorted(targets, key=lambda shard: (-sizes.get(shard, 0), shard))
     share, more = divmod(total, len(order))
-    # Those that have most keep what is left over.
+    # The remainder stays on the fullest ones.
     wanted = {shard: share + (number < more) for number, shard in enumerate(order)}
     surplus = {
         shard: size - wanted.get(shard, 0)

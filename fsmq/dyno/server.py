@@ -22,7 +22,7 @@ _LONGEST_WAIT_S = 60.0
 
 
 class Server:
-    """A :class:`~fsmq.dyno.place.Place` that is a server; each verb is one request for a shard."""
+    """A :class:`~fsmq.dyno.place.Place` on a server; a verb is one request for each shard."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -133,16 +133,16 @@ class Server:
         """The server's mover does so."""
 
     def wait(self, queues: Sequence[str], count: int, seconds: float) -> list[Message]:
-        """The server waits, for what comes to the first queue."""
+        """Let the server wait, for messages of the first queue."""
         began = time.monotonic()
         claimed = self.claim(queues[0], count, min(seconds, _LONGEST_WAIT_S))
         if not claimed and time.monotonic() - began < min(seconds / 2, _ASK_AGAIN_S):
-            time.sleep(min(seconds / 2, _ASK_AGAIN_S))  # there is no such queue any more
+            time.sleep(min(seconds / 2, _ASK_AGAIN_S))  # the queue is gone: do not ask in a spin
         return claimed
 
     @contextmanager
     def rebalancing(self, queues: Sequence[str]) -> Iterator[None]:
-        """The moves that are under way are waited for; nobody is kept from beginning others."""
+        """Waits for the moves under way; others can still begin new ones."""
         while any(
             move.status == "in_progress" and {move.source, move.target} <= {*queues}
             for move in self.client.moves()

@@ -1,4 +1,4 @@
-"""Shards: the queues ``<queue>@<shard>`` of a tree; which there are, and which are alive.
+"""Shards: the queues ``<queue>@<shard>``; which exist, and which are alive.
 
 A shard belongs to the zone of its name. A zone is alive while one of its hosts has a heartbeat in
 ``peers/``: the ``mq`` of a node of that name, or a program that pops there.
@@ -18,20 +18,20 @@ from fsmq.spool.layout.names import check_queue, split_shard
 from .place import Place
 
 _shard_name = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-# How old the list of shards, and that of live zones, may be.
+# How old the lists of shards and of live zones can be.
 _FRESH_S = 1.0
 _BEAT_S = 4.0
 
 
 def check_shard(name: str) -> str:
-    """Return a name that a shard may have; raise InvalidValue for another."""
+    """Return the name if a shard may have it; raise InvalidValue otherwise."""
     if isinstance(name, str) and _shard_name.fullmatch(name):
         return name
     raise InvalidValue("shard", f"{name!r} is not a shard: 1 to 40 of A-Z a-z 0-9 _ . -")
 
 
 def shard_of(node: str) -> str:
-    """The shard of a host: its name, or a part of one that is too long."""
+    """The shard of a host: its name, or a part of the name and a hash if it is too long."""
     if _shard_name.fullmatch(node):
         return node
     return f"{node[:31]}-{hashlib.sha256(node.encode()).hexdigest()[:8]}"
@@ -53,7 +53,7 @@ class Zones:
         self._until = self._beats_at = 0.0
 
     def beat(self) -> None:
-        """Tell the others that somebody consumes here, unless they were told just now."""
+        """Tell the others that this zone has a consumer, unless that was done just now."""
         with self._lock:
             now = time.monotonic()
             if now >= self._beats_at:
@@ -61,7 +61,7 @@ class Zones:
                 self._beats_at = now + _BEAT_S
 
     def alive(self) -> set[str]:
-        """The zones that have consumers; and this one, in any case."""
+        """The zones that have consumers, and always this one."""
         with self._lock:
             now = time.monotonic()
             if now >= self._until:
@@ -89,7 +89,7 @@ class Shards:
             place.create(self.queue(shard), visibility)
 
     def beat(self) -> None:
-        """Tell the others that somebody consumes in this zone."""
+        """Tell the others that this zone has a consumer."""
         self._zones.beat()
 
     @property
@@ -102,7 +102,7 @@ class Shards:
         return queue_of(self._name, shard)
 
     def all(self) -> list[str]:
-        """All shards that there are."""
+        """All shards."""
         if self._given is not None:
             return self._given
         with self._lock:
@@ -115,16 +115,16 @@ class Shards:
             return self._found
 
     def live(self) -> list[str]:
-        """Those whose zone is alive; where shards are given, all of them."""
+        """The shards whose zone is alive; all of them, if they were given."""
         if self._given is not None:
             return self._given
         alive = self._zones.alive()
         return [shard for shard in self.all() if shard in alive]
 
     def orphans(self) -> tuple[list[str], list[str]]:
-        """Those whose zone is not alive: the ones that this zone reads, and those that others do.
+        """The shards whose zone is not alive: those that this zone reads, and those that others do.
 
-        Each live zone computes the same, so that one of them lists a shard and not all.
+        Each live zone computes the same, so that each shard is read by one of them.
         """
         alive = self._zones.alive()
         mine: list[str] = []
@@ -141,7 +141,7 @@ class Shards:
         return [self.local, *(shard for shard in self.all() if shard != self.local)]
 
     def sizes(self) -> dict[str, int]:
-        """How many messages each shard has; may be a second old."""
+        """How many messages each shard has; can be a second old."""
         until, sizes = self._sizes
         if time.monotonic() >= until:
             sizes = {shard: self._place.counts(self.queue(shard)).size for shard in self.all()}
@@ -149,7 +149,7 @@ class Shards:
         return sizes
 
     def forget(self) -> None:
-        """Look for shards again with the next question."""
+        """Let the next call list the shards again."""
         with self._lock:
             self._until = 0.0
 

@@ -1,4 +1,4 @@
-"""Strategies: to which shard a message goes. A function (shards, message) -> shard is one, too."""
+"""Strategies choose the shard of a message. A function (shards, message) -> shard is one, too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .message import Message
 
 
 class View(Protocol):
-    """What a strategy may ask of the shards of a queue."""
+    """What a strategy can ask about the shards of a queue."""
 
     @property
     def local(self) -> str: ...
@@ -34,7 +34,7 @@ class Strategy(Protocol):
 class RoundRobin:
     """Each message to the next of the live shards.
 
-    Queues that share one share its turn, too, as all queues of one `DynoQueues` do.
+    Queues that share this object take turns together, as all queues of one `DynoQueues` do.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Local:
 
 
 class LeastFull:
-    """Each message to the live shard that had the fewest a moment ago."""
+    """Each message to the live shard that had the fewest messages a moment ago."""
 
     def __init__(self) -> None:
         self._sent: dict[str, int] = {}
@@ -69,7 +69,7 @@ class LeastFull:
         sizes = shards.sizes()
         with self._lock:
             if self._of is not sizes:
-                self._of, self._sent = sizes, {}  # counted anew: what was sent is in it
+                self._of, self._sent = sizes, {}  # new counts include the messages sent before
             best = min(
                 shards.live(), key=lambda shard: sizes.get(shard, 0) + self._sent.get(shard, 0)
             )
@@ -78,7 +78,7 @@ class LeastFull:
 
 
 class ByHash:
-    """Each id to one shard, whoever pushes it, as long as the shards stay the same."""
+    """Each id always to the same shard, as long as the shards stay the same."""
 
     def choose(self, shards: View, message: Message) -> str:
         everyone = shards.all()

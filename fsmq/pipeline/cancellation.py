@@ -14,14 +14,14 @@ Make = Callable[[DataFrame, int], None]
 
 
 class BatchCancelled(Exception):
-    """The query was stopped in the middle of a batch, which will be made again."""
+    """The query was stopped in the middle of a batch, which will be run again."""
 
 
 def cancellable(make: Make) -> Make:
-    """A function for ``foreachBatch`` that tells in one line that its batch was cancelled.
+    """A function for ``foreachBatch`` whose error for a cancelled batch is a single line.
 
-    Spark searches the text of what it raises for Java's words of an interruption, and its stack
-    overflows over the traces of both sides that a cancelled job comes with.
+    Spark searches the text of an error for Java's words for an interruption, and its stack
+    overflows on the traces of both sides that come with a cancelled job.
 
     Raises:
         BatchCancelled

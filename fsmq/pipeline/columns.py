@@ -1,8 +1,8 @@
 """The columns of a message, which a snapshot and a stream have in common.
 
-Times are null where nothing says them (the name of a message that a shell user put), and where they
-lie beyond the year 9999, for which Python has no time. ``size`` is the file's, as in the journal:
-it is known without opening the file.
+Times are null if they are unknown (the name of a message that a shell user put does not tell), or
+beyond the year 9999, where Python's times end. ``size`` is the file's, as in the journal: it is
+known without opening the file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from pyspark.sql.types import (
 )
 
 from fsmq.spool import InvalidValue, State
-from fsmq.spool.layout.names import MAX_EXPIRY_S, Facts
-from fsmq.spool.layout.stamps import Stamp, hidden_state
+from fsmq.spool.on_disk import MAX_EXPIRY_S, Facts, Stamp, hidden_state
 
 COLUMNS: dict[str, DataType] = {
     "queue": StringType(),
@@ -50,7 +49,7 @@ OF_CONTENT = frozenset({"content_type", "attributes", "body"})
 """The columns for which a file is opened."""
 
 OF_FILE = frozenset({"visible_at", "deliveries", "size"})
-"""The columns for which a file is looked at (lstat); ``state`` needs it only in ``delay/``."""
+"""The columns that need an lstat of the file; ``state`` needs it only in ``delay/``."""
 
 RUN_MESSAGES = 2000
 RUN_BYTES = 4 * 1024 * 1024
@@ -59,18 +58,18 @@ _escape = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 File = tuple[int, int, bytes | None]
-"""Of a message's file: its bytes, its mtime in Unix nanoseconds, and its content.
+"""A message's file: its size in bytes, its mtime in Unix nanoseconds, and its content.
 
-The content is with the header block; None if it was not read, for which the body is null. A reader
-that wants no body needs to read only what has a header block, and of that no more than
+The content includes the header block; it is None if it was not read, and the body is null then. A
+reader that wants no body reads only files with a header block, and of them at most
 MAX_HEADER_BYTES.
 """
 
 
 class Run(NamedTuple):
-    """Messages of one queue that were found in one folder, in order: their ids, and their files.
+    """Messages of one queue that were found in one folder, in order: their ids and their files.
 
-    No more than RUN_MESSAGES, and fewer than RUN_BYTES of what was read before the last of them.
+    At most RUN_MESSAGES, with less than RUN_BYTES before the last of them.
     """
 
     queue: str
@@ -101,9 +100,9 @@ def check_schema(schema: StructType) -> StructType:
 
 
 def shown(name: str) -> str:
-    r"""A file name as text: what is no UTF-8 in it, and the backslash itself, as ``\xff``.
+    r"""A file name as text, with bytes that are not UTF-8, and the backslash, written as ``\xff``.
 
-    Spark could not carry the one, and without the other two names would look the same.
+    Spark has only UTF-8; and if the backslash were not escaped, two names could look the same.
     """
     if name.isascii() and "\\" not in name:
         return name
@@ -111,14 +110,14 @@ def shown(name: str) -> str:
 
 
 def named(text: str) -> str:
-    """The file name that `shown` gave as this text."""
+    """The file name from which `shown` made this text."""
     if "\\" not in text:
         return text
     return os.fsdecode(_escape.sub(lambda m: bytes([int(m[1], 16)]), text.encode()))
 
 
 def state_of(place: State, stamp: Stamp | None) -> str:
-    """What the column ``state`` says now of a message in a folder with such a stamp."""
+    """The value of the column ``state`` now, for a message in a folder with a stamp."""
     if place is State.DELAY:
         return hidden_state(stamp, time.time_ns() // 1_000_000)
     return "removed" if place is State.REMOVE else str(place.value)
@@ -143,8 +142,8 @@ def visible_us(place: State, stamp: Stamp | None) -> int | None:
 
 
 def deliveries_of(place: State, stamp: Stamp | None, coarse: bool) -> int | None:
-    """How often a message was claimed; None where the filesystem cannot keep it."""
+    """How often a message was claimed; None if the filesystem cannot store that."""
     if coarse:
         return None
-    # Nothing in new/ has been delivered: a count there is a chance hit.
+    # Nothing in new/ has been delivered: an mtime there looks like a count only by chance.
     return stamp.deliveries if stamp is not None and place is not State.NEW else 0

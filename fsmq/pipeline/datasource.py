@@ -21,16 +21,15 @@ from fsmq.pipeline.read import stream as consumer
 from fsmq.pipeline.write import writer as producer
 from fsmq.spool import InvalidValue
 
-# Told by the class of Java: which method of Spark has named the source, and its own schema.
+# Options set by the Java class: which method of Spark named the source, and the user's schema.
 _USE, _SCHEMA = "fsmq.use", "fsmq.schema"
 
 
 class FsmqDataSource(DataSource):
     """``format("fsmq")``; docs/spark.md lists its options and columns.
 
-    What is wrong with the options is said here, where ``load()`` and ``start()`` come by, and not
-    when a query runs. Without the class of Java nobody says which of them it was: then only what
-    all uses have in common is looked at: the root.
+    Options are checked here, in ``load()`` and ``start()``, and not when a query runs. Without the
+    Java class the use is unknown: then only the root is checked, which all uses have in common.
 
     Raises:
         InvalidValue, UnusableSpool, NoSuchQueue
@@ -58,7 +57,7 @@ class FsmqDataSource(DataSource):
         if self._use:
             self._check_reading(columns)
         else:
-            # Spark adds some of its own, by what it was named in: a view, a table, a sink.
+            # Spark adds options of its own, depending on the use: a view, a table, a sink.
             Options({n: v for n, v in self.options.items() if n == "root"}, ["root"]).root()
         return columns
 
@@ -83,32 +82,32 @@ class FsmqDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """``writeStream``: each micro-batch, once."""
+        """``writeStream``: each micro-batch is put once."""
         return producer.stream_writer(schema, self.options, overwrite)
 
 
 class PlannedDataSource(FsmqDataSource):
-    """The same where queries of one DataFrame have a reader each: it takes their filters.
+    """The same with filters pushed down, if each query of a DataFrame has a reader of its own.
 
-    Spark itself gives the reader with one query's filters to other queries, which then miss what
-    those left out (4.3).
+    Spark itself (4.3) gives the reader with the filters of one query to other queries as well,
+    which then miss rows.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The name by which the class of Java finds it; to users that one is ``fsmq``."""
+        """The name by which the Java class finds it; for users that class is ``fsmq``."""
         return "fsmq.python"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """``spark.read``: a snapshot, of what a query needs."""
+        """``spark.read``: a snapshot of what a query needs."""
         return snapshot.PushingReader(schema, self.options)
 
 
 def columns_of(options: Mapping[str, str]) -> StructType:
-    """The columns that the option ``columns`` names, in its order; all where it is not given.
+    """The columns that the option ``columns`` names, in its order; all if it is not given.
 
     Raises:
-        InvalidValue: a name that is no column.
+        InvalidValue: a name is not a column.
     """
     wanted = options["columns"] if "columns" in options else ",".join(COLUMNS)
     schema = StructType()

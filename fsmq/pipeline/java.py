@@ -23,11 +23,11 @@ HOW = (
 
 
 class NoJava(FsmqError):
-    """There is no Java that Spark can run on; the text says what to install."""
+    """There is no Java on which Spark can run; the text says what to install."""
 
 
 def find_java() -> Path:
-    """The home folder of a Java of version 17 or newer: JAVA_HOME's, else PATH's, else any.
+    """The home folder of a Java 17 or newer: from JAVA_HOME, from PATH, or from the usual places.
 
     Raises:
         NoJava

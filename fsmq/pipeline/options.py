@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from fsmq.spool import InvalidValue
 
-# What other sources of Spark call it: Kafka's and that of files.
+# The names of similar options of other sources of Spark: Kafka and files.
 _ELSEWHERE = {
     "maxoffsetspertrigger": "maxMessagesPerBatch",
     "maxfilespertrigger": "maxMessagesPerBatch",
@@ -31,16 +31,16 @@ _ELSEWHERE = {
 
 
 class Options:
-    """What a user gave to ``option``; names in any case.
+    """The options that a user has given, with names in any case.
 
-    given: names and values. known: the names that this use has; any other is refused.
+    given: names and values. known: the names of the options of this use; others are refused.
 
     Raises:
-        InvalidValue: from here and from every method; it names the option and what to do.
+        InvalidValue: here and in every method; it names the option and what to do.
     """
 
     def __init__(self, given: Mapping[str, str], known: Sequence[str]) -> None:
-        # Spark's own map tells names in lower case.
+        # Spark's own map has names in lower case.
         self._given = {name.lower(): value for name, value in given.items()}
         self._known = {name.lower(): name for name in known}
         for name in self._given:
@@ -58,7 +58,7 @@ class Options:
         return f"{asked}expected one of: {', '.join(self._known.values())}"
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """A text; the default where it is not given."""
+        """A text; the default if it is not given."""
         return self._given.get(name.lower(), default)
 
     def required(self, name: str, example: str) -> str:
@@ -69,7 +69,7 @@ class Options:
         return value
 
     def root(self) -> str:
-        """The folder of the spool, an absolute path: workers may run in other folders."""
+        """The folder of the spool, an absolute path, because workers can run in other folders."""
         path = self.required("root", "/var/lib/fsmq")
         if not os.path.isabs(path):
             raise InvalidValue(
@@ -79,7 +79,7 @@ class Options:
         return path
 
     def integer(self, name: str, default: int, least: int = 1) -> int:
-        """A whole number; the default where it is not given."""
+        """A whole number; the default if it is not given."""
         value = self.text(name)
         if value is None:
             return default
@@ -92,7 +92,7 @@ class Options:
         return number
 
     def number(self, name: str, default: float, least: float = 0.0) -> float:
-        """A number; the default where it is not given."""
+        """A number; the default if it is not given."""
         value = self.text(name)
         if value is None:
             return default
@@ -114,7 +114,7 @@ class Options:
         return value
 
     def journal(self) -> bool | None:
-        """Whether steps are noted in the journal; None: if other programs on the spool do so."""
+        """Whether steps are recorded in the journal; None: if other programs on the spool do so."""
         choice = self.choice("journal", "auto", ("auto", "true", "false"))
         return None if choice == "auto" else choice == "true"
 

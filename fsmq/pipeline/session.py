@@ -15,9 +15,9 @@ from fsmq.pipeline.java import find_java
 from fsmq.pipeline.logs.source import LogSource
 from fsmq.pipeline.planner import planner as pruning
 
-# Filters reach the source only where this is on; without it Spark refuses the source.
+# Filters reach the source only if this is on; without it Spark refuses the source.
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-# For a session of our own on this machine: nothing listens beyond it, and no port for people.
+# For a session of our own on this machine: listen only on loopback, and have no web UI.
 _ALONE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -28,15 +28,15 @@ _ALONE = {
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make ``format("fsmq")`` and ``fsmq_log`` known to a session; once more does no harm.
+    """Make ``format("fsmq")`` and ``fsmq_log`` known to a session; can be called again.
 
-    Queries then read only the columns that they use, with their filters pushed down; not so where
-    Spark Connect hides the driver, or a later Spark has other insides.
+    Queries then read only the columns that they use, with their filters pushed down; but not if
+    Spark Connect hides the driver, or the internals of a later Spark are different.
     """
     spark.conf.set(_PUSHDOWN, "true")
     planned = pruning.install(spark)
     jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is not None:  # Spark looks for sources of the same name in the session that is active
+    if jvm is not None:  # Spark looks up sources by name in the active session
         jvm.SparkSession.setActiveSession(spark._jsparkSession)
     for source in (PlannedDataSource if planned else FsmqDataSource, LogSource):
         try:
@@ -50,16 +50,16 @@ def register(spark: SparkSession) -> SparkSession:
 def session(
     app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session for a job: the one that spark-submit prepared, else one on this machine.
+    """A session for a job: the one that spark-submit prepared, or one on this machine.
 
-    app: the name that Spark shows. master: ``local[2]``, ``spark://host:7077``; None: what
-    spark-submit said, else all cores of this machine. settings: more of Spark's.
+    app: the name that Spark shows. master: ``local[2]``, ``spark://host:7077``; None: that of
+    spark-submit, or all cores of this machine. settings: more settings of Spark.
 
     Raises:
         NoJava: Spark cannot run; the text says what to install.
     """
     os.environ["JAVA_HOME"] = str(find_java())
-    # Workers with another interpreter would not find fsmq, or find another one.
+    # Workers with another interpreter might not find fsmq, or find another version.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app)
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # which spark-submit sets

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import click
 
 from fsmq.cli.output import bar, json_option
+from fsmq.cli.params import Span
 from fsmq.cli.place.place import root_option
 from fsmq.spool import prepare
 from fsmq.spool.durability.sync import SyncMode
@@ -34,19 +35,19 @@ _FAILED = 1
 _QUEUE = "bench"
 _GROUPS = (1, 8, 64)
 _METHODS: tuple[SyncMode, ...] = ("fsync", "syncfs", "auto", "none")
-# Each measurement is made in so many turns, one after the other with all the others, so that
-# whatever else happens on the disk meanwhile slows all of them.
+# Each measurement is made in this many turns, and the measurements take turns, so that other load
+# on the disk slows all of them alike.
 _TURNS = 4
-# What helps where one of the `Limits` is the largest.
+# What helps when this part of the `Limits` is the largest.
 _CURES: dict[Literal["flush", "journal", "cpu"], str] = {
     "flush": "a disk with power-loss protection answers at once; clients at one time share flushes",
     "journal": "another filesystem may need less: run this on ext4 and on xfs, a mount of its own",
     "cpu": "a Python built with profile-guided optimisation, or a faster core",
 }
-# One method counts as faster than another from here on: less is noise.
+# From this ratio on, one method counts as faster than another: less is noise.
 _CLEARLY = 1.1
-# The floors among the methods, one file or write after the other: files that are created, written,
-# fsynced and closed; and blocks written anew in place, whose sync commits no journal.
+# Floors, measured without a spool, one file or write after the other: files that are created,
+# written, fsynced and closed; and blocks overwritten in place, whose sync commits no journal.
 _FLOOR, _FLUSH = "raw fsync", "raw flush"
 _BLOCK_BYTES = 4096
 _BLOCKS = 64
@@ -67,7 +68,7 @@ class Figure:
         return len(self.seconds) * self.group / sum(self.seconds)
 
     def latency_ms(self, share: float) -> float:
-        """The time that ``share`` (0 to 1) of the groups stay within."""
+        """The time within which ``share`` (0 to 1) of the groups were done."""
         ordered = sorted(self.seconds)
         return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -94,10 +95,10 @@ class Advice:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a put alone waits for, in milliseconds at the median.
+    """What a single put waits for, in milliseconds at the median.
 
-    flush: the disk, until what it was given is on stable media. cpu: all that is no sync. journal:
-    the rest, for the filesystem has to note that there is a new file.
+    flush: the disk, until data is on stable media. cpu: everything but the sync. journal: the rest,
+    as the filesystem has to record the new file.
     """
 
     flush_ms: float
@@ -135,10 +136,9 @@ class Result:
 @json_option
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.05, 600),
+    type=Span(low=0.05),
     default=2.0,
-    show_default=True,
-    help="How long each of the figures is measured.",
+    help="How long each of the figures is measured.  [2 s]",
 )
 @click.option(
     "--bytes",
@@ -155,7 +155,12 @@ def bench(root: Path, body_bytes: int, seconds: float, as_json: bool) -> None:
     Puts messages into a scratch spool inside the folder, which is removed afterwards: in groups of
     1, 8 and 64, as mq forms them when this many clients wait at once, with each --sync method,
     compared to a plain loop of fsyncs. An existing spool is left alone. Exits with 0, or with 1 if
-    the disk refused.
+    the disk fails.
+
+    \b
+    Examples:
+      fsmq bench --root /var/lib/fsmq
+      fsmq bench --seconds 500ms --bytes 100
     """
     signal.signal(signal.SIGTERM, _end)
     try:
@@ -178,7 +183,7 @@ def measure(
     progress: called with the share (0 to 1) of the work that is done.
 
     Raises:
-        OSError, FsmqError: the disk refuses.
+        OSError, FsmqError: the disk fails.
     """
     body = os.urandom(body_bytes)
     with ExitStack() as stack:
@@ -188,7 +193,7 @@ def measure(
             spools[method] = stack.enter_context(spool)
         filesystem = spools["auto"].filesystem
         if not filesystem.whole_sync:
-            # It would be fsync; here one syncfs promises too little.
+            # One syncfs promises too little on this filesystem: the spool would use fsync.
             del spools["syncfs"]
         spools["auto"].create_queue(_QUEUE)
         floors = [Figure(method, 1, body_bytes) for method in _FLOORS]
@@ -209,7 +214,7 @@ def measure(
 
 
 def advise(figures: list[Figure]) -> Advice:
-    """Say which method suits a disk on which this was measured."""
+    """Say which method suits a disk with these figures."""
     rates = {(figure.method, figure.group): figure.rate for figure in figures}
     if ("syncfs", _GROUPS[0]) not in rates:
         return Advice("fsync", "this filesystem does not promise that one syncfs covers everything")
@@ -231,7 +236,7 @@ def advise(figures: list[Figure]) -> Advice:
 
 
 def limits(figures: list[Figure]) -> Limits:
-    """Say what a put alone waits for on a disk on which this was measured."""
+    """Say what a single put waits for on a disk with these figures."""
     alone = {figure.method: figure.latency_ms(0.5) for figure in figures if figure.group == 1}
     flush, cpu = alone[_FLUSH], alone["none"]
     return Limits(flush, max(0.0, alone["auto"] - flush - cpu), cpu)
@@ -239,10 +244,10 @@ def limits(figures: list[Figure]) -> Limits:
 
 @contextmanager
 def scratch(root: Path) -> Iterator[Path]:
-    """A folder inside ``root``, which is made if it is missing; nothing stays. Raises OSError."""
+    """A folder inside ``root``; it and folders made for it are removed. Raises OSError."""
     missing = [path for path in (root, *root.parents) if not path.exists()]
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # A dot-name: neither a program nor fsck takes it for a part of a spool.
+    # A dot-name: the programs and fsck ignore it.
     folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=root))
     try:
         yield folder
@@ -256,7 +261,7 @@ def scratch(root: Path) -> Iterator[Path]:
 
 
 def _try_floor(folder: Path, seconds: float, body: bytes, figure: Figure) -> None:
-    """What no message goes through: the disk without us."""
+    """Measure the disk without a spool."""
     folder.mkdir()
     with closing(_FLOORS[figure.method](folder, body)) as each:
         next(each)
@@ -273,7 +278,7 @@ def _create(folder: Path, body: bytes) -> Generator[None, None, None]:
 
 
 def _overwrite(folder: Path, body: bytes) -> Generator[None, None, None]:
-    """A block for each write, as messages have; they are there, so that no journal has a part."""
+    """Overwrite blocks of a file, as many as a message has; they exist, so no journal is needed."""
     size = max(1, len(body))
     step = -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
     fd = os.open(folder / "blocks", os.O_RDWR | os.O_CREAT, 0o600)
@@ -297,7 +302,7 @@ def _try_put(spool: Spool, seconds: float, body: bytes, figure: Figure) -> None:
     def one() -> None:
         spool.complete(prepare.put(spool.context, _QUEUE, messages))
 
-    one()  # the first after the clearing of another's messages pays for that
+    one()  # not measured: the first put pays for the removal of the messages before it
     end = time.perf_counter() + seconds
     first = True
     while first or time.perf_counter() < end:
@@ -317,7 +322,7 @@ def _is_own_mount(folder: Path) -> bool:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)  # not at once: the scratch folder has to go
+    raise SystemExit(128 + number)  # an exception, so that the scratch folder is removed
 
 
 def _as_text(result: Result) -> str:

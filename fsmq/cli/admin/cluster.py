@@ -20,6 +20,10 @@ def cluster(at: str | None, as_json: bool) -> None:
 
     CLOCK is how far a host's clock is from the filesystem's; the LAG of a mover is how late its
     oldest work is. fsmq doctor says whether all is well.
+
+    \b
+    Examples:
+      fsmq cluster
     """
     with open_place(at) as place:
         found = place.cluster()

@@ -14,13 +14,14 @@ _VARIABLE = "_FSMQ_COMPLETE"
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that makes a shell complete fsmq.
 
-    \b
-    bash  fsmq completion bash > /etc/bash_completion.d/fsmq    (4.4 or later)
-    zsh   fsmq completion zsh > "${fpath[1]}/_fsmq"
-    fish  fsmq completion fish > ~/.config/fish/completions/fsmq.fish
+    bash has to be 4.4 or later. zsh looks for the script as "${fpath[1]}/_fsmq", fish as
+    ~/.config/fish/completions/fsmq.fish. Names of queues come from the place that --at or FSMQ_AT
+    names.
 
-    For this session alone: eval "$(fsmq completion bash)". Names of queues come from the place that
-    --at or FSMQ_AT names.
+    \b
+    Examples:
+      eval "$(fsmq completion bash)"
+      fsmq completion bash > /etc/bash_completion.d/fsmq
     """
     found = get_completion_class(shell)
     assert found is not None

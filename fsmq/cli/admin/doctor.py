@@ -17,7 +17,7 @@ from fsmq.cli.place.place import Place, Root, at_option, is_default, open_place
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.fsck import printable
 from fsmq.spool.probe import cleaned_at_boot
-from fsmq.spool.probe.health import Finding, Health, examine, of_queues
+from fsmq.spool.probe.health import Finding, Health, examine, of_queues, of_schedules
 
 if TYPE_CHECKING:
     from fsmq.cli.place.server import Server
@@ -44,6 +44,11 @@ def doctor(at: str | None, as_json: bool) -> None:
 
     Harmless at any time. Exits with 0 if all is well, 1 if there are warnings, 2 if there are
     errors; 69 if the server cannot be reached, 78 if the folder is not a spool.
+
+    \b
+    Examples:
+      fsmq doctor
+      fsmq doctor --at http://127.0.0.1:8080 --json
     """
     with open_place(at) as place:
         findings = [*_place(place, is_default(at)), *_findings(place)]
@@ -71,7 +76,7 @@ def _findings(place: Place) -> Iterator[Finding]:
         overviews = place.survey()
         settings = {name: place.queue(name).settings() for name in overviews}
         yield from of_queues(overviews, settings, {})
-    yield from _schedules(place)
+    yield from of_schedules(place.schedules())
     yield from _channels(place)
 
 
@@ -87,16 +92,8 @@ def _channels(place: Place) -> Iterator[Finding]:
                     yield Finding("channels", Health.WARNING, text, advice)
 
 
-def _schedules(place: Place) -> Iterator[Finding]:
-    for state in place.schedules():
-        if state.problem is not None:
-            text = f"{state.name} puts nothing: {state.problem}"
-            advice = f"look at it: fsmq schedule show {state.name}"
-            yield Finding("schedules", Health.WARNING, text, advice)
-
-
 def _health(server: Server) -> Iterator[Finding]:
-    server.queues()  # raises what stands against it
+    server.queues()  # raises if the server cannot be reached or refuses the key
     yield Finding("mq", Health.OK, f"{server.where} answers")
     status, body = server.page("/_health/ready")
     if status == HTTPStatus.OK:
@@ -112,14 +109,19 @@ def _health(server: Server) -> Iterator[Finding]:
 def _inodes(server: Server) -> Iterator[Finding]:
     spool = server.cluster()["spool"]
     for name, free, total in (
-        ("room", spool["free_bytes"], spool["bytes"]),
+        ("space", spool["free_bytes"], spool["bytes"]),
         ("inodes", spool["free_inodes"], spool["inodes"]),
     ):
-        if total and free < _LOW_SHARE * total:
-            text = f"{100 * free / total:.0f} % of its {name} are free"
-            yield Finding(name, Health.WARNING, text, "free some: puts will be refused")
+        verb = "are" if name == "inodes" else "is"
+        share = "less than 1 %" if 0 < 100 * free < total else f"{100 * free / (total or 1):.0f} %"
+        if total and not free:
+            text = f"none {verb} free: nothing can be stored"
+            yield Finding(name, Health.ERROR, text, "free some")
+        elif total and free < _LOW_SHARE * total:
+            advice = "free some: puts will be refused"
+            yield Finding(name, Health.WARNING, f"{share} {verb} free", advice)
         elif total:
-            yield Finding(name, Health.OK, f"{100 * free / total:.0f} % are free")
+            yield Finding(name, Health.OK, f"{share} {verb} free")
 
 
 def _detail(problem: bytes) -> str:

@@ -8,8 +8,9 @@ import click
 
 from fsmq.cli.failures import Exit
 from fsmq.cli.output import bar, json_option
-from fsmq.cli.place.place import root_option
+from fsmq.cli.place.place import no_spool, root_option
 from fsmq.spool.fsck import Finding, Kind, Progress, Report, check, printable
+from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.words import many
 
 _SHOWN = 20  # findings of one kind that are listed; --json lists all
@@ -27,11 +28,18 @@ _SHOWN = 20  # findings of one kind that are listed; --json lists all
 def fsck(
     root: Path, as_json: bool, repair: bool, create_queues: bool, bodies: bool, offline: bool
 ) -> None:
-    """Check a spool against the rules of its format, and mend it.
+    """Check a spool against the rules of its format, and repair it.
 
-    Also while the programs run. Exits with 0 if no error is left, 1 if one is, 78 if the root
-    cannot be read.
+    The programs may be running. Exits with 0 if no error is left, 1 if one is, 78 if the root
+    cannot be read or is no spool.
+
+    \b
+    Examples:
+      fsmq fsck
+      fsmq fsck --repair --root /var/lib/fsmq
     """
+    if root.is_dir() and not any((root / name).exists() for name in MESSAGE_FOLDERS):
+        raise no_spool(root)
     with bar("checking", 1, wanted=not as_json, show=lambda item: item) as show:
 
         def show_progress(progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""``fsmq keys``: make keys, and look over the file that says what they may do."""
+"""``fsmq key``: create keys, and list those of the file with their rights."""
 
 import json
 import sys
@@ -6,10 +6,10 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
+from fsmq.cli.failures import Exit, Failure
 from fsmq.http.guard.keys import (
     MAX_TOKEN_CHARACTERS,
     MIN_TOKEN_CHARACTERS,
@@ -27,7 +27,8 @@ from fsmq.http.guard.keys import (
 )
 from fsmq.spool.layout.files import append_durably
 
-UNUSABLE = 78
+# Patterns that fit all names.
+EVERYTHING = ("*", "topics/*", "logs/*", "logs/*/*")
 
 _file = click.option(
     "--keys",
@@ -40,12 +41,7 @@ _file = click.option(
 )
 
 
-@click.group("keys")
-def keys() -> None:
-    """Make keys, and list the file of keys and their rights."""
-
-
-@keys.command("new")
+@click.command("create")
 @click.argument("name")
 @_file
 @click.option("--send", multiple=True, metavar="PATTERN", help="Queues that it may put into.")
@@ -58,6 +54,11 @@ def keys() -> None:
     help="Queues that it may create, configure and delete.",
 )
 @click.option(
+    "--everything",
+    is_flag=True,
+    help="Queues, topics, logs and channels: it may do anything with all of them.",
+)
+@click.option(
     "--not-after",
     type=click.DateTime(["%Y-%m-%d"]),
     help="The day (UTC) from which it is not valid.",
@@ -66,32 +67,42 @@ def keys() -> None:
 @click.option(
     "--aws",
     is_flag=True,
-    help="Let the key sign requests, too, as clients of Amazon do: the file has it then in clear.",
+    help="Let the key sign requests, too, as AWS clients do: the file then has it in clear text.",
 )
-def new(
+def create(
     name: str,
     path: Path,
     send: Sequence[str],
     receive: Sequence[str],
     look: Sequence[str],
     admin: Sequence[str],
+    everything: bool,
     not_after: datetime | None,
     existing: bool,
     aws: bool,
 ) -> None:
-    """Add a key NAME to the file, and print the key: this once, for only its hash is kept.
+    """Add a key NAME to the file, and print the key: only now, as the file keeps its hash alone.
 
-    With --aws it prints an access key id and the key as its secret, as the environment of a program
-    has them.
+    With --aws it prints an access key id and the key as its secret, as variables for the
+    environment of a program.
 
-    In a PATTERN of queue names * stands for any characters and ? for one; topics/NAME is a topic.
-    Each of the options may be given more than once. The file is made if it is not there; mq takes
-    it in when it changes.
+    In a PATTERN of queue names * stands for any characters but / and ? for one; topics/NAME is a
+    topic, logs/NAME a log, logs/NAME/NAME a channel. Each of the options may be given more than
+    once. The file is created if it is missing; mq reloads it when it changes.
+
+    \b
+    Examples:
+      fsmq key create worker --receive 'jobs.*' --keys keys.toml
+      fsmq key create operator --everything --keys keys.toml
+      fsmq key create robot --send 'jobs.*' --aws --keys keys.toml > robot.env
     """
     granted = dict(zip(RIGHTS, (send, receive, look, admin), strict=True))
+    if everything:
+        granted |= dict.fromkeys(("send", "receive", "admin"), EVERYTHING)
     if not any(granted.values()):
         raise click.UsageError(
-            "a key without rights is useless: give --send, --receive, --look or --admin"
+            "a key without rights is useless:"
+            " give --send, --receive, --look, --admin or --everything"
         )
     try:
         token = _existing() if existing else new_token()
@@ -105,7 +116,7 @@ def new(
             lines.append(f"not_after = {not_after:%Y-%m-%d}")
         _append(path, name, "\n".join(lines) + "\n")
     except KeysError as error:
-        _fail(error)
+        raise Failure(str(error), Exit.UNUSABLE) from error
     if access_key is not None:
         click.echo(f"AWS_ACCESS_KEY_ID={access_key}")
     if not existing:
@@ -119,14 +130,19 @@ def _proofs(token: str, access_key: str | None) -> Iterator[str]:
         yield f"secret = {json.dumps(token, ensure_ascii=False)}"
 
 
-@keys.command("list")
+@click.command("list")
 @_file
 def list_keys(path: Path) -> None:
-    """List the keys and their rights; exits with 78 where mq would not take the file."""
+    """List the keys and their rights; exits with 78 if mq would refuse the file.
+
+    \b
+    Examples:
+      fsmq key list --keys keys.toml
+    """
     try:
         ring = load(path)
     except KeysError as error:
-        _fail(error)
+        raise Failure(str(error), Exit.UNUSABLE) from error
     for key in ring.keys:
         click.echo(_line(key))
 
@@ -166,8 +182,3 @@ def _append(path: Path, name: str, table: str) -> None:
         append_durably(path, table.encode())
     except OSError as error:
         raise KeysError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def _fail(error: KeysError) -> NoReturn:
-    click.echo(f"Error: {error}", err=True)
-    sys.exit(UNUSABLE)

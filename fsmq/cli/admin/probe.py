@@ -1,4 +1,4 @@
-"""``fsmq probe``: whether a filesystem can carry a spool."""
+"""``fsmq probe``: whether a filesystem is fit for a spool."""
 
 import json
 import sys
@@ -22,8 +22,12 @@ COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FATAL: "red"}
 def probe(root: Path, as_json: bool) -> None:
     """Check whether a filesystem is fit for a spool.
 
-    Harmless while the programs run. Makes the folders that are missing, as the programs do. Exits
-    with 0 if it can, 78 if not.
+    Harmless while the programs run. Leaves nothing where there was no spool. Exits with 0 if it is,
+    78 if not.
+
+    \b
+    Examples:
+      fsmq probe --root /var/lib/fsmq
     """
     findings = try_out(root, create=True)
     if as_json:

@@ -12,7 +12,7 @@ import click
 from fsmq.cli import output
 from fsmq.cli.output import json_option
 from fsmq.daemons.settings.settings import COMMANDS, SETTINGS, TABLES
-from fsmq.kinds import Setting, Switch
+from fsmq.kinds import Flag, Kind, Number, Setting, Switch, Whole, WholeOr
 
 _WIDTH = 96
 
@@ -24,8 +24,9 @@ def settings(as_toml: bool, as_json: bool) -> None:
     """Show every setting of the programs: what it takes, its default, what it does.
 
     \b
-    fsmq settings --toml > fsmq.toml      then remove the "# " of what you change
-    fsmq up --config fsmq.toml
+    Examples:
+      fsmq settings
+      fsmq settings --toml > fsmq.toml
     """
     shown = [setting for setting in SETTINGS if setting.in_file]
     if as_toml:
@@ -73,8 +74,17 @@ def default_of(setting: Setting) -> str:
     return json.dumps(str(default))
 
 
+def _accepted(kind: Kind) -> str:
+    """What a kind accepts, as short as a comment can say it."""
+    if isinstance(kind, Switch):
+        return Flag.expected
+    if isinstance(kind, Whole | Number) and not isinstance(kind, WholeOr):
+        return f"{kind.limits} {kind.unit}" if kind.unit in ("bytes", "seconds") else kind.limits
+    return kind.expected
+
+
 def _tables(setting: Setting) -> tuple[str, ...]:
-    """The tables of the file for which it is; none if it is for all programs."""
+    """The tables of the file that the setting belongs to; none if it is for all programs."""
     tables = dict.fromkeys(TABLES[program] for program in setting.programs)
     return () if set(tables) == set(TABLES.values()) else tuple(tables)
 
@@ -82,6 +92,7 @@ def _tables(setting: Setting) -> tuple[str, ...]:
 def _file(shown: list[Setting]) -> Iterator[str]:
     yield "# Settings of fsmq, with their defaults. Remove the first `# ` of a line to change it."
     yield "# Give the file to a program with --config FILE, or name it in FSMQ_CONFIG."
+    yield '# Times are seconds, or text with a unit, such as "500ms", "5m", "2h" or "7d".'
     yield from _groups([setting for setting in shown if not _tables(setting)])
     for table in dict.fromkeys(TABLES.values()):
         yield ""
@@ -96,7 +107,7 @@ def _groups(shown: list[Setting]) -> Iterator[str]:
         for setting in members:
             yield ""
             yield from textwrap.wrap(
-                f"{setting.help} Takes {setting.kind.expected}.",
+                f"{setting.help} Takes {_accepted(setting.kind)}.",
                 _WIDTH,
                 initial_indent="# ",
                 subsequent_indent="# ",

@@ -8,11 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fsmq.daemons.process import logs
+from fsmq.daemons.process.exits import EXIT_CONFIGURATION
 from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.process.start import warn_of_root
 from fsmq.daemons.process.supervise import module_child, run
 from fsmq.daemons.settings.options import UpOptions, program
 from fsmq.parts import require
+from fsmq.spool.layout.transitions import FOLDERS, QUEUES
 
 log = logs.get_logger(__name__)
 _GRACE = 5.0  # seconds: what the programs need to stop after their last request has been answered
@@ -37,12 +39,25 @@ def up(options: UpOptions) -> int:
 
     A program that dies is started again. The other settings of the programs come from the
     environment and the configuration file; options given here override both.
+
+    \b
+    Examples:
+      fsmq up --root /var/lib/fsmq
+      fsmq up --config fsmq.toml --port 8081
     """
     require("fsmq up", "server")
     leave_init()
     form = logs.chosen_format(options.log_format)
     logs.setup(options.log_level, form, "up")
     warn_of_root(options.root, options.root_is_given)
+    if options.any_folder == "no" and (found := _strange(options.root)):
+        log.error(
+            "this folder is not a spool",
+            root=options.root,
+            found=found[:5],
+            advice="name an empty folder or a spool; --any-folder=yes makes one here anyway",
+        )
+        return EXIT_CONFIGURATION
     lock = _lock(options.root)
     root = str(options.root)
     common = [f"--log-format={form}", *_passed_on(options, ("config", "log_level", "journal"))]
@@ -55,9 +70,12 @@ def up(options: UpOptions) -> int:
         found = re.search(r"https?://[^\s/]+:(\d+)", statuses["mq"])
         url = found[0] if found else f"http://{options.address}:{options.port}"
         if found:
-            # Any free port was good enough once; after a restart clients look for this one.
+            # After a restart clients expect the same port, even if port 0 chose any free one.
             mq.argv = [*mq.argv, f"--port={found[1]}"]
-        _print(f"fsmq is up: {url}", f"root:       {root}")
+        lines = [f"fsmq is up: {url}", f"root:       {root}"]
+        if admin := re.search(r"admin port (\d+) of (\w+)", statuses["mq"]):
+            lines.append(f"admin port: {admin[1]} of {admin[2]}; FSMQ_ADMIN_PORT=0 for none")
+        _print(*lines)
 
     with lock:
         return run(
@@ -66,6 +84,15 @@ def up(options: UpOptions) -> int:
             on_started=announce,
             grace=options.shutdown_timeout + _GRACE,
         )
+
+
+def _strange(root: Path) -> list[str]:
+    """What else is in a folder that is no spool; empty if it is one, or may become one."""
+    try:
+        entries = set(os.listdir(root))
+    except OSError:
+        return []  # not there yet, or the programs say why they refuse it
+    return [] if QUEUES in entries else sorted(entries.difference(FOLDERS, ["lost+found"]))
 
 
 def _lock(root: Path) -> ExitStack:
@@ -80,10 +107,10 @@ def _lock(root: Path) -> ExitStack:
         log.warning(
             "another fsmq up runs on this root",
             root=root,
-            advice="stop one of them, unless both are wanted, such as of two containers",
+            advice="stop one of them, unless both are wanted, such as in two containers",
         )
     except OSError:
-        pass  # a network filesystem that locks no folders, or a root that the programs refuse
+        pass  # a network filesystem without locks on folders, or a root that the programs refuse
     return held
 
 
@@ -100,4 +127,4 @@ def _print(*lines: str) -> None:
     try:
         print(*lines, sep="\n", flush=True)
     except OSError:
-        pass  # nobody reads our output: no reason not to serve
+        pass  # serve even if nobody reads our output

@@ -1,4 +1,4 @@
-"""``fsmq log --to`` and ``--verify``: a log feeds a queue; all of a log is read and checked."""
+"""``fsmq log feed``: the messages of a log are put into a queue."""
 
 from __future__ import annotations
 
@@ -8,23 +8,56 @@ from collections.abc import Callable
 import click
 
 from fsmq.cli import output
-from fsmq.cli.failures import Exit, report
-from fsmq.cli.place.place import Place, Root
+from fsmq.cli.failures import report
+from fsmq.cli.output import json_option
+from fsmq.cli.params import CHANNEL, log_argument, queue_argument
+from fsmq.cli.place.place import Place, at_option, open_place
 from fsmq.spool import Unavailable
-from fsmq.spool.fsck import printable
-from fsmq.spool.fsck.one_log import verify
 from fsmq.spool.layout.names import check_queue
 from fsmq.spool.log.consuming.forwarding import Feed
-from fsmq.spool.log.log_places import From
+from fsmq.spool.log.log_places import From, place_in
 from fsmq.words import many
 
 _WAIT_S = 5.0
 
 
-class Feeding:
-    """Brings the messages of a log to a queue, by a channel that is made if it is missing.
+@click.command("feed")
+@log_argument
+@queue_argument
+@click.option("--channel", type=CHANNEL, help="The channel to use.  [named as the queue]")
+@click.option(
+    "--from", "start", metavar="PLACE", default="first", help="Where a new channel begins.  [first]"
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C.")
+@at_option
+@json_option
+def feed(
+    log: str,
+    queue: str,
+    channel: str | None,
+    start: str,
+    follow: bool,
+    at: str | None,
+    as_json: bool,
+) -> None:
+    """Put the messages of a log into a queue, each at least once.
 
-    start: where that begins. follow: go on until somebody ends it.
+    A message that is stored is marked as done in a channel, which is created if it is missing.
+
+    \b
+    Examples:
+      fsmq log feed users mails
+      fsmq log feed users mails --channel mailer --from last --follow
+    """
+    feeding = _Feeding(queue, channel, place_in("place", start), follow)
+    with open_place(at) as place:
+        feeding.run(place, log, as_json)
+
+
+class _Feeding:
+    """Puts the messages of a log into a queue, by a channel that is created if it is missing.
+
+    start: where a new channel begins. follow: go on until Ctrl-C.
     """
 
     def __init__(self, queue: str, channel: str | None, start: From, follow: bool) -> None:
@@ -34,7 +67,7 @@ class Feeding:
         self._follow = follow
 
     def run(self, place: Place, log: str, as_json: bool) -> None:
-        """Do it, and say how many messages were brought."""
+        """Put them, and say how many there were."""
         opened = place.log(log)
         queue = place.queue(self._queue)
         channel = opened.channel(self._channel)
@@ -48,13 +81,13 @@ class Feeding:
             report(f"{many(brought, 'message')} from {log} to {self._queue}")
 
     def _all(self, feed: Feed, is_held: Callable[[], bool]) -> int:
-        """Bring all that there is, or go on until somebody ends it; how many were brought.
+        """Put all messages, or go on until Ctrl-C; how many were put.
 
-        is_held: whether some of it was claimed by others.
+        is_held: whether other consumers have claimed some.
         """
         brought = 0
         while True:
-            # What another one claimed, who may be dead, comes back when the claim ends.
+            # Messages of another consumer, which may have died, return when its claims end.
             waits = self._follow or is_held()
             number = self._step(feed, _WAIT_S if waits else 0.0)
             brought += number
@@ -70,20 +103,3 @@ class Feeding:
             report(f"{error}; tried again")
             time.sleep(error.retry_after)
             return 0
-
-
-def verified(place: Place, log: str, as_json: bool) -> Exit:
-    """Print what is wrong with a log."""
-    if not isinstance(place, Root):
-        raise click.UsageError("--verify reads the files: give a folder with --at, not a server.")
-    found = verify(place.tree, log)
-    if as_json:
-        listed = [one.as_dict() for one in found]
-        output.document({"log": log, "clean": not found, "findings": listed})
-    else:
-        for one in found:
-            click.echo(f"{one.severity.value:8} {one.kind.value}: {printable(one.path)}")
-            click.echo(f"         {printable(one.reason)}")
-        if not found:
-            click.echo("clean")
-    return Exit.NOTHING if found else Exit.DONE

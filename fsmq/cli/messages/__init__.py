@@ -1,1 +1,1 @@
-"""Commands on messages: put, get, ack and its like, peek, find, mv, redrive."""
+"""Commands on messages: put, get, ack, renew, release, bury, peek, find, life, mv, redrive."""

@@ -21,8 +21,12 @@ from fsmq.wire import moment
 def find(message_id: str, at: str | None, as_json: bool) -> None:
     """Find the queue in which a message is, and its state.
 
-    A line for each queue that has a message of this ID. Exits with 3 if there is none: fsmq life
-    tells what the journal knows of it.
+    Prints a line for each queue that has a message with this ID, and its whole id there. Exits with
+    3 if there is none: fsmq life shows what the journal has of it.
+
+    \b
+    Examples:
+      fsmq find order-4711
     """
     with open_place(at) as place:
         found = place.find(message_id)
@@ -34,18 +38,22 @@ def find(message_id: str, at: str | None, as_json: bool) -> None:
     elif found:
         now = time.time()
         output.table(
-            ["QUEUE", "STATE", "DELIVERIES", "ENDS IN"],
+            ["QUEUE", "ID", "STATE", "DELIVERIES", "ENDS IN"],
             [
                 [
                     one.queue,
+                    one.id,
                     one.state,
                     "?" if one.deliveries is None else str(one.deliveries),
                     span(None if one.deadline is None else one.deadline - now),
                 ]
                 for one in found
             ],
-            left=2,
+            left=3,
         )
     if not found:
-        report(f"{message_id}: it is in no queue; what happened to it: fsmq life QUEUE/ID")
+        report(
+            f"{message_id}: it is in no queue (with a priority or a ttl it has another id);"
+            " what happened to it: fsmq life QUEUE/ID"
+        )
         sys.exit(Exit.NOT_FOUND)

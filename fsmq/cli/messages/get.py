@@ -18,18 +18,18 @@ from fsmq.cli.messages.worker import Backoff, Worker
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, claimable_argument
 from fsmq.cli.place.claimable import as_message, is_several, open_claimable
-from fsmq.cli.place.place import Place, at_option, open_place, report_unwatched
+from fsmq.cli.place.place import Place, at_option, open_place, report_delays
 from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.standard_files import closed_file
 from fsmq.spool import FsmqError, Message
 from fsmq.spool.claimed import name_of
 from fsmq.wire import MAX_WAIT_S
 
-# A worker tries so long to tell a server what became of a message: it may be restarted meanwhile.
+# How long a worker tries to reach a server, which may be restarting.
 _WORKERS_PATIENCE_S = 60.0
-# How long the claims of a worker on several queues hold, whose settings may differ.
+# The visibility of claims from several queues, whose settings can differ.
 _SEVERAL_VISIBILITY_S = 60.0
-# So many are claimed, given out and acknowledged together.
+# At most this many are claimed, printed and acknowledged together.
 _TOGETHER = 100
 
 
@@ -50,7 +50,7 @@ _TOGETHER = 100
     help="Write each body to FOLDER/ID, and print the ids.",
 )
 @json_option
-@click.option("--exec", "command", metavar="COMMAND", help="Run COMMAND for each message; below.")
+@click.option("--exec", "command", metavar="COMMAND", help="Run COMMAND for each message.")
 @click.option(
     "--concurrency",
     "-c",
@@ -74,7 +74,7 @@ _TOGETHER = 100
 @click.option(
     "--stop-removed",
     is_flag=True,
-    help="With --exec: end the command of a message that is removed meanwhile.",
+    help="With --exec: end a command when its message is removed.",
 )
 @click.option("--backoff-limit", type=SPAN, hidden=True, help="As --backoff-max.")
 def get(
@@ -98,18 +98,12 @@ def get(
 
     A claimed message is hidden from everybody else until its claim ends.
 
-    \b
-    fsmq get jobs --ack                 print the body of one message and acknowledge it
-    fsmq get jobs --json                print one message with its id; then use fsmq ack
-    fsmq get jobs -n 1000 --lines --ack  the counterpart of fsmq put --lines
-    fsmq get jobs --exec 'convert - out.png' -c 4   run a command for each message
+    QUEUE can be several: fsmq get high,low takes from the first that has messages, high:3,low:1 by
+    weight, and 'tenant-*' from all whose names match, in turn. FSMQ_QUEUE and --json name the queue
+    of each message.
 
-    QUEUE may be several: fsmq get high,low takes from the first that has messages, high:3,low:1 by
-    weight, and 'tenant-*' from all whose names fit, in turn. FSMQ_QUEUE and --json say of which
-    queue a message is.
-
-    Of a channel (fsmq get users/mailer) a message is done instead of removed, and its ID is its
-    offset.
+    From a channel (fsmq get users/mailer), --ack marks a message as done instead of removing it,
+    and its ID is its offset.
 
     Without --ack a message returns when its claim ends, unless it is acknowledged before. Exits
     with 1 if there was no message.
@@ -123,12 +117,19 @@ def get(
     \b
     0      acknowledged
     65     buried: moved to the dead-letter queue at once (EX_DATAERR: this input never works)
+    126/7  COMMAND cannot be run: released, and the worker ends with 78
     other  released, to be claimed again after --backoff
 
-    While COMMAND runs, its claim is renewed. With --stop-removed it gets SIGTERM, and 10 s later
-    SIGKILL, when its message is removed meanwhile (fsmq ack by another); else it may finish. After
-    a signal running commands may finish; a second signal ends them and releases their messages. If
+    While COMMAND runs, its claim is renewed. If its message is removed (by fsmq ack elsewhere), it
+    may finish; with --stop-removed it gets SIGTERM, and SIGKILL 10 s later. After a signal to the
+    worker, running commands may finish; a second signal ends them and releases their messages. If
     the worker itself is killed, its messages return when their claims end.
+
+    \b
+    Examples:
+      fsmq get jobs --ack
+      fsmq get jobs --json
+      fsmq get jobs --exec 'convert - out/$FSMQ_ID.png' --concurrency 4
     """
     if command is not None:
         leave_init()
@@ -139,7 +140,7 @@ def get(
         if visibility is None and is_several(queue):
             visibility = _SEVERAL_VISIBILITY_S
         with open_place(at, patience=_WORKERS_PATIENCE_S) as place:
-            report_unwatched(place)
+            report_delays(place)
             worker = Worker(
                 queue,
                 partial(open_claimable, place),
@@ -158,7 +159,7 @@ def get(
     printer: _Printer = _Json() if as_json else _Saved(save) if save else _Bodies(lines, ack)
     with open_place(at) as place:
         if wait:
-            report_unwatched(place)
+            report_delays(place)
         opened = open_claimable(place, queue)
         given = 0
         for messages in _claimed(opened, count or 1, visibility, wait or 0.0):
@@ -170,7 +171,7 @@ def get(
 
 class _Printer(Protocol):
     def give(self, message: Message) -> None:
-        """Give a message out; it has left this process on return. Raises OSError."""
+        """Print or save a message, unbuffered. Raises OSError."""
 
 
 class _Json:
@@ -189,7 +190,7 @@ class _Saved:
 
 
 class _Bodies:
-    """Bodies as they are. At a terminal it says what to do with the message."""
+    """Prints bodies as they are, and at a terminal how to acknowledge the message."""
 
     def __init__(self, lines: bool, ack: bool) -> None:
         self._lines = lines
@@ -207,7 +208,7 @@ class _Bodies:
 def _claimed(
     queue: Any, count: int, visibility: float | None, wait: float
 ) -> Iterator[Sequence[Any]]:
-    """Claim until ``count`` are there or nothing comes; waits for the first alone."""
+    """Claim ``count`` messages, or as many as there are; only the first claim waits."""
     end = time.monotonic() + wait
     while count > 0:
         left = max(0.0, end - time.monotonic())
@@ -221,7 +222,7 @@ def _claimed(
 
 
 def _give_out(place: Place, messages: Sequence[Any], printer: _Printer, ack: bool) -> None:
-    """Print messages and acknowledge those; what could not be printed is released."""
+    """Print messages, and acknowledge them if asked to; release those that cannot be printed."""
     given = 0
     try:
         for message in messages:
@@ -234,9 +235,9 @@ def _give_out(place: Place, messages: Sequence[Any], printer: _Printer, ack: boo
             try:
                 message.release()
             except FsmqError:
-                pass  # its timer brings it back
+                pass  # it returns when its claim ends
         if isinstance(error, BrokenPipeError):
-            # Whoever read our output has gone. Python must not meet that again when it exits.
+            # Nobody reads our output any more: Python's flush at exit must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         problem = f"cannot print the claimed messages: {closed_file(error) or error.strerror}"
         raise Failure(problem, Exit.UNAVAILABLE, "it was released") from error

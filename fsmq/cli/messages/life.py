@@ -20,15 +20,21 @@ from fsmq.spool.records.life_words import details, gap, label, span
 
 @click.command("life")
 @click.argument("message", metavar="QUEUE/ID")
+@click.argument("own", required=False, metavar="")
 @at_option
 @json_option
-def life(message: str, at: str | None, as_json: bool) -> None:
-    """Show what happened to a message, by the journal.
+def life(message: str, own: str | None, at: str | None, as_json: bool) -> None:
+    """Show what happened to a message, from the journal.
 
-    Also to one that has gone, and across moves: a line for each step, with the time since the
-    step before. Exits with 3 if the journal has nothing of it.
+    Prints a line for each step, with the time since the step before; across moves, and for messages
+    that are gone, too. QUEUE and ID can also be two words. Exits with 3 if the journal has nothing
+    of it.
+
+    \b
+    Examples:
+      fsmq life jobs/order-4711
     """
-    queue, slash, message_id = message.partition("/")
+    queue, slash, message_id = message.partition("/") if own is None else (message, "/", own)
     if not slash:
         raise click.UsageError("give the queue and the id: fsmq life QUEUE/ID")
     with open_place(at) as place:
@@ -47,7 +53,7 @@ def life(message: str, at: str | None, as_json: bool) -> None:
 
 
 def _steps(place: Place, queue: str, message_id: str) -> Iterator[LifeStep]:
-    # A queue that was deleted has no messages; but what happened to them is still of interest.
+    # The queue may have been deleted: its messages still have a history.
     opened = RootQueue(place, queue) if isinstance(place, Root) else place.queue(queue)
     after: str | None = ""
     while after is not None:

@@ -38,16 +38,18 @@ def mv(
 ) -> None:
     """Move messages to another queue: all that are ready, or some.
 
-    \b
-    fsmq mv jobs slow                   all that are ready
-    fsmq mv jobs slow 019a… 019b…       only these
-
     Each message moves by one rename, with its id, age and deliveries. Claimed and delayed
     messages stay, unless --in-flight is given. The shards of a queue of dyno-queues move to those
     of TARGET, or to TARGET if it is a queue itself.
 
     Exits with 3 if one of the IDs did not move, with 4 if messages stayed because the target has
     their ids already.
+
+    \b
+    Examples:
+      fsmq mv jobs slow
+      fsmq mv jobs slow order-4712
+      fsmq mv jobs slow --rate 100 --create
     """
     with open_place(at, create=False) as place:
         moved = Moved()
@@ -75,7 +77,7 @@ def mv(
 
 
 def _pairs(place: Place, source: str, target: str, create: bool) -> list[tuple[str, str]]:
-    """From which queue to which; shards move to shards of the same name."""
+    """Pairs of source and target queues; shards move to shards of the same name."""
     shards = shards_of(place, source)
     if not shards or place.has_queue(target):
         if create:

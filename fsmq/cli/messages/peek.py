@@ -20,7 +20,7 @@ from fsmq.words import size
 
 _STATES = ("ready", "new", "in_flight", "delayed")
 _PREVIEW = 40
-# What one request asks a server for.
+# The most messages, and seconds, of one request to a server.
 _PAGE, _PAGE_S = 1000, 2.0
 
 
@@ -30,10 +30,10 @@ _PAGE, _PAGE_S = 1000, 2.0
 @at_option
 @click.option("--state", type=click.Choice(_STATES), default="ready", show_default=True)
 @click.option("--count", "-n", type=click.IntRange(1), default=10, show_default=True)
-@click.option("--after", metavar="ID", default="", help="Begin behind this message.")
+@click.option("--after", metavar="ID", default="", help="Begin after this message.")
 @attribute_option
 @click.option("--contains", metavar="TEXT", help="Only messages with this text in their body.")
-@click.option("--older-than", type=SPAN, help="Only messages that were put before that time.")
+@click.option("--older-than", type=SPAN, help="Only messages that were put longer ago than this.")
 @click.option("--budget", type=SPAN, default=20, help="How long to look for them.  [20s]")
 @click.option("--raw", is_flag=True, help="Print the bodies, and nothing else.")
 @json_option
@@ -53,11 +53,17 @@ def peek(
 ) -> None:
     """Look at messages without claiming them.
 
-    Shows the first ones of a state, or those of some IDs: a line for each, with the beginning of
+    Shows the first ones of a state, or those with the IDs: a line for each, with the beginning of
     its body, and from where and why dead letters were buried. --raw prints the bodies as they are,
     --json a line of JSON for each message. With --attribute, --contains and --older-than it shows
-    those that fit, and says where it stopped if it has not looked at all. Exits with 1 if there is
-    nothing, with 3 if one of the IDs is not there.
+    those that match, and says where it stopped if there are more to look at. Exits with 1 if there
+    is nothing, with 3 if one of the IDs is not there.
+
+    \b
+    Examples:
+      fsmq peek jobs
+      fsmq peek jobs order-4711 --raw
+      fsmq peek jobs.dead --contains refund --older-than 1d
     """
     with open_place(at) as place:
         opened = place.queue(queue)
@@ -91,7 +97,7 @@ def _search(
     older_than: float | None,
     budget: float,
 ) -> list[Message]:
-    """Messages that fit; a server is asked again until all the time is over."""
+    """Messages that match; the server is asked again until the budget is used up."""
     attributes = attributes_of(pairs)
     end = time.monotonic() + budget
     found: list[Message] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from fsmq.cli.place.place import Queue, at_option, open_place
 from fsmq.spool import FsmqError, NewMessage
 from fsmq.words import many
 
-# One batch, which is stored whole or not at all.
+# Lines of one batch, which is stored whole or not at all.
 _BATCH = 250
 
 
@@ -52,23 +53,23 @@ _BATCH = 250
 @dedup_id_option
 @content_type_option
 @attribute_option
-@click.option("--create", is_flag=True, help="Create the queue if it is missing; and the folder.")
+@click.option("--create", is_flag=True, help="Create the queue and the spool if they are missing.")
 @click.option(
     "--watch",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="FOLDER",
-    help="Put each file that comes into FOLDER; below.",
+    help="Put each file that comes into FOLDER.",
 )
-@click.option("--recursive", is_flag=True, help="With --watch: and into the folders in it.")
-@click.option("--glob", metavar="PATTERN", help="With --watch: only files of such names.  [*]")
+@click.option("--recursive", is_flag=True, help="With --watch: watch the folders in it, too.")
+@click.option("--glob", metavar="PATTERN", help="With --watch: only files with such names.  [*]")
 @click.option(
     "--done",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="With --watch: where files go that are stored.  [done, in the FOLDER watched]",
+    help="With --watch: where stored files are moved.  [done, in the FOLDER watched]",
 )
 @click.option(
-    "--settle", type=SPAN, help="With --watch: how long a file must be left alone first.  [0]"
+    "--settle", type=SPAN, help="With --watch: how long a file must be unchanged first.  [0]"
 )
 @json_option
 def put(
@@ -95,34 +96,33 @@ def put(
 ) -> None:
     """Put messages into a queue, and print their ids, one a line.
 
-    \b
-    fsmq put jobs < job.json            standard input is one message
-    fsmq put jobs a.pdf b.pdf           each FILE is one message; - is standard input
-    fsmq put jobs --body hello          the text is the message
-    tail -f log | fsmq put jobs --lines every line is one message
+    A message is --body, or each FILE (- is standard input); without them standard input is one.
 
-    When the id of a message is printed, the message is on stable media. If something fails in
-    the middle, the messages whose ids were printed are stored, and no others. A put that may have
-    failed can be repeated with the same --id: exit code 4 says that it is stored already.
+    An id is printed once its message is on stable media. If something fails in the middle, the
+    messages whose ids were printed are stored, and no others. A put that may have failed can be
+    repeated with the same --id: exit code 4 says that it is stored already.
 
-    \b
-    fsmq put jobs --watch inbox         each file that is dropped into inbox, until it is stopped
-
-    With --watch a file is taken when its writer has closed it, or when it was moved there;
-    those that are there at the start, too. When its message is stored it is moved to --done.
-    Files whose names begin with a dot or end like .part or .tmp are left alone. Stopped, even
-    killed, and started again it loses no file, and makes no second message of one whose message
-    still stands. The attribute "file" of a message is its path in FOLDER. Files that are too large
-    stay where they are, and are reported once.
+    With --watch each file that comes into FOLDER is put, until the command is stopped: when its
+    writer has closed it, or when it was moved there; files that are there at the start, too. Once
+    its message is stored, it is moved to --done. Files whose names begin with a dot or end like
+    .part or .tmp are ignored. If the command is stopped, even killed, and started again, no file is
+    lost, and none is put twice while its message still exists. The attribute "file" of a message is
+    its path in FOLDER. Files that are too large stay where they are, and are reported once.
 
     With --json it prints a line {"queue": …, "id": …} for each message.
+
+    \b
+    Examples:
+      fsmq put jobs --body hello --delay 10m
+      tail -f log | fsmq put jobs --lines
+      fsmq put jobs --watch inbox
     """
     if body is not None and files:
         raise click.UsageError("Give --body or FILEs, not both.")
     if own_id is not None and (lines or len(files) > 1):
         raise click.UsageError("--id names one message: give one FILE, and no --lines.")
     if dedup_id is not None and (lines or len(files) > 1 or watch is not None):
-        raise click.UsageError("--dedup-id is one message's: give one FILE, no --lines, --watch.")
+        raise click.UsageError("--dedup-id names one message: give one FILE, no --lines, --watch.")
     if watch is not None and (body is not None or files or lines or own_id is not None):
         raise click.UsageError("--watch goes without FILEs, --body, --lines and --id.")
     if watch is None and (recursive or (glob, done, settle) != (None, None, None)):
@@ -133,7 +133,7 @@ def put(
         if create:
             place.create_queue(queue)
         if watch is not None:
-            # Only here: what watches takes its time to load.
+            # Imported here, because it takes long to load.
             from fsmq.cli.messages.drop.drop import watch_folder
 
             drop = (watch, done, glob or "*", recursive, like, as_json, settle or 0.0)
@@ -148,7 +148,7 @@ def put(
 
 
 class _Storing:
-    """Stores messages of one kind and prints their ids."""
+    """Stores messages that differ only in their bodies, and prints their ids."""
 
     def __init__(self, queue: Queue, name: str, like: NewMessage, as_json: bool) -> None:
         self._queue = queue
@@ -156,11 +156,11 @@ class _Storing:
         self._like = like
         self._as_json = as_json
         self._stored = 0
-        # Ids that scroll by on the same terminal are progress enough.
+        # On a terminal the ids themselves show progress.
         self._shows = sys.stderr.isatty() and not sys.stdout.isatty()
 
     def store(self, bodies: Sequence[bytes]) -> None:
-        """Store messages; those of one call are stored together, or none of them."""
+        """Store messages: all of one call, or none of them."""
         messages = [replace(self._like, body=body) for body in bodies]
         try:
             ids = self._queue.put_many(messages)
@@ -174,8 +174,8 @@ class _Storing:
         self._stored += len(ids)
 
     def _failure(self, error: FsmqError, of: int) -> Failure:
-        """The failure of one of a call's messages: which, and how many are stored already."""
-        # Counted from 0 and within this call; a person counts from 1 and within the input.
+        """The failure of a call: which of its messages, and how many are stored already."""
+        # Counted from 0 within this call; people count from 1 within the input.
         index, error.index = error.index, None
         described = failure(error)
         message, advice = described.message, [described.advice] if described.advice else []
@@ -196,11 +196,25 @@ class _Storing:
             click.echo(f"\r{many(self._stored, 'message')} stored", err=True)
 
 
+def body_of(body: str | None, file: Path | None) -> bytes:
+    """The message of --body or a FILE, else standard input. Raises UsageError, Failure."""
+    if body is not None and file is not None:
+        raise click.UsageError("Give --body or a FILE, not both.")
+    if body is not None:
+        return body_bytes(body)
+    with opened(file or Path("-")) as source:
+        return source.read()
+
+
 @contextmanager
 def opened(file: Path) -> Iterator[BinaryIO]:
+    """Open a FILE; ``-`` is standard input. Raises Failure."""
     if str(file) != "-":
         try:
             source = file.open("rb", buffering=0)
+        except FileNotFoundError as error:
+            advice = f"a text? --body {shlex.quote(str(file))}"
+            raise Failure(f"cannot read {file}: no such file", Exit.USAGE, advice) from error
         except OSError as error:
             raise Failure(f"cannot read {file}: {error.strerror}", Exit.USAGE) from error
         with source:

@@ -1,4 +1,4 @@
-"""``fsmq redrive`` and ``fsmq moves``: dead letters go back; what moves in the background."""
+"""``fsmq redrive``: dead letters go back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsmq.cli.output import bar, json_option
 from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Place, at_option, open_place
 from fsmq.spool import Spool
-from fsmq.spool.moves.order import MAX_LISTED, Move
+from fsmq.spool.moves.order import Move
 from fsmq.spool.verbs.moves.redrive import Redriven
 from fsmq.wire import move_as_json
 from fsmq.words import many
@@ -26,7 +26,7 @@ _LOOK_S = 0.2
 @queue_argument
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @at_option
-@click.option("--to", type=QUEUE, help="Where all go.  [each to where it was buried]")
+@click.option("--to", type=QUEUE, help="Where all go.  [the queue from which each was buried]")
 @click.option("--rate", type=float, metavar="N", help="At most this many messages a second.")
 @click.option("--follow", is_flag=True, help="Wait until it is done.")
 @json_option
@@ -41,17 +41,18 @@ def redrive(
 ) -> None:
     """Bring dead letters back to the queues from which they were buried: all, or some.
 
+    Their deliveries count from 0 again. A server redrives all of them, or up to 1000 IDs at a rate,
+    in the background, even if it is restarted; the reference of the move is printed: see fsmq
+    move list. On a folder this command does the work itself.
+
+    Exits with 4 if dead letters stayed: their origin is unknown, is a log, is gone, or has a
+    message with the same id. Exits with 3 if one of the IDs is not there.
+
     \b
-    fsmq redrive jobs.dead                  all that are ready
-    fsmq redrive jobs.dead 019a… 019b…      only these
-    fsmq redrive jobs.dead --rate 10 --follow
-
-    Their deliveries count from 0 again. A server redrives all in the background, or up to 1000 IDs
-    at a rate, goes on after a kill, and its reference is printed: see fsmq moves. On a folder this
-    command does it.
-
-    Exits with 4 if dead letters stayed: nothing says where they came from, it was a log, or that
-    queue is gone, or has one of the same id. Exits with 3 if one of the IDs is not there.
+    Examples:
+      fsmq redrive jobs.dead
+      fsmq redrive jobs.dead order-4713
+      fsmq redrive jobs.dead --rate 10 --follow
     """
     with open_place(at, create=False) as place:
         if ids and rate is None:
@@ -70,7 +71,7 @@ def redrive(
 
 
 def _followed(place: Place, move: Move, progress: Callable[[Move], object]) -> Move:
-    """A move when it has ended. On a folder this process makes it."""
+    """Wait for the end of a move, and return it. On a folder this process makes the move."""
     if isinstance(place, Spool):
         return place.make_move(move.ref, progress) or move
     while move.status == "in_progress":
@@ -111,53 +112,3 @@ def _end_of_all(move: Move, as_json: bool) -> None:
     if move.status == "stopped":
         report("it was stopped before its end")
         sys.exit(Exit.NOTHING)
-
-
-@click.command("moves")
-@click.argument("refs", nargs=-1, metavar="[REF]...")
-@at_option
-@click.option("--stop", is_flag=True, help="End these moves early; what has moved stays.")
-@click.option("--count", "-n", type=click.IntRange(1, MAX_LISTED), default=100, show_default=True)
-@json_option
-def moves(refs: Sequence[str], at: str | None, stop: bool, count: int, as_json: bool) -> None:
-    """List the moves in the background, the newest first; or show some, or stop them.
-
-    They are begun by fsmq redrive and over HTTP. Exits with 3 if one of the REFs does not exist.
-    """
-    if stop and not refs:
-        raise click.UsageError("Give the REF of each move to be stopped.")
-    with open_place(at) as place:
-        if refs:
-            given = [place.stop_move(ref) if stop else place.find_move(ref) for ref in refs]
-        else:
-            given = list(place.moves(count))
-    found = [move for move in given if move is not None]
-    if as_json:
-        output.document({"moves": [move_as_json(move) for move in found]})
-    elif found:
-        _table(found)
-    for ref, move in zip(refs, given, strict=False):
-        if move is None:
-            report(f"{ref}: there is no such move")
-    if len(found) < len(refs):
-        sys.exit(Exit.NOT_FOUND)
-
-
-def _table(found: Sequence[Move]) -> None:
-    output.table(
-        ["MOVE", "FROM", "TO", "STATUS", "MOVED", "OF", "STAY", "RATE"],
-        [
-            [
-                move.ref,
-                move.source,
-                move.target or "(each home)",
-                move.status.replace("_", " "),
-                str(move.moved),
-                "?" if move.total is None else str(move.total),
-                str(move.conflicts + move.no_origin),
-                "-" if move.rate is None else f"{move.rate:g}/s",
-            ]
-            for move in found
-        ],
-        left=4,
-    )

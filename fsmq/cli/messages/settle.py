@@ -30,7 +30,7 @@ _PROBLEMS = {
 def _ids(command: F) -> F:
     command = json_option(at_option(command))
     command = click.option(
-        "--claim", metavar="CLAIM", help="Only in this claim, as fsmq get --json told it; one ID."
+        "--claim", metavar="CLAIM", help="Only if this claim, of fsmq get --json, holds; one ID."
     )(command)
     command = click.argument("ids", nargs=-1, type=ID, metavar="[ID]...")(command)
     return claimable_argument(command)
@@ -41,11 +41,16 @@ def _ids(command: F) -> F:
 def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool, claim: str | None) -> None:
     """Acknowledge messages: the work is done, remove them.
 
-    Works in any state, but with --claim only while that claim holds. Of a channel
-    (fsmq ack users/mailer 17) the ids are offsets of messages that it has handed out. Without an
-    ID, ids are read from standard input, one a line.
-    Prints nothing, or with --json a line {"queue": …, "id": …, "done": true} for each. Exits with 3
-    if one of them was not there; the others are removed.
+    Works in any state, but with --claim only while that claim holds. In a channel
+    (fsmq ack users/mailer 17) the ids are offsets of claimed messages. Without an ID, ids are read
+    from standard input, one a line. Prints nothing, or with --json a line
+    {"queue": …, "id": …, "done": true} for each. Exits with 3 if one of them was not there; the
+    others are removed.
+
+    \b
+    Examples:
+      fsmq ack jobs order-4711
+      fsmq ack users/mailer 17
     """
     with open_place(at) as place:
         opened = open_claimable(place, queue)
@@ -75,7 +80,11 @@ def renew(
     """Renew claims: the work goes on.
 
     Prints the new deadline of each. A message whose claim has ended, and which nobody has claimed
-    since, is claimed again, but not with --claim. Exits with 3 if one of them is not there.
+    since, is claimed again, unless --claim is given. Exits with 3 if one of them is not there.
+
+    \b
+    Examples:
+      fsmq renew jobs order-4711 --visibility 10m
     """
 
     def do(opened: Any, message_id: str) -> dict[str, Any]:
@@ -100,6 +109,10 @@ def release(
 
     A message delivered max_deliveries times goes to the dead-letter queue. Exits with 3 if one of
     them is not in flight.
+
+    \b
+    Examples:
+      fsmq release jobs order-4711 --delay 5m
     """
     given = _given(ids, claim)
     _each(queue, given, at, as_json, lambda opened, i: opened.release(i, delay=delay, claim=claim))
@@ -107,7 +120,7 @@ def release(
 
 @click.command("bury")
 @_ids
-@click.option("--reason", metavar="TEXT", help="Why; peek and GET of a message tell it.")
+@click.option("--reason", metavar="TEXT", help="Why; peek and GET of a message show it.")
 def bury(
     queue: str,
     ids: Sequence[str],
@@ -118,8 +131,12 @@ def bury(
 ) -> None:
     """Move claimed messages to the dead-letter queue.
 
-    The queue needs a dead-letter queue: see fsmq config. Exits with 3 if one of them is not in
-    flight.
+    The queue needs a dead-letter queue: see fsmq queue config. Exits with 3 if one of them is not
+    in flight.
+
+    \b
+    Examples:
+      fsmq bury jobs order-4711 --reason 'no such customer'
     """
     given = _given(ids, claim)
     _each(queue, given, at, as_json, lambda opened, i: opened.bury(i, reason=reason, claim=claim))
@@ -134,11 +151,12 @@ def bury(
 def priority(queue: str, priority: int, ids: Sequence[str], at: str | None, as_json: bool) -> None:
     """Give messages that are ready another priority: 0 is claimed first, 99 last.
 
-    \b
-    fsmq priority jobs 0 019a…
-
     The priority is part of an id, which changes: the new one is printed. Without an ID, ids are
     read from standard input, one a line. Exits with 3 if one of them is not ready.
+
+    \b
+    Examples:
+      fsmq priority jobs 0 019a2c3e-7b1d-7c4a-9f00-5d2b8c1e6f42
     """
 
     def do(opened: Any, message_id: str) -> dict[str, Any]:
@@ -155,7 +173,7 @@ def _each(
     do: Callable[[Any, str], dict[str, Any] | None],
     shown: str = "",
 ) -> None:
-    """Do something to each message; ``shown``: which member of what it gives is printed."""
+    """Do something to each message. shown: which member of its result is printed."""
     with open_place(at) as place:
         opened = open_claimable(place, queue)
         outcomes = _Outcomes(queue, as_json)
@@ -180,7 +198,7 @@ class _Outcomes:
         self._missing = False
 
     def of(self, message_id: str, problem: str | None, **more: Any) -> None:
-        """Tell of one id; ``problem``: why nothing was done, or None."""
+        """Report one id. problem: why nothing was done, or None."""
         if self._as_json:
             output.line({"queue": self._queue, "id": message_id, "done": problem is None, **more})
         if problem is not None:
@@ -188,7 +206,7 @@ class _Outcomes:
             report(f"{message_id}: {problem}")
 
     def end(self) -> None:
-        """Leave the program with what the ids came to."""
+        """Exit with an error if nothing was done for one of the ids."""
         if self._missing:
             sys.exit(Exit.NOT_FOUND)
 

@@ -1,52 +1,55 @@
 """``fsmq get --exec``: a worker that runs a command for each message.
 
-One thread feeds messages to as many others as there may be commands at a time; one more renews the
-claims of those that are worked on. The main thread waits for signals.
+One thread claims messages for a pool with a thread for each command at a time; another renews the
+claims of running commands. The main thread waits for signals.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
 from typing import Any, TypeAlias
 
-from fsmq.cli.failures import Exit, report
-from fsmq.cli.place.claimable import as_message
+from fsmq.cli.failures import Exit, Failure, report
+from fsmq.cli.messages.command import end, end_at_last, facts
 from fsmq.cli.place.place import VARIABLE
+from fsmq.daemons.process.repeated import StopSignals
 from fsmq.daemons.process.tie import tied_to
 from fsmq.spool import (
     ClaimEnded,
     FsmqError,
     InvalidValue,
     Message,
+    NoSuchMessage,
     NoSuchQueue,
     Unavailable,
+    prepare,
 )
 from fsmq.spool.claimed import name_of
 from fsmq.spool.errors import CLAIM_OVER
-from fsmq.wire import moment
+from fsmq.spool.layout.messages.dead_letter import USED_UP
+from fsmq.spool.queue import Queue
 
-# How long one claim waits: a stop is noticed so late at most, where nothing comes.
+# How long one claim waits, so that a stop is noticed in time on an empty queue.
 _LOOK_EVERY_S = 1.0
-# After a stop so many of those pass before a claim that is under way is left behind.
+# After a stop, the main thread waits this many of those for a claim under way, then abandons it.
 _FEED_PATIENCE = 3
 # A claim is renewed when a third of its time is over, so that two renewals may fail.
 _RENEWALS = 3
 _MAX_DOUBLINGS = 30
-# A message with a longer body is not looked at to find out whether it was removed.
+# Messages with longer bodies are not read to find out whether they were removed.
 _MAX_LOOK_BYTES = 64 * 1024
-# A command that is to end has this time.
-_GRACE_S = 10.0
-# A message as it is known here: several queues may have one of the same id.
+# With these a shell says that a command is not executable, or not found.
+_NOT_RUN = (126, 127)
+# The queue and id of a message: several queues can have messages with the same id.
 _Key: TypeAlias = tuple[str, str]
 _STOPPING = b"fsmq: stopping when what runs has finished; a second signal ends it\n"
 
@@ -60,7 +63,7 @@ class Backoff:
     limit: float
 
     def after(self, deliveries: int | None) -> float:
-        """Seconds after so many deliveries."""
+        """Seconds to hide a message after this many deliveries."""
         doublings = min((deliveries or 1) - 1, _MAX_DOUBLINGS)
         return float(min(self.limit, self.first * 2**doublings))
 
@@ -68,10 +71,10 @@ class Backoff:
 class Worker:
     """Runs a command for each message of a queue.
 
-    queue: from which it claims, or a channel; each message is then settled where it is from.
+    queue: a queue, several queues, or a channel; each message is settled in its own queue.
     visibility: seconds that a claim holds; None: the queue's setting.
     at: the queue's place, which the command finds in its environment.
-    stop_removed: whether the command of a message ends that is removed meanwhile.
+    stop_removed: whether a command is ended when its message is removed.
     """
 
     def __init__(
@@ -96,23 +99,25 @@ class Worker:
         self._stop_removed = stop_removed
         self._held: dict[_Key, Any] = {}
         self._running: dict[_Key, subprocess.Popen[bytes]] = {}
-        self._removed: set[_Key] = set()  # whose commands were ended, for nobody wants them
+        self._removed: set[_Key] = set()  # messages whose commands were ended for their removal
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(concurrency)
         self._stop = threading.Event()  # claim no more
-        self._kill = threading.Event()  # end what runs
-        self._fed = threading.Event()  # no more will be claimed
-        self._settled = threading.Event()  # nothing is held any more
+        self._signals = StopSignals()
+        self._kill = threading.Event()  # end running commands
+        self._fed = threading.Event()  # the feeding thread has ended
+        self._settled = threading.Event()  # all claims have been settled
         self._signal = 0
-        self._failure: FsmqError | None = None
+        self._failure: FsmqError | Failure | None = None
 
     def run(self, count: int | None, wait: float | None) -> int:
         """Work until a signal, ``count`` messages, or ``wait`` seconds without one.
 
-        Returns the exit code. Raises NoSuchQueue, InvalidValue.
+        Returns the exit code. Raises NoSuchQueue, InvalidValue; Failure if the command
+        cannot be run.
         """
         if self._visibility is None:
-            # Zero would bring a message back before its command has begun.
+            # With 0 a message would return before its command has begun.
             self._visibility = max(1.0, self._queue.settings().visibility_timeout)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -123,10 +128,10 @@ class Worker:
         with ThreadPoolExecutor(self._concurrency, "command") as pool:
             feeding = threading.Thread(target=self._feed, args=(pool, count, wait), daemon=True)
             feeding.start()
-            # Timeouts, since a wait without one would not be interrupted for a signal's handler.
+            # With timeouts, because a wait without one would not let signal handlers run.
             patience = _FEED_PATIENCE
             while not self._fed.wait(_LOOK_EVERY_S) and patience:
-                # A claim may try for long to reach a server; after a stop it is left behind.
+                # A claim can try for long to reach a server; after a stop it is abandoned.
                 patience -= self._stop.is_set()
             while self._is_busy():
                 time.sleep(0.02)
@@ -168,14 +173,14 @@ class Worker:
         try:
             messages = self._queue.claim(1, self._visibility, _LOOK_EVERY_S)
         except (Unavailable, ConnectionError) as error:
-            # A server that is restarted, or a disk that is full, ends no worker.
+            # A server that restarts, or a full disk, does not end a worker.
             if getattr(error, "lasting", False):
                 raise
             report(f"cannot claim, trying again: {error}")
             self._stop.wait(getattr(error, "retry_after", _LOOK_EVERY_S))
             return None
         if messages and self._stop.is_set():
-            self._settle(messages[0], None)
+            self._settle(messages[0], None, unseen=True)
             return None
         return messages[0] if messages else None
 
@@ -187,7 +192,9 @@ class Worker:
 
     def _work(self, message: Any) -> None:
         try:
-            self._settle(message, self._run_command(message))
+            unseen = self._stop.is_set()
+            code = None if unseen else self._run_command(message)
+            self._settle(message, code, unseen=unseen)
         finally:
             with self._lock:
                 self._held.pop(_key(message), None)
@@ -196,18 +203,16 @@ class Worker:
             self._slots.release()
 
     def _run_command(self, message: Any) -> int | None:
-        """The command's exit code, negative for a signal; None if it was not to be run."""
-        if self._stop.is_set():
-            return None
+        """The command's exit code, negative for a signal; None if the worker is being stopped."""
         try:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
                 stdin=subprocess.PIPE,
-                env={**os.environ, VARIABLE: self._at, **_facts(message)},
-                # Out of our group: Ctrl-C is for us, and the command may finish.
+                env={**os.environ, VARIABLE: self._at, **facts(message)},
+                # In a group of its own, so that it can finish after Ctrl-C.
                 process_group=0,
-                # It must not outlive a worker that is killed: its message comes back, and someone
-                # else works on it. This thread lives until the command has ended.
+                # It must not outlive a killed worker, because another one gets its message then.
+                # The tie is to this thread, which lives until the command has ended.
                 preexec_fn=tied_to(os.getpid()),
             )
         except OSError as error:
@@ -216,17 +221,24 @@ class Worker:
         with self._lock:
             self._running[_key(message)] = process
         if self._kill.is_set():
-            _end(process)
+            end(process)
         process.communicate(message.body)
         return None if self._kill.is_set() and process.returncode else process.returncode
 
-    def _settle(self, message: Any, code: int | None) -> None:
-        """Acknowledge, bury or release a message by what its command said; None: release it."""
+    def _settle(self, message: Any, code: int | None, *, unseen: bool = False) -> None:
+        """Acknowledge, bury or release a message by its command's exit code; None: release it.
+
+        unseen: its command has not begun.
+        """
         if _key(message) in self._removed:
             return
         try:
             if code == 0:
                 self._ack(message)
+            elif unseen or code in _NOT_RUN:
+                if code is not None:
+                    self._end_without_command(code)
+                self._give_back(message)
             elif code == Exit.BAD_DATA and self._bury(message, f"exit code {code}"):
                 report(
                     f"{name_of(message)}: exit code {code}: buried: moved to the dead-letter queue"
@@ -237,6 +249,25 @@ class Worker:
             report(f"{name_of(message)}: the claim was lost; another consumer may have it")
         except FsmqError as error:
             report(f"{name_of(message)}: {error}; it returns when its claim ends")
+
+    def _end_without_command(self, code: int) -> None:
+        """End the worker: the command cannot be run for any message."""
+        what = "is not executable" if code == min(_NOT_RUN) else "is not found"
+        problem = f"the command cannot be run: exit code {code}, it {what}"
+        advice = "its message was released; correct the command, and start the worker again"
+        self._failure = Failure(problem, Exit.UNUSABLE, advice)
+        self._stop.set()
+
+    def _give_back(self, message: Any) -> None:
+        """Release a message; where the folder can be used, its delivery does not count."""
+        queue = self._open(message.queue)
+        if isinstance(queue, Queue):
+            try:
+                queue.spool.complete(prepare.release_unseen(queue.spool.context, message))
+                return
+            except NoSuchMessage:
+                pass  # its claim was renewed meanwhile
+        message.release()
 
     def _ack(self, message: Any) -> None:
         [what] = self._open(message.queue).ack_each([message])
@@ -261,10 +292,11 @@ class Worker:
             return
         limit = self._open(message.queue).settings().max_deliveries
         used_up = limit is not None and (message.deliveries or 0) >= limit
-        # Without deliveries left it goes to the dead-letter queue, and has nothing to wait for.
-        delay = 0.0 if used_up else self._backoff.after(message.deliveries)
-        message.release(delay)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        delay = 0.0 if used_up else self._backoff.after(message.deliveries)
+        # Without deliveries left it goes to the dead-letter queue: only a burial has a reason.
+        if not used_up or not self._bury(message, f"{USED_UP}: {how}"):
+            message.release(delay)
         then = "its deliveries are used up" if used_up else f"again in {delay:g} s"
         report(f"{name_of(message)}: {how}, delivery {message.deliveries or '?'}: {then}")
 
@@ -297,20 +329,20 @@ class Worker:
             return [message for key, message in self._held.items() if key in self._running]
 
     def _look(self) -> None:
-        """Notice what is removed before its renewal would."""
+        """Notice removed messages sooner than renewals do."""
         while not self._settled.wait(_LOOK_EVERY_S):
             for message in self._at_work():
                 if not isinstance(message, Message):
-                    continue  # nothing is removed from a log; renewals notice what is done
+                    continue  # of a log: renewals notice if it is done
                 if len(message.body) > _MAX_LOOK_BYTES:
-                    continue  # to look is to read; the renewals notice it, too
+                    continue  # find() reads the body; renewals notice the removal, too
                 try:
                     if self._open(message.queue).find(message.id) is None:
                         self._note_removed(message)
                 except NoSuchQueue:
                     self._note_removed(message)
                 except FsmqError:
-                    continue  # the renewals tell of it
+                    continue  # renewals report it
 
     def _note_removed(self, message: Any) -> None:
         with self._lock:
@@ -323,55 +355,24 @@ class Worker:
             report(f"{name_of(message)}: it was removed while its command was running")
             return
         report(f"{name_of(message)}: it was removed: its command is ended")
-        _end(process)
-        threading.Thread(target=_end_at_last, args=(process,), daemon=True).start()
+        end(process)
+        threading.Thread(target=end_at_last, args=(process,), daemon=True).start()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self._stop.is_set():
+        if not self._signals.is_second(number):
+            if self._signal:
+                return  # the first one repeated, which may have interrupted the next line
             self._signal = number
             self._stop.set()
-            # Not only what is known to run: a command begins a moment before that is noted. What
-            # is held from now on will not be run.
+            # Not `_running`, to which a command is added only after it has begun.
             if self._held:
-                # Not by a stream: its lock may be held by what this handler has interrupted.
+                # Not to a stream: the code that this handler interrupts may hold its lock.
                 os.write(2, _STOPPING)
             return
         self._kill.set()
         for process in list(self._running.values()):
-            _end(process)
+            end(process)
 
 
 def _key(message: Any) -> _Key:
     return message.queue, name_of(message)
-
-
-def _end(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
-    try:
-        os.killpg(process.pid, how)
-    except ProcessLookupError:
-        pass
-
-
-def _end_at_last(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        _end(process, signal.SIGKILL)
-
-
-def _facts(claimed: Any) -> Mapping[str, str]:
-    """The environment of a command."""
-    message = as_message(claimed)
-    found = {
-        "FSMQ_ID": message.id,
-        "FSMQ_QUEUE": message.queue,
-        "FSMQ_DELIVERIES": "" if message.deliveries is None else str(message.deliveries),
-        "FSMQ_PRIORITY": str(message.priority),
-        "FSMQ_CREATED_AT": "" if message.created_at is None else moment(message.created_at),
-        "FSMQ_CONTENT_TYPE": message.content_type or "",
-        "FSMQ_KEY": getattr(claimed, "key", None) or "",
-    }
-    for name, value in message.attributes.items():
-        plain = re.sub(r"[^A-Za-z0-9]", "_", name).upper()
-        found[f"FSMQ_ATTRIBUTE_{plain}"] = value.replace("\0", "")
-    return found

@@ -18,7 +18,7 @@ JOBS: dict[str, dict[str, str]] = {
         "app": "fsmq.cli.pipeline.app:app",
     },
 }
-"""Every job, as in `fsmq.cli.COMMANDS`; Spark is loaded when one runs, not for its help."""
+"""Every job, as in `fsmq.cli.COMMANDS`; Spark is loaded when one runs, not for help."""
 
 
 @click.group(cls=Fsmq, commands_by_section=JOBS)
@@ -27,4 +27,8 @@ def pipeline() -> None:
 
     Needs pip install fsmq[spark] and Java 17 or newer. On a cluster: spark-submit "$(fsmq pipeline
     app)" JOB …
+
+    \b
+    Examples:
+      fsmq pipeline archive jobs --to archive
     """

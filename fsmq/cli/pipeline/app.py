@@ -9,6 +9,8 @@ import click
 def app() -> None:
     """Print the path of the application that spark-submit takes.
 
-    spark-submit --master spark://host:7077 "$(fsmq pipeline app)" archive jobs --to …
+    \b
+    Examples:
+      spark-submit --master spark://host:7077 "$(fsmq pipeline app)" archive jobs --to archive
     """
     click.echo(Path(__file__).with_name("__main__.py"))

@@ -65,11 +65,16 @@ def archive(
     """Move what is ready in QUEUES (names and globs) into Parquet files, and acknowledge it.
 
     The files are queue=…/day=…/batch=…/*.parquet under --to, and `fsmq pipeline replay` puts them
-    back. Run it again whenever it was stopped or killed, with the same --to: nothing is lost, and
-    nothing is twice.
+    back. If it was stopped or killed, run it again with the same --to: nothing is lost, and nothing
+    is archived twice.
 
     --copy takes messages in all states, leaves them where they are, and adds to the archive only
     those that it does not have.
+
+    \b
+    Examples:
+      fsmq pipeline archive jobs --to archive
+      fsmq pipeline archive 'jobs*' --to archive --copy
     """
     place, spool = absolute(folder), str(root.resolve())
     with spark_session("archive", master) as spark:

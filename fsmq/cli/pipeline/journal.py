@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fsmq.cli.params import SPAN, Span
 from fsmq.cli.pipeline.running import (
     absolute,
     await_stream,
@@ -28,27 +29,21 @@ if TYPE_CHECKING:
 @click.option("--follow", is_flag=True, help="Continue with the journal until SIGINT or SIGTERM.")
 @click.option(
     "--every",
-    type=click.FloatRange(1),
+    type=Span(low=1),
     default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --follow: how often the tables are brought up to date.",
+    help="With --follow: how often the tables are brought up to date.  [1 min]",
 )
 @click.option(
     "--late",
-    type=click.FloatRange(0),
+    type=SPAN,
     default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a minute is open for late steps.",
+    help="How long a minute stays open for late steps.  [10 min]",
 )
 @click.option(
     "--lost",
-    type=click.FloatRange(1),
-    default=30.0,
-    show_default=True,
-    metavar="DAYS",
-    help="Close an open message after this time without a step.",
+    type=Span(low=86_400, unit="d"),
+    default="30d",
+    help="Close an open message after this time without a step; a number alone is days.  [30d]",
 )
 @job_options
 def journal(
@@ -64,8 +59,13 @@ def journal(
 ) -> None:
     """Make tables of what happened to every message: events, messages, minutes.
 
-    Takes what the journal got since the last run, and can be stopped and run again at any point:
-    nothing is counted twice. The tables are Parquet and can be read at any time.
+    Reads what was added to the journal since the last run, and can be stopped and run again at any
+    point: nothing is counted twice. The tables are Parquet and can be read at any time.
+
+    \b
+    Examples:
+      fsmq pipeline journal --to tables
+      fsmq pipeline journal --to tables --follow
     """
     place, spool = absolute(folder), str(root.resolve())
     with spark_session("journal", master) as spark:
@@ -75,7 +75,7 @@ def journal(
             summary({**job.look(spark, spool, place), "tables": place}, as_json)
             return
         with job.only_one(place):
-            rules = job.Rules(late, lost * 86_400)
+            rules = job.Rules(late, lost)
             query = job.start(
                 spark, spool, place, every=every if follow else None, rules=rules, report=_report
             )

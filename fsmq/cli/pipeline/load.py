@@ -20,7 +20,7 @@ from fsmq.cli.place.place import root_option
 @click.command("load")
 @click.argument("source")
 @root_option
-@click.option("--queue", metavar="QUEUE", help="The queue of rows that have none.")
+@click.option("--queue", metavar="QUEUE", help="The queue of rows that do not name one.")
 @click.option(
     "--format",
     "form",
@@ -54,8 +54,12 @@ def load(
     """Put the rows of Parquet, JSON lines, CSV, text, or a folder of files.
 
     All of them, or none if one cannot be a message (see --rejected-rows). A source is loaded once:
-    run a job that was stopped again with the same arguments; one that is done adds nothing. --job
-    NAME loads the source once more under another name.
+    if a job was stopped, run it again with the same arguments; a job that is done adds nothing.
+    --job NAME loads the source once more under another name.
+
+    \b
+    Examples:
+      fsmq pipeline load orders.parquet --queue jobs
     """
     expressions = dict(_pair(column) for column in columns)
     place = absolute(source)

@@ -21,7 +21,7 @@ from fsmq.cli.place.place import root_option
 @click.argument("archive")
 @root_option
 @click.option(
-    "--queue", "queues", metavar="QUEUES", help="Only messages of these: names and globs."
+    "--queue", "queues", metavar="QUEUES", help="Only messages of these queues: names and globs."
 )
 @click.option(
     "--since", metavar="TIME", help="Only those created at this time or later: 2026-11-21 08:00."
@@ -56,11 +56,16 @@ def replay(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Put messages of an archive back into queues, with all that they had.
+    """Put messages of an archive back into queues, with all their properties.
 
-    An id that stands in its queue is left out. The same words on the same archive are done once: a
-    run that was stopped is run again; --job NAME replays once more under another name. What has
-    expired is left out.
+    Messages that have expired, or whose ids are in their queues already, are left out. The same
+    options on the same archive are one job, which is done once: if it was stopped, run it again;
+    --job NAME replays once more under another name.
+
+    \b
+    Examples:
+      fsmq pipeline replay archive --queue jobs --since '2026-11-21 08:00'
+      fsmq pipeline replay archive --to jobs.again --rate 100
     """
     place = absolute(archive)
     with spark_session("replay", master) as spark:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from fsmq.cli.failures import Exit, Failure
+from fsmq.cli.params import Span
 from fsmq.cli.pipeline.running import (
     absolute,
     job_options,
@@ -30,11 +31,9 @@ from fsmq.cli.pipeline.running import (
 )
 @click.option(
     "--days",
-    type=click.FloatRange(0, min_open=True),
-    default=7.0,
-    show_default=True,
-    metavar="DAYS",
-    help="How far back from the newest step of the tables.",
+    type=Span(low=1, unit="d"),
+    default="7d",
+    help="How far to go back from the newest step of the tables; a number alone is days.  [7d]",
 )
 @job_options
 def report(
@@ -42,8 +41,12 @@ def report(
 ) -> None:
     """Make a page with charts from the tables that the job journal wrote.
 
-    TABLES is the folder that was its --to. The page is one file that needs nothing else, and says
-    in plain words what was slow, what was tried again, and what was given up.
+    TABLES is the folder that it wrote, its --to. The page is one file that needs nothing else, and
+    says in plain words what was slow, what was tried again, and what was given up.
+
+    \b
+    Examples:
+      fsmq pipeline report tables
     """
     if find_spec("matplotlib") is None:
         raise Failure("matplotlib is not installed", Exit.UNAVAILABLE, "pip install 'fsmq[spark]'")
@@ -52,7 +55,7 @@ def report(
 
         place = absolute(tables)
         with progress(spark, "counting"):
-            figures = collect(spark, place, days)
+            figures = collect(spark, place, days / 86_400)
     if not dry_run:
         file.write_text(page(figures), "utf-8")
     summary(
@@ -61,7 +64,7 @@ def report(
             "until": figures.end.isoformat(),
             "queues": len(figures.queues),
             "accepted": figures.whole["sent"],
-            "removed": figures.whole["removed"],
+            "removed": figures.whole["deleted"],
             "dead_letters": figures.whole["buried"],
             "page": "not written: a dry run" if dry_run else str(file),
         },

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LOOK_S = 0.5
-# Python's own words of what Spark says anyway.
+# Loggers that repeat in Python what Spark reports anyway.
 _CHATTY = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _of_every_job = (
@@ -87,7 +87,7 @@ def absolute(place: str) -> str:
 
 @contextmanager
 def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
-    """A session for one job, stopped at its end; SIGINT and SIGTERM end both.
+    """A session for one job, stopped at its end; SIGINT and SIGTERM stop both.
 
     Raises NoJava, MissingExtra, Failure.
     """
@@ -101,7 +101,7 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
         logging.getLogger(name).disabled = True
     warnings.filterwarnings("ignore", "PySpark does not yet", FutureWarning)
     try:
-        # An error is reported at the end in one line, not by each task with its trace.
+        # Errors are reported in one line at the end, not by each task with a trace.
         with handled(interrupt):
             spark = session(f"fsmq {job}", master=master, settings={"spark.log.level": "FATAL"})
     except KeyboardInterrupt:
@@ -121,13 +121,13 @@ def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
             raise
         raise failure from error
     finally:
-        # Who stops a whole group of processes has ended Spark's JVM, too.
+        # A signal to the whole process group has ended Spark's JVM, too.
         with suppress(Py4JError, OSError):
             spark.stop()
 
 
 def _is_undoing(error: BaseException) -> bool:
-    """Whether this came up on the way out: the same signal may have ended Spark's JVM."""
+    """Whether this followed a KeyboardInterrupt: its signal may have ended Spark's JVM, too."""
     while error.__context__ is not None:
         error = error.__context__
         if isinstance(error, KeyboardInterrupt):
@@ -140,8 +140,8 @@ def _stopped() -> Failure:
 
 
 def _no_start(error: Exception, master: str | None) -> Failure:
-    """Spark itself has not come up, which is never a bug of fsmq."""
-    # Java's exception is on the second line of what py4j says, behind a colon.
+    """Spark itself did not start, which is never a bug of fsmq."""
+    # Java's exception is on the second line of py4j's text, after a colon.
     reason = str(error).strip("'").splitlines()[:2][-1].removeprefix(": ")
     where = f" with the master {master}" if master is not None else ""
     return Failure(
@@ -164,7 +164,7 @@ def progress(spark: SparkSession, label: str) -> Iterator[None]:
                 try:
                     done, of = _tasks(spark)
                 except (Py4JError, OSError):
-                    return  # the code that waits for Spark meets the error, too
+                    return  # the code that waits for Spark gets the error, too
                 if of:
                     show(done, of)
 
@@ -185,7 +185,7 @@ def _tasks(spark: SparkSession) -> tuple[int, int]:
 
 
 def await_stream(query: StreamingQuery, *, endless: bool = False) -> None:
-    """Wait for the end of a stream. ``endless``: SIGINT and SIGTERM are its end, and no failure.
+    """Wait for the end of a stream. endless: it ends by SIGINT or SIGTERM, which is no failure.
 
     Raises Failure, KeyboardInterrupt.
     """

@@ -6,13 +6,13 @@ import re
 
 from fsmq.cli.failures import Exit, Failure
 
-# The last line of a traceback of ours, in Spark's text; or behind what Spark says itself.
+# An error of fsmq in Spark's text: the last line of a traceback, or after Spark's own words.
 _of_fsmq = re.compile(
     r"(?:^|: )fsmq\.[\w.]*\.(?P<kind>[A-Z]\w+): (?P<text>.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE
 )
 _of_disk = re.compile(r"\bjava\.(?:io|nio)\.[\w.]*Exception: (?P<text>.+)")
 _of_query = re.compile(r"\[(?P<kind>[A-Z][A-Z_.]{3,})\] (?P<text>.+)")
-# Words around an error of something else: a stream, a write, a function of Python.
+# Errors that only wrap another one: of a stream, a write, a Python function.
 _AROUND = ("STREAM_FAILED", "FOREACH_", "PYTHON_", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF")
 _BUG = "INTERNAL_ERROR"
 _CODES = {
@@ -27,7 +27,7 @@ AGAIN = "run it again: it continues where it stopped"
 
 
 def failure_of(text: str) -> Failure | None:
-    """The failure that an error in a task or a query comes to; None: it is a bug."""
+    """The failure for the text of an error in a task or a query; None: it is a bug."""
     if ours := _of_fsmq.search(text):
         code = _CODES.get(ours["kind"], Exit.USAGE)
         advice = AGAIN if code is Exit.UNAVAILABLE else ""

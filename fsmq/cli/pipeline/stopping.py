@@ -1,9 +1,9 @@
 """SIGINT and SIGTERM while Spark works.
 
-The thread that gets signals waits for Spark's answer in the middle of py4j's work, where nothing
-may be asked and an exception breaks the connection. So a signal is only noted. A thread of its own
-cancels Spark's jobs, and the answer comes: that they were cancelled, and that what they had staged
-is gone.
+The thread that gets signals waits for Spark's answer within py4j, where another call is not
+possible and an exception would break the connection. So the handler only notes the signal, and
+another thread cancels Spark's jobs. The answer then says that they were cancelled; what they had
+staged is removed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _LOOK_S = 0.1
 
 
 def interrupt(*_: Any) -> None:
-    """For a signal: end what runs at once."""
+    """A signal handler that interrupts at once."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def handled(handler: Callable[..., Any]) -> Iterator[None]:
-    """Let this handle SIGINT and SIGTERM."""
+    """Set the handler of SIGINT and SIGTERM within the block."""
     before = {of: signal.signal(of, handler) for of in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -60,7 +60,7 @@ def stoppable(spark: SparkSession) -> Iterator[threading.Event]:
                 except (Py4JError, OSError):
                     return  # the same signal has ended Spark's JVM
 
-    # What py4j logs of a broken connection; the code that waits for an answer meets it, too.
+    # Hides py4j's log lines about a broken connection; the code that waits gets the error, too.
     root = logging.getLogger()
     root.addFilter(_nothing)
     canceller = threading.Thread(target=cancel, daemon=True)

@@ -1,1 +1,1 @@
-"""Where the queues are that a command works on: a folder, or a server."""
+"""Where the queues of a command are: in a folder, or on a server."""

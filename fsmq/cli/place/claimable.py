@@ -1,4 +1,4 @@
-"""What commands claim from and settle in: a queue, several queues, or a channel of a log."""
+"""What commands claim from: a queue, several queues, or a channel of a log."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from fsmq.spool.log.delivered import Delivered
 
 
 def open_claimable(place: Place, name: str) -> Any:
-    """The queue of a name; of ``LOG/CHANNEL`` the channel; of several queues, as ``high,low``, what
-    one claims from together. Raises NoSuchQueue, InvalidValue.
+    """A queue, the channel of ``LOG/CHANNEL``, or several queues, as ``high,low``, to claim from.
 
-    All have one API; a channel's ids are offsets.
+    All have one API; a channel's ids are offsets. Raises NoSuchQueue, InvalidValue.
     """
     if is_several(name):
         return place.select(name)
@@ -22,12 +21,12 @@ def open_claimable(place: Place, name: str) -> Any:
 
 
 def is_several(name: str) -> bool:
-    """Whether it stands for several queues: by a comma or a pattern, which no name has in it."""
+    """Whether it stands for several queues: names of queues have no comma and no wildcard."""
     return not set(name).isdisjoint(",*?")
 
 
 def as_message(claimed: Message | Delivered) -> Message:
-    """What was claimed, as people are shown it: of a channel the id is the offset."""
+    """What was claimed, as a message to show; from a channel its id is the offset."""
     if isinstance(claimed, Message):
         return claimed
     return Message(

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from fsmq.cli.failures import GIVEN, Exit, Failure, report
+from fsmq.cli.failures import GIVEN, QUEUES, Exit, Failure, report
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.parts import require
-from fsmq.spool import Claimed, NoSuchQueue, Spool, prepare
+from fsmq.spool import Claimed, FsmqError, NoSuchQueue, Spool, prepare
 from fsmq.spool.index.events import unwatched
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 VARIABLE = "FSMQ_AT"
-# What people write who mean a server.
+# How long to look for the queue that a misspelt name may have meant.
+_PATIENCE_S = 2.0
+# What people may type when they mean a server.
 _host_and_port = re.compile(r"[\w.-]+:\d{1,5}")
 
 
@@ -41,9 +44,9 @@ class RootQueue(SpoolQueue):
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0
     ) -> list[Claimed]:
-        """Claim what is ready; only where that is nothing, do the mover's work first.
+        """Claim what is ready; only if nothing is, do the mover's work and claim again.
 
-        That lists the folders, and as a rule a mover runs.
+        The mover's work lists the folders, and usually a mover runs.
         """
         ready = self.spool.complete(prepare.claim(self.spool.context, self.name, count, visibility))
         return Claimed.all(self, ready) if ready else super().claim(count, visibility, wait)
@@ -60,11 +63,7 @@ class Root(Spool):
             problem = f"{root} is not a folder; for a server give a URL"
             raise Failure(problem, Exit.USAGE, f"give --at http://{root}")
         if not create and not all((root / name).is_dir() for name in MESSAGE_FOLDERS):
-            raise Failure(
-                f"there is no spool in {root}",
-                Exit.UNUSABLE,
-                f"make one: fsmq up --root {root}; or give another place with --at or {VARIABLE}",
-            )
+            raise no_spool(root)
         super().__init__(root, create=create)
 
     def queue(self, name: str, *, create: bool = False) -> RootQueue:
@@ -77,11 +76,24 @@ class Root(Spool):
         return queue
 
 
+def no_spool(root: Path) -> Failure:
+    """The failure for a folder that is no spool."""
+    advice = f"make one: fsmq up --root {root}; or give another place with --at or {VARIABLE}"
+    return Failure(f"there is no spool in {root}", Exit.UNUSABLE, advice)
+
+
 def at_option(command: F) -> F:
-    """Give a verb ``--at``; its value is for `open_place`."""
+    """Give a verb the option ``--at``; its value is for `open_place`."""
+
+    def queues(value: str | None) -> list[str]:
+        try:
+            with open_place(value, patience=_PATIENCE_S) as place:
+                return place.queues()
+        except (FsmqError, Failure, OSError):
+            return []
 
     def note(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-        ctx.meta[GIVEN] = value
+        ctx.meta[GIVEN], ctx.meta[QUEUES] = value, partial(queues, value)
         return value
 
     return click.option(
@@ -97,7 +109,7 @@ def at_option(command: F) -> F:
 
 
 def root_option(command: F) -> F:
-    """Give a verb that needs the folder itself ``--root``; its value is a path."""
+    """Give a verb that needs the folder itself the option ``--root``; its value is a path."""
 
     def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> Path:
         ctx.meta[GIVEN] = value
@@ -106,7 +118,7 @@ def root_option(command: F) -> F:
             if value is None and (root := _variable("FSMQ_ROOT")) is not None:
                 return Path(root)
             raise click.UsageError(
-                f"{ctx.info_name} works on the folder itself, not on {place}: log in to its host"
+                f"{ctx.command_path} works on the folder itself, not on {place}: log in to its host"
                 " and give --at FOLDER"
             )
         return _folder(place)
@@ -125,24 +137,29 @@ def root_option(command: F) -> F:
 def open_place(at: str | None, *, create: bool = False, patience: float | None = None) -> Place:
     """Open what ``--at`` names. Raises Failure, UnusableSpool.
 
-    create: make the folder a spool where it is none.
+    create: make the folder a spool if it is not one.
     patience: seconds to wait for a server; None: as long as a person would.
     """
     place = at or _variable(VARIABLE)
     if place is not None and is_url(place):
         require("working on a server", "client")
-        # Only here: it brings an HTTP library along, which takes its time to load.
+        # Imported here, because the HTTP library takes long to load.
         from fsmq.cli.place.server import Server
 
         return Server(place, patience)
     return Root(_folder(place), create=create)
 
 
-def report_unwatched(place: Place) -> None:
-    """Say that what comes into a folder is noticed late, if it cannot be watched."""
+def report_delays(place: Place) -> None:
+    """Tell a command that waits why it may wait for longer than people expect.
+
+    A server cannot be reached now, or folders cannot be watched.
+    """
     if isinstance(place, Root):
         for limit in unwatched():
             report(f"folders cannot be watched and are listed instead: raise {limit}")
+    elif (problem := place.knock()) is not None:
+        report(f"cannot connect, trying again: {problem}")
 
 
 def is_url(at: str) -> bool:
@@ -156,7 +173,7 @@ def is_default(at: str | None) -> bool:
 
 
 def _folders(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-    return [CompletionItem(begun, type="dir")]  # the shell knows them
+    return [CompletionItem(begun, type="dir")]  # the shell completes them
 
 
 def _folder(path: str | None) -> Path:

@@ -7,15 +7,18 @@ from collections import Counter
 from http import HTTPStatus
 
 from fsmq.client._sync.client import Client
+from fsmq.client.errors import ConnectionFailed
 from fsmq.client.exchange import Answer, Request, Verb
 from fsmq.spool import NoSuchQueue
 from fsmq.spool.views.counts import Overview
 
-# A person waits for a server that is being restarted, and no longer.
+# Long enough for a server to be restarted.
 _PATIENCE_S = 5.0
-# The first messages of these states are looked at for the age of the oldest.
+# How long a server that is alive takes to answer.
+_KNOCK_S = 3.0
 _CAME = "fsmq_messages_sent_total"
 _LEFT = ("fsmq_messages_deleted_total", "fsmq_messages_expired_total")
+# The first messages of these states are looked at for the age of the oldest.
 _WAITING = ("new", "ready")
 
 
@@ -28,9 +31,9 @@ class Server(Client):
         self.where = self.options.origin + self.options.prefix
 
     def survey(self, queue: str | None = None) -> dict[str, Overview]:
-        """Counts of all queues, or of one, and the age of what stands first in it.
+        """Counts of all queues, or of one, and the age of the first message in each.
 
-        Where messages have priorities another one may be older.
+        If messages have priorities, another one may be older.
         """
         found = {}
         for name in [queue] if queue is not None else self.queues():
@@ -50,23 +53,31 @@ class Server(Client):
             found[name] = Overview(counts, oldest, paused, dead, most, rate)
         return found
 
-    def page(self, path: str) -> tuple[int, bytes]:
-        """The status and the body of a page about the server, whatever it says.
+    def page(self, path: str, timeout: float | None = None) -> tuple[int, bytes]:
+        """The status and the body of a page about the server, whatever the status.
 
-        Raises ConnectionFailed.
+        timeout: seconds; None: those of the client. Raises ConnectionFailed.
         """
 
         def ask() -> Verb[Answer]:
             url = self.options.prefix + path
-            answer: Answer = yield Request("GET", url, self.options.timeout)
+            answer: Answer = yield Request("GET", url, timeout or self.options.timeout)
             return answer
 
         answer = self.run(ask())
         return answer.status, answer.body
 
+    def knock(self) -> str | None:
+        """Why no connection can be made now; None if one can."""
+        try:
+            self.page("/_health/live", _KNOCK_S)
+        except ConnectionFailed as error:
+            return str(error)
+        return None
+
 
 class ServerTraffic:
-    """What comes and goes by the server's own counters; those of all processes of its host."""
+    """Messages that come and go, by the server's counters for all processes of its host."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -76,7 +87,7 @@ class ServerTraffic:
         """Nothing: the server counts."""
 
     def totals(self) -> tuple[Counter[str], Counter[str]] | None:
-        """How many came and left since the last call; None if the server does not tell."""
+        """How many came and left since the last call; None if it is not known."""
         counted, last = self._counted(), self._last
         self._last = counted
         if counted is None or last is None:
@@ -84,11 +95,11 @@ class ServerTraffic:
         came, left = (Counter(now) for now in counted)
         came.subtract(last[0])
         left.subtract(last[1])
-        # Less than before: a process has been started again, and counts from 0.
+        # Less than before: a process was restarted, and counts from 0.
         return None if min(0, *came.values(), *left.values()) < 0 else (came, left)
 
     def _counted(self) -> tuple[Counter[str], Counter[str]] | None:
-        # Only here: it takes its time to load, and `top` alone needs it.
+        # Imported here, because it takes long to load and only `top` needs it.
         from prometheus_client.parser import text_string_to_metric_families
 
         status, body = self._server.page("/_metrics")

@@ -1,1 +1,1 @@
-"""Commands on whole queues: ls, create, config, pause, purge, history, top."""
+"""Commands on whole queues: `fsmq queue` and `fsmq top`."""

@@ -1,64 +1,75 @@
-"""``fsmq config``: a queue's settings, shown and changed."""
+"""``fsmq queue config``: a queue's settings; how settings of queues and logs are typed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from fsmq.cli import output
 from fsmq.cli.output import json_option
-from fsmq.cli.params import Completed, queue_argument, seconds
+from fsmq.cli.params import SPAN, Completed, queue_argument
 from fsmq.cli.place.place import at_option, open_place
 from fsmq.kinds import Choice
-from fsmq.spool.layout.settings import DEFAULTS, SETTINGS
+from fsmq.spool.layout.settings import SETTINGS
 from fsmq.spool.layout.settings_base import Setting
+from fsmq.units import in_units
 
 _SIZE = re.compile(r"([0-9]+) ?(|B|K|KiB|M|MiB|G|GiB)")
 _FACTORS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3}
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-CHANGE = Completed("setting=value", lambda ctx: [f"{name}=" for name in DEFAULTS.as_dict()])
+
+def changes_argument(known: Mapping[str, Setting]) -> Callable[[F], F]:
+    """Give a verb the argument ``changes``: settings, of which a shell completes the names."""
+    kind = Completed("setting=value", lambda ctx: [f"{name}=" for name in known])
+    return click.argument("changes", nargs=-1, type=kind, metavar="[SETTING=VALUE]...")
 
 
-def _help() -> str:
-    """The text of ``fsmq config --help``, with a line for each setting."""
-    width = max(map(len, SETTINGS)) + 2
+def settings_help(summary: str, known: Mapping[str, Setting], *examples: str) -> str:
+    """The text of ``--help`` for a verb that changes settings, with a line for each."""
+    width = max(map(len, known)) + 2
     lines = [
-        f"{name:{width}}{setting.means}; default: {_default(name, setting)}"
-        for name, setting in SETTINGS.items()
+        summary,
+        "\n\b",
+        *(
+            f"{name:{width}}{setting.means}; default: {_default(name, setting, known)}"
+            for name, setting in known.items()
+        ),
+        "\nSpans of time take units (500ms, 30s, 10m, 2h, 7d), bytes too (64K, 1M).",
+        '"default" restores the default.',
+        "\n\b\nExamples:",
+        *(f"  {example}" for example in examples),
     ]
-    return """Show the settings of a queue, or change some. Changes take effect at once.
-
-    \b
-    fsmq config jobs visibility_timeout=5m max_deliveries=5 dead_letter_queue=jobs.dead
-    fsmq config jobs retention=default
-
-    \b
-    {settings}
-
-    Spans of time take units (500ms, 30s, 10m, 2h, 7d), bytes too (64K, 1M). "default" restores
-    the default.
-    """.format(settings="\n    ".join(lines))
+    return "\n".join(lines)
 
 
-def _default(name: str, setting: Setting) -> str:
-    value = getattr(DEFAULTS, name)
-    return setting.null if value is None else shown(name, value)
+def _default(name: str, setting: Setting, known: Mapping[str, Setting]) -> str:
+    return setting.null if setting.default is None else shown(name, setting.default, known)
 
 
 def shown(name: str, value: Any, known: Mapping[str, Setting] = SETTINGS) -> str:
     """A setting's value for people, in a form that `parsed` understands."""
     if value is None:
         return "none"
-    return f"{value:g}s" if known[name].kind.unit == "seconds" else str(value)
+    return in_units(value) if known[name].kind.unit == "seconds" else str(value)
 
 
-@click.command("config", help=_help())
+@click.command(
+    "config",
+    help=settings_help(
+        "Show the settings of a queue, or change some. Changes take effect at once.",
+        SETTINGS,
+        "fsmq queue config jobs",
+        "fsmq queue config jobs visibility_timeout=5m dead_letter_queue=jobs.dead",
+        "fsmq queue config jobs retention=default",
+    ),
+)
 @queue_argument
-@click.argument("changes", nargs=-1, type=CHANGE, metavar="[SETTING=VALUE]...")
+@changes_argument(SETTINGS)
 @at_option
 @json_option
 def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:
@@ -73,14 +84,10 @@ def config(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
         output.facts([(name, shown(name, value)) for name, value in settings.as_dict().items()])
 
 
-def parsed(
-    changes: Sequence[str],
-    known: Mapping[str, Setting] = SETTINGS,
-    defaults: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Settings by name, of ``NAME=VALUE``. Raises UsageError.
+def parsed(changes: Sequence[str], known: Mapping[str, Setting] = SETTINGS) -> dict[str, Any]:
+    """Settings by name, from arguments ``NAME=VALUE``. Raises UsageError.
 
-    known, defaults: of a log or a channel; without them of a queue.
+    known: the settings of a queue, a log or a channel.
     """
     result: dict[str, Any] = {}
     for change in changes:
@@ -89,14 +96,17 @@ def parsed(
             raise click.UsageError(f"Give SETTING=VALUE, not {change!r}.")
         if name in result:
             raise click.UsageError(f"{name} is given twice.")
-        result[name] = _value(name, raw, known, defaults or DEFAULTS.as_dict())
+        try:
+            result[name] = _value(raw, known.get(name))
+        except click.BadParameter as error:
+            raise click.UsageError(f"{name}: {error.message}") from None
     return result
 
 
-def _value(name: str, raw: str, known: Mapping[str, Setting], defaults: Mapping[str, Any]) -> Any:
+def _value(raw: str, setting: Setting | None) -> Any:
+    kind = None if setting is None else setting.kind
     if raw == "default":
-        return defaults.get(name)
-    kind = known[name].kind if name in known else None
+        return None if setting is None else setting.default
     if raw == "none" and not (isinstance(kind, Choice) and raw in kind.words):
         return None
     if kind is not None and bool in kind.native:
@@ -106,9 +116,9 @@ def _value(name: str, raw: str, known: Mapping[str, Setting], defaults: Mapping[
         return raw
     try:
         if unit == "seconds":
-            return seconds(raw)
+            return SPAN.convert(raw, None, None)
         if unit == "bytes" and (match := _SIZE.fullmatch(raw)):
             return int(match[1]) * 1024 ** _FACTORS[match[2][:1]]
         return int(raw)
     except ValueError:
-        return raw  # the spool or the server names the setting and its limits
+        return raw  # the error of the spool or the server names the setting and its limits

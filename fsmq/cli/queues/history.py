@@ -1,4 +1,4 @@
-"""``fsmq history``: how many messages a queue had, and how many came and went."""
+"""``fsmq queue history``: how many messages a queue had, and how many came and went."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ _HAPPENED = ["SENT", "RECEIVED", "DELETED", "REDELIVERED", "BURIED"]
 @queue_argument
 @at_option
 @click.option(
-    "--since", type=SPAN, default=HISTORY_S, help="For how long, until now.  [3h]", metavar="TIME"
+    "--since", type=SPAN, default=HISTORY_S, help="How far back to begin.  [3h]", metavar="TIME"
 )
-@click.option("--step", type=SPAN, help="Of each line.  [1m, or 10m for more than 6h]")
+@click.option("--step", type=SPAN, help="The time that a line covers.  [1m; 10m for more than 6h]")
 @json_option
 def history(queue: str, at: str | None, since: float, step: float | None, as_json: bool) -> None:
     """Show how many messages a queue had, and how many came and went.
 
     A line for each minute, or for each --step: the counts at its end, and what happened in it. mq
-    notes them for three days. Exits with 1 if nothing is known of this time.
+    keeps them for three days. Exits with 1 if nothing is known of this time.
+
+    \b
+    Examples:
+      fsmq queue history jobs
+      fsmq queue history jobs --since 2d --step 1h
     """
     with open_place(at) as place:
         begin = time.time() - since

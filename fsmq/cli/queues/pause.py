@@ -1,35 +1,43 @@
-"""Pauses of queues: ``fsmq pause`` and ``resume``."""
+"""Pauses of queues: ``fsmq queue pause`` and ``resume``."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from fsmq.cli import output
 from fsmq.cli.output import json_option
-from fsmq.cli.params import queue_argument, seconds
+from fsmq.cli.params import queue_argument
 from fsmq.cli.place.place import at_option, open_place
+from fsmq.kinds import Until
+from fsmq.units import seconds
 from fsmq.wire import moment
 
 
 @click.command("pause")
 @queue_argument
 @click.option(
-    "--until", metavar="MOMENT|SPAN", help="When it ends: 2030-01-31T12:00:00Z, or 2h from now."
+    "--until", metavar="MOMENT|SPAN", help="When it ends: 2030-01-31T12:00:00Z, or 2h (from now)."
 )
 @at_option
 @json_option
 def pause(queue: str, until: str | None, at: str | None, as_json: bool) -> None:
-    """Let nothing be claimed from a queue.
+    """Pause a queue: nothing can be claimed from it.
 
-    Who asks for messages waits, and gets none. What is claimed already can be renewed, released and
-    acknowledged; puts go on. It ends with fsmq resume, or at the moment --until.
+    Claims wait, and get nothing. Messages claimed before can be renewed, released and acknowledged;
+    puts go on. The pause ends with fsmq queue resume, or at the moment --until.
 
-    It is the setting paused of fsmq config.
+    fsmq queue config has it as the setting paused.
+
+    \b
+    Examples:
+      fsmq queue pause jobs
+      fsmq queue pause jobs --until 2h
     """
-    paused: bool | str = True if until is None else _moment(until)
+    paused = True if until is None else _moment(until)
     _set(queue, paused, at, as_json)
 
 
@@ -38,7 +46,12 @@ def pause(queue: str, until: str | None, at: str | None, as_json: bool) -> None:
 @at_option
 @json_option
 def resume(queue: str, at: str | None, as_json: bool) -> None:
-    """End the pause of a queue: who waits gets its messages."""
+    """End the pause of a queue: waiting claims get its messages.
+
+    \b
+    Examples:
+      fsmq queue resume jobs
+    """
     _set(queue, None, at, as_json)
 
 
@@ -50,8 +63,10 @@ def _set(queue: str, paused: Any, at: str | None, as_json: bool) -> None:
 
 
 def _moment(until: str) -> str:
-    """A moment, also of a span from now; what is neither the spool refuses."""
-    try:
+    """The moment that ends a pause, also given as a span from now. Raises UsageError."""
+    with suppress(ValueError):
         return moment(time.time() + seconds(until))
-    except ValueError:
-        return until
+    with suppress(ValueError):
+        if isinstance(found := Until().parse(until), str):
+            return found
+    raise click.UsageError(f"--until takes 2030-01-31T12:00:00Z, or a span (2h), not {until!r}.")

@@ -1,4 +1,4 @@
-"""Queues as wholes: ``fsmq ls``, ``stat``, ``create``, ``purge`` and ``delete``."""
+"""Queues as wholes: ``fsmq queue create``, ``list``, ``show``, ``purge`` and ``delete``."""
 
 from __future__ import annotations
 
@@ -12,31 +12,37 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
+from fsmq.cli.input import ask, yes_option
 from fsmq.cli.output import bar, json_option, span
 from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Place, Queue, at_option, open_place
-from fsmq.cli.queues.config import parsed, shown
+from fsmq.cli.queues.config import changes_argument, parsed, shown
 from fsmq.cli.queues.shards import groups, shards_of, shards_option, together
+from fsmq.spool.layout.settings import SETTINGS
 from fsmq.spool.views.counts import Overview
 from fsmq.words import limits, many
 
-_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
-
-@click.command("ls")
+@click.command("list")
 @click.argument("patterns", nargs=-1, type=QUEUE, metavar="[PATTERN]...")
 @at_option
 @click.option("--names", is_flag=True, help="Print the names alone, one a line.")
 @shards_option
 @json_option
-def ls(patterns: Sequence[str], at: str | None, names: bool, unfold: bool, as_json: bool) -> None:
+def list_queues(
+    patterns: Sequence[str], at: str | None, names: bool, unfold: bool, as_json: bool
+) -> None:
     """List queues with their counts: all, or those that match a PATTERN.
 
     A PATTERN is as in a shell: 'jobs*'. READY can be claimed, IN FLIGHT is claimed, DELAYED is
-    hidden for a time, NEW is not yet delivered; OLDEST is the age of the oldest ready message,
-    PAUSED is there if a queue gives nothing out, DEAD LETTERS OF if one is the dead-letter queue of
-    others. The shards of a queue of dyno-queues are one line.
-    Exits with 1 if the PATTERNs match nothing.
+    hidden for a time, NEW is not yet delivered; OLDEST is the age of the oldest ready message.
+    PAUSED is shown if a queue is paused, DEAD LETTERS OF if one is the dead-letter queue of others.
+    The shards of a queue of dyno-queues are one line. Exits with 1 if the PATTERNs match nothing.
+
+    \b
+    Examples:
+      fsmq queue list
+      fsmq queue list 'jobs*' --names
     """
     with open_place(at) as place:
         if names:
@@ -54,20 +60,25 @@ def ls(patterns: Sequence[str], at: str | None, names: bool, unfold: bool, as_js
             buriers = _buriers(overviews, found)
             _list({name: overviews[name] for name in found}, buriers, as_json)
         if not found and not patterns:
-            report(f"there are no queues in {place.where}: create one with fsmq create NAME")
+            report(f"there are no queues in {place.where}: create one with fsmq queue create NAME")
     if patterns and not found:
         sys.exit(Exit.NOTHING)
 
 
-@click.command("stat")
+@click.command("show")
 @click.argument("queues", nargs=-1, required=True, type=QUEUE, metavar="QUEUE...")
 @at_option
 @shards_option
 @json_option
-def stat(queues: Sequence[str], at: str | None, unfold: bool, as_json: bool) -> None:
-    """Show one queue, or several: counts, age of the oldest, what keeps claims back, settings.
+def show(queues: Sequence[str], at: str | None, unfold: bool, as_json: bool) -> None:
+    """Show one queue, or several: counts, age of the oldest, limits of claims, settings.
 
-    Of a queue of dyno-queues its shards together, with the settings of the first.
+    The shards of a queue of dyno-queues are shown together, with the settings of the first.
+
+    \b
+    Examples:
+      fsmq queue show jobs
+      fsmq queue show jobs jobs.dead --json
     """
     now = time.time()
     stats: list[dict[str, Any]] = []
@@ -96,7 +107,7 @@ def stat(queues: Sequence[str], at: str | None, unfold: bool, as_json: bool) -> 
 
 
 def _marks(found: Mapping[str, Any]) -> Iterator[str]:
-    """What keeps claims from a queue now, or may."""
+    """What keeps messages from being claimed now, or can do so."""
     if paused := found["paused"]:
         yield "paused" if paused is True else f"paused until {paused}"
     if (most := found["max_in_flight"]) is not None:
@@ -106,7 +117,7 @@ def _marks(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _stated(place: Place, queues: Sequence[str], unfold: bool) -> Iterator[tuple[str, list[str]]]:
-    """What is shown under which name: a queue, or its shards."""
+    """Names to show, each with its queues: one, or its shards."""
     for name in queues:
         shards = shards_of(place, name)
         if unfold and shards:
@@ -117,14 +128,19 @@ def _stated(place: Place, queues: Sequence[str], unfold: bool) -> Iterator[tuple
 
 @click.command("create")
 @queue_argument
-@click.argument("changes", nargs=-1, metavar="[SETTING=VALUE]...")
+@changes_argument(SETTINGS)
 @at_option
 @json_option
 def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) -> None:
     """Create a queue, with settings if some are given.
 
-    fsmq config lists them. If the queue exists already, only the settings are changed. A FOLDER
-    that is not a spool yet becomes one.
+    fsmq queue config --help lists them. If the queue exists already, only the settings are changed.
+    A FOLDER that is not a spool yet becomes one.
+
+    \b
+    Examples:
+      fsmq queue create jobs
+      fsmq queue create jobs max_deliveries=5 dead_letter_queue=jobs.dead
     """
     wanted = parsed(changes)
     index, fifo = (wanted.pop(name, False) is True for name in ("index", "fifo"))
@@ -141,14 +157,18 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
 @click.command("purge")
 @queue_argument
 @at_option
-@_yes
+@yes_option
 @json_option
 def purge(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
     """Remove all messages of a queue.
 
-    Messages in flight, too; the queue and its settings stay.
+    Those in flight, too; the queue and its settings stay.
 
     Asks first if there is a terminal; scripts give --yes.
+
+    \b
+    Examples:
+      fsmq queue purge jobs --yes
     """
     with open_place(at) as place:
         opened = place.queue(queue)
@@ -164,12 +184,16 @@ def purge(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
 @click.command("delete")
 @queue_argument
 @at_option
-@_yes
+@yes_option
 @json_option
 def delete(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
     """Delete a queue, its settings and all its messages.
 
     Asks first if there is a terminal; scripts give --yes.
+
+    \b
+    Examples:
+      fsmq queue delete jobs --yes
     """
     with open_place(at) as place:
         opened = place.queue(queue)
@@ -182,7 +206,7 @@ def delete(queue: str, at: str | None, yes: bool, as_json: bool) -> None:
 
 
 def _buriers(overviews: Mapping[str, Overview], names: Sequence[str]) -> dict[str, list[str]]:
-    """For each of the names the queues whose dead-letter queue it is."""
+    """For each of the names, the queues whose dead-letter queue it is."""
     found: dict[str, list[str]] = {name: [] for name in names}
     for name, overview in overviews.items():
         if overview.dead_letter_queue in found:
@@ -237,7 +261,7 @@ def pause_of(overview: Overview) -> str:
 
 
 def limits_of(overview: Overview) -> str:
-    """How many may be claimed, for people; empty if any number."""
+    """How many may be claimed, for people; empty if there is no limit."""
     return limits(overview.max_in_flight, overview.max_rate)
 
 
@@ -253,14 +277,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _confirmed(queue: Queue, name: str, deed: str, yes: bool) -> int:
-    """Count the messages; leave unless a person says yes to losing them."""
+    """Count the messages; exit unless the user agrees to lose them."""
     total = queue.counts().total
-    if yes:
-        return total
-    if not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal to ask: give --yes if you mean it.")
-    question = f"{deed} {many(total, 'message')} of {name}, for good?"
-    if not click.confirm(question, err=True):
-        report("nothing was done")
-        sys.exit(Exit.NOTHING)
+    ask(f"{deed} {many(total, 'message')} of {name}, for good?", yes)
     return total

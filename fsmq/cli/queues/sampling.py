@@ -17,7 +17,7 @@ from fsmq.spool.views.counts import Overview
 if TYPE_CHECKING:
     from fsmq.cli.place.server import ServerTraffic
 
-# Counting millions of messages takes seconds.
+# The largest share of the time that counting takes: millions of messages take seconds.
 _SHARE = 0.2
 
 
@@ -38,10 +38,10 @@ class Row:
 
 
 class TreeTraffic:
-    """Counts what comes and goes by file events in ``new/`` and ``remove/``.
+    """Counts messages that come and go, by file events in ``new/`` and ``remove/``.
 
-    Puts take their dot-names out of ``new/`` at their end, and shells bring files there. A purge
-    and the deletion of a queue, which remove a whole folder, count as one message.
+    A put ends with its dot-name leaving ``new/``; a shell's ends with a file arriving there. A
+    purge or the deletion of a queue, which moves a whole folder, counts as one message.
     """
 
     def __init__(self, root: Root) -> None:
@@ -56,10 +56,8 @@ class TreeTraffic:
             self._events.watch(self._remove)
 
     def take_in(self) -> None:
-        """Count the events that have come; to be called often."""
-        renamed = (
-            ""  # what a dot-name stood for that was renamed just now: in ``new/`` it came once
-        )
+        """Count the events so far; to be called often."""
+        renamed = ""  # the last dot-name's entry: its arrival in ``new/`` is not counted again
         for event in self._events.read() if self._events is not None else ():
             if event.kind is Kind.LOST:
                 self._whole = False
@@ -84,7 +82,7 @@ class TreeTraffic:
 
 
 class Sampler:
-    """Takes samples of a place; ``traffic`` counts what comes into each queue and leaves it."""
+    """Takes samples of a place; ``traffic`` counts what enters and leaves each queue."""
 
     def __init__(self, place: Place, interval: float) -> None:
         self._place = place
@@ -111,7 +109,7 @@ class Sampler:
 def _traffic(place: Place) -> TreeTraffic | ServerTraffic:
     if isinstance(place, Root):
         return TreeTraffic(place)
-    # Only here: it brings an HTTP library along.
+    # Imported here, because it loads an HTTP library.
     from fsmq.cli.place.server import ServerTraffic
 
     return ServerTraffic(place)

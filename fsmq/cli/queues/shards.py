@@ -1,4 +1,4 @@
-"""Shards of dyno-queues, folded into the queue that they are: ``<queue>@<shard>`` with an index."""
+"""Shards of dyno-queues, queues with an index named ``<queue>@<shard>``, shown as one queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ shards_option = click.option(
 
 
 def groups(place: Place, names: Iterable[str]) -> dict[str, list[str]]:
-    """By the name under which it is shown, the queues that are folded into it."""
+    """The queues that are shown under each name."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(_shown_as(place, name), []).append(name)
@@ -26,14 +26,14 @@ def groups(place: Place, names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def shards_of(place: Place, queue: str) -> list[str]:
-    """The queues that are shards of a queue, sorted; none if it is a queue itself."""
+    """The shards of a queue, sorted; none if there is a queue of this name itself."""
     if place.has_queue(queue):
         return []
     return groups(place, place.queues()).get(queue, [])
 
 
 def together(overviews: Mapping[str, Overview], names: Iterable[str]) -> Overview:
-    """Several queues at a glance."""
+    """The overview of several queues as one."""
     chosen = [overviews[name] for name in names]
     counts = Counts(*(sum(numbers) for numbers in zip(*(o.counts for o in chosen), strict=True)))
     oldest = min((o.oldest for o in chosen if o.oldest is not None), default=None)

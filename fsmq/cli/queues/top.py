@@ -14,13 +14,13 @@ from fsmq.cli import output
 from fsmq.cli.failures import Exit, Failure
 from fsmq.cli.output import json_option, span
 from fsmq.cli.params import SPAN
-from fsmq.cli.place.place import at_option, open_place, report_unwatched
+from fsmq.cli.place.place import at_option, open_place, report_delays
 from fsmq.cli.queues.queues import as_dict
 from fsmq.cli.queues.sampling import Row, Sampler
 from fsmq.wire import moment
 from fsmq.words import many
 
-# Columns behind the name, with their widths; at 80 columns 24 are left for the name.
+# Columns after the name, with their widths; at 80 columns 24 are left for the name.
 _COLUMNS = (
     ("READY", 8),
     ("IN FLIGHT", 9),
@@ -31,7 +31,7 @@ _COLUMNS = (
     ("OLDEST", 7),
 )
 _LEAST_NAME = 12
-# So often the keyboard and the file events are looked at.
+# The time between looks at the keyboard and the file events.
 _TICK_S = 0.1
 
 _SORTS: tuple[tuple[str, Callable[[Row], Any]], ...] = (
@@ -46,19 +46,24 @@ _SORTS: tuple[tuple[str, Callable[[Row], Any]], ...] = (
 @click.command("top")
 @at_option
 @click.option("--interval", "-d", type=SPAN, default=2.0, help="Time between samples.  [2 s]")
-@click.option("--once", is_flag=True, help="Print one sample and end, after one interval.")
+@click.option("--once", is_flag=True, help="Print one sample after one interval, and exit.")
 @json_option
 def top(at: str | None, interval: float, once: bool, as_json: bool) -> None:
     """Watch all queues: counts of messages, puts and removals.
 
     IN/s counts puts, OUT/s removals of any kind, since the last sample; OLDEST is the age of the
-    oldest ready message. On a spool with millions of messages samples
-    come less often, so that counting takes at most a fifth of the time.
+    oldest ready message. With millions of messages, samples are taken less often, so that counting
+    takes at most a fifth of the time.
 
     \b
     q quits   s sorts by the next column   ↑ ↓ PgUp PgDn scroll
 
-    With --json it prints a line for each sample, until it is ended.
+    With --json it prints a line for each sample, until Ctrl-C.
+
+    \b
+    Examples:
+      fsmq top
+      fsmq top --once --interval 200ms
     """
     if interval < _TICK_S:
         raise click.UsageError("--interval must be at least 100ms.")
@@ -66,7 +71,7 @@ def top(at: str | None, interval: float, once: bool, as_json: bool) -> None:
         raise click.UsageError("This is not a terminal: give --once or --json.")
     with open_place(at) as place:
         sampler = Sampler(place, interval)
-        report_unwatched(place)
+        report_delays(place)
         if once or as_json:
             _print(sampler, place.where, once, as_json)
         else:
@@ -220,7 +225,7 @@ def _line(row: Row, name_width: int) -> str:
 
 
 def _short(number: int) -> str:
-    """A number in at most seven characters or so."""
+    """A number in about seven characters."""
     if number < 1_000_000:
         return f"{number:,}"
     return f"{number / 1_000_000:.1f}M" if number < 1_000_000_000 else f"{number / 1e9:.1f}G"

@@ -45,7 +45,7 @@ _FOLLOW_S = 20.0
 class AsyncClientLog:
     """One ordered log of a server, for coroutines; every verb is durable when it returns.
 
-    What a verb finds whose answer was lost and that is tried again: docs/client.md.
+    docs/client.md says what a retry of each verb finds after a lost answer.
     """
 
     def __init__(self, client: AsyncSession, name: str) -> None:
@@ -58,7 +58,7 @@ class AsyncClientLog:
         return f"<AsyncClientLog {self.name!r} of {self.client.options.origin}>"
 
     async def create(self, **settings: Any) -> bool:
-        """Create the log durably, with settings; False if it was there, and is as it was."""
+        """Create the log durably, with settings; False if it existed, unchanged."""
         return await self._run(self._verbs.create(settings))
 
     async def delete(self) -> None:
@@ -70,7 +70,7 @@ class AsyncClientLog:
         return (await self.stats()).settings
 
     async def configure(self, **changes: Any) -> LogSettings:
-        """Change settings durably, such as ``configure(retain_for=3600)``; all settings then."""
+        """Change settings durably, such as ``configure(retain_for=3600)``; returns all settings."""
         return await self._run(self._verbs.configure(changes))
 
     async def publish(
@@ -82,10 +82,9 @@ class AsyncClientLog:
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> int:
-        """Publish one message; its offset. A ``str`` is written in UTF-8.
+        """Publish one message; returns its offset. A ``str`` is encoded in UTF-8.
 
-        With an ``id`` that was published within ``dedupe_window`` seconds it stores nothing and
-        returns the first offset.
+        An ``id`` that was published within ``dedupe_window`` seconds returns the earlier offset.
 
         Raises MessageTooLarge, LogFull, OtherWriter.
         """
@@ -93,7 +92,7 @@ class AsyncClientLog:
         return await self._run(self._verbs.publish(entry))
 
     async def publish_many(self, messages: Iterable[bytes | str | LogEntry]) -> range:
-        """Publish messages behind one another, all or none; their offsets.
+        """Publish consecutive messages, all or none; their offsets.
 
         Raises MessageTooLarge, LogFull, OtherWriter; InvalidValue if some of their ids were
         published before and others were not.
@@ -101,15 +100,15 @@ class AsyncClientLog:
         return await self._run(self._verbs.publish_many(messages))
 
     async def first(self) -> int:
-        """The first offset that is left."""
+        """The offset of the first message that has not been removed."""
         return (await self.stats()).first
 
     async def end(self) -> int:
-        """The offset that the next message gets. All before it is durable."""
+        """The offset of the next message. All messages before it are durable."""
         return (await self.stats()).next
 
     async def offset_of(self, place: From) -> int:
-        """The offset that a place stands for.
+        """The offset of a place.
 
         place: an offset; a datetime with a time zone: that of the first message that is not older;
             "first": the first that is left; "last": the end.
@@ -117,7 +116,7 @@ class AsyncClientLog:
         return await self._run(self._verbs.offset_of(place))
 
     async def page(self, from_: int, count: int = 1000, max_bytes: int = 64 << 20) -> Batch:
-        """Up to ``count`` messages from an offset on. Leaves no trace.
+        """Up to ``count`` messages from an offset on. Changes nothing.
 
         Raises OffsetGone if retention has removed it.
         """
@@ -128,9 +127,9 @@ class AsyncClientLog:
     ) -> AsyncIterator[list[LogMessage]]:
         """Read without a channel: lists of up to ``count`` messages, none of them empty.
 
-        from_: see `offset_of`. follow: at the end wait for more, for ever.
+        from_: see `offset_of`. follow: at the end wait for more, forever.
 
-        Raises OffsetGone if retention removes what is to be read next.
+        Raises OffsetGone if retention removes the messages to be read next.
         """
         offset = await self.offset_of(from_)
         if isinstance(from_, datetime):
@@ -161,11 +160,11 @@ class AsyncClientLog:
                 yield message
 
     async def wait(self, offset: int, seconds: float) -> bool:
-        """Wait until the log goes beyond an offset, ``seconds`` at most; whether it does."""
+        """Wait until the log has a message at an offset, ``seconds`` at most; whether it has."""
         return await self._run(self._verbs.wait(offset, seconds))
 
     async def stats(self) -> LogStats:
-        """The log in numbers, by its names and the first and last message."""
+        """The log in numbers, from its names and the first and last message."""
         return await self._run(self._verbs.stats())
 
     @overload
@@ -177,7 +176,7 @@ class AsyncClientLog:
     def channel(
         self, name: str, *, create: bool = False
     ) -> AsyncClientChannel | Coroutine[Any, Any, AsyncClientChannel]:
-        """A channel to work with. To name it creates nothing, unless ``create`` is given.
+        """A channel to work with. This creates nothing, unless ``create`` is given.
 
         Its verbs raise NoSuchChannel if there is none of this name. One that is created here begins
         at the end of the log: see `Channel.create`.
@@ -191,7 +190,7 @@ class AsyncClientLog:
 
 
 class AsyncClientChannel(AsyncChannelBase, AsyncConsumed[AsyncChannelMessage, "AsyncWorker"]):
-    """One channel of a log of a server. What a claim whose answer is lost has taken comes back."""
+    """One channel of a log of a server. After a lost answer a claim ends at its deadline."""
 
     def __init__(self, of: AsyncClientLog, name: str) -> None:
         self.log = of
@@ -203,14 +202,14 @@ class AsyncClientChannel(AsyncChannelBase, AsyncConsumed[AsyncChannelMessage, "A
         return f"<AsyncClientChannel {self.name!r} of {self.log!r}>"
 
     async def create(self, from_: From = "last", **settings: Any) -> bool:
-        """Create the channel durably; False if it was there, and is as it was.
+        """Create the channel durably; False if it existed, unchanged.
 
-        from_: where it begins: "first", "last", an offset, or a moment with a time zone.
+        from_: where it begins: "first", "last", an offset, or a datetime with a time zone.
         """
         return await self._run(self._verbs.create(from_, settings))
 
     async def delete(self) -> None:
-        """Delete the channel durably; what only it kept may go then."""
+        """Delete the channel durably. Retention then no longer keeps messages for it."""
         await self._run(self._verbs.delete())
 
     async def settings(self) -> ChannelSettings:
@@ -218,7 +217,7 @@ class AsyncClientChannel(AsyncChannelBase, AsyncConsumed[AsyncChannelMessage, "A
         return (await self.state()).settings
 
     async def configure(self, **changes: Any) -> ChannelSettings:
-        """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
+        """Change settings durably, such as ``configure(max_deliveries=5)``; returns all of them."""
         return await self._run(self._verbs.configure(changes))
 
     async def claim(
@@ -235,12 +234,12 @@ class AsyncClientChannel(AsyncChannelBase, AsyncConsumed[AsyncChannelMessage, "A
     async def ack_each(
         self, messages: Iterable[Given], claims: Sequence[str | None] | None = None
     ) -> list[Acked]:
-        """Acknowledge messages; for each what became of it.
+        """Acknowledge messages; returns the outcome for each.
 
-        claims: for each message the name of its claim; without them its own.
+        claims: for each message the name of its claim; by default its own.
 
-        Each is "removed": it is done, perhaps it was before; or "missing": it was not handed out;
-        or "ended": its claim is void.
+        An outcome is "removed": it is done, perhaps before; "missing": it was not handed out; or
+        "ended": its claim is void.
         """
         return await self._run(self._verbs.ack_each(in_claims(messages, claims)))
 
@@ -255,16 +254,16 @@ class AsyncClientChannel(AsyncChannelBase, AsyncConsumed[AsyncChannelMessage, "A
     async def renew(
         self, *messages: Given, visibility: float | None = None, claim: str | None = None
     ) -> float:
-        """Hold messages for ``visibility`` seconds from now; the new deadline in Unix seconds.
+        """Hold messages for ``visibility`` seconds from now; returns the deadline in Unix seconds.
 
-        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
+        claim: as for `ack`. Raises NotInFlight, ClaimVoid.
         """
         return await self._run(self._verbs.renew(in_claims(messages, claim), visibility))
 
     async def release(self, *messages: Given, delay: Delay = 0.0, claim: str | None = None) -> None:
         """Let messages be handed out again, after ``delay``; durably.
 
-        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
+        claim: as for `ack`. Raises NotInFlight, ClaimVoid.
         """
         given = in_claims(messages, claim)
         await self._run(self._verbs.release(given, seconds_of(delay)))
@@ -272,26 +271,26 @@ class AsyncClientChannel(AsyncChannelBase, AsyncConsumed[AsyncChannelMessage, "A
     async def bury(
         self, *messages: Given, reason: str | None = None, claim: str | None = None
     ) -> None:
-        """Move messages to the dead-letter queue: durable there before they are done here.
+        """Move messages to the dead-letter queue: they are durable there before they are done here.
 
-        In the order of their offsets: if one cannot be stored, those before it are moved.
+        In the order of their offsets: if one cannot be stored, the ones before it have moved.
 
-        reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
-        claim: as of `ack`.
+        reason: kept in their ``dead_letter``; at most 1024 bytes in UTF-8.
+        claim: as for `ack`.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
         """
         await self._run(self._verbs.bury(in_claims(messages, claim), reason))
 
     async def seek(self, to: From) -> int:
-        """Send the channel to an offset or a moment, durably; the new position.
+        """Move the channel to an offset or a time, durably; returns the new position.
 
-        What is in flight is void: a later ack of it raises ClaimVoid.
+        Claims in flight are void: a later ack raises ClaimVoid.
         """
         return await self._run(self._verbs.seek(to))
 
     async def state(self) -> ChannelState:
-        """Where the channel is, and how far behind."""
+        """Where the channel is, and how far it lags."""
         return await self._run(self._verbs.state())
 
     def _worker(

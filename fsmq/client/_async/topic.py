@@ -24,14 +24,14 @@ class AsyncClientTopic:
         return f"<AsyncClientTopic {self.name!r} of {self.client.options.origin}>"
 
     async def create(self) -> bool:
-        """Create the topic durably; False if it was there."""
+        """Create the topic durably; False if it exists."""
         return await self._run(self._verbs.create(self.name))
 
     async def subscribe(self, queue: str, filter: Mapping[str, Any] | None = None) -> bool:
         """Subscribe a queue, or replace its filter; False if it was subscribed already.
 
         queue: a queue, or ``logs/<log>``.
-        filter: which messages it takes by their attributes, as docs/topics.md describes; None: all.
+        filter: which messages it gets, by their attributes, as in docs/topics.md; None: all.
 
         Raises NoSuchTopic, NoSuchQueue, NoSuchLog.
         """
@@ -57,14 +57,14 @@ class AsyncClientTopic:
         group: str | None = None,
         dedup_id: str | None = None,
     ) -> dict[str, str]:
-        """Put a copy into every subscribed queue; the id of each copy by queue. All or none.
+        """Put a copy into every subscribed queue, all or none; returns the copies' ids by queue.
 
-        Of a log, ``logs/<log>``, it is the offset. See :class:`~fsmq.NewMessage` for the arguments.
-        With a ``dedup_id`` that a queue has had it stores nothing there, and tells the first's id.
+        For a log, ``logs/<log>``, it is the offset. See :class:`~fsmq.NewMessage` for the
+        arguments. A queue that has had the ``dedup_id`` stores nothing; the id is the first's.
 
-        Raises NoSuchTopic; MessageTooLarge, QueueFull, LogFull or OtherWriter if one does not take
-        it; InvalidValue if one has no such messages: a ``dedup_id`` is for fifo queues, which need
-        a ``group``.
+        Raises NoSuchTopic; MessageTooLarge, QueueFull, LogFull or OtherWriter if a queue or log
+        does not take it; InvalidValue if it does not fit one: a ``dedup_id`` is for fifo queues,
+        which need a ``group``.
         """
         message = new_message(
             body, delay, priority, ttl, None, content_type, attributes, group, dedup_id

@@ -1,5 +1,5 @@
 # Made from ../_async/client.py by `make sync`: change that one.
-"""The client for threads: what it asks is in :mod:`fsmq.client.verbs`."""
+"""The client for threads; its requests are in :mod:`fsmq.client.verbs`."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 
 
 class Client(Session):
-    """The queues of a server with the words of the embedded library.
+    """The queues of a server with the API of the embedded library.
 
     >>> with Client("http://127.0.0.1:8080") as client:
     ...     jobs = client.queue("jobs")
     ...     jobs.put(b"hello")
 
-    url: the server, such as ``http://host:8080``; a path in it stands before all paths.
+    url: the server, such as ``http://host:8080``; its path, if any, is put before all paths.
     key: sent as a bearer token; None takes that of the environment variable FSMQ_KEY, if any.
     ca: a file of the authorities that may have signed the server's certificate, or an SSLContext;
         None takes those of the system.
-    timeout: seconds of silence after which an answer is given up (a claim's wait comes on top).
+    timeout: seconds of silence after which a request has failed (the wait of a claim is added).
     retry_for: seconds for which a request is tried again while the server cannot be reached or
-        says 503; longer pauses between tries each time, and as long as the server asks for.
+        answers 503; pauses between tries get longer, and are at least what the server asks for.
     connections: how many are kept open at most.
 
     Connections are made when needed and kept. Safe in threads, and after a fork.
@@ -77,9 +77,9 @@ class Client(Session):
     # -- queues ----------------------------------------------------------------------------------
 
     def queue(self, name: str, *, create: bool = False) -> ClientQueue:
-        """A queue to work with. To name it creates nothing, unless ``create`` is given.
+        """A queue to work with. It is only created if ``create`` is given.
 
-        Its verbs raise NoSuchQueue if there is none of this name.
+        Its verbs raise NoSuchQueue if it does not exist.
         """
         queue = ClientQueue(self, check_queue(name))
         return _created(queue) if create else queue
@@ -91,11 +91,11 @@ class Client(Session):
     def _claim_several(
         self, turns: Turns, count: int, visibility: float | None, wait: float
     ) -> list[Message]:
-        """What the ``claim`` of a selection claims."""
+        """The ``claim`` of a selection."""
         return self.run(self.verbs.claim_several(turns.choice, count, visibility, wait))
 
     def _selection_worker(self, selection: Selection[Worker], *of: Any) -> Worker:
-        """What the ``worker`` of a selection makes."""
+        """The ``worker`` of a selection."""
 
         def claim(verbs: Verbs, *by: Any) -> Verb[list[Claimed]]:
             messages = yield from verbs.claim_several(Choice(selection.name), *by)
@@ -104,7 +104,7 @@ class Client(Session):
         return worker_of(self, selection.name, claim, *of)
 
     def queues(self) -> list[str]:
-        """The names of all queues that one may see, sorted."""
+        """The names of all visible queues, sorted."""
         return self.run(self.verbs.queues())
 
     def has_queue(self, name: str) -> bool:
@@ -112,12 +112,12 @@ class Client(Session):
         return self.run(self.verbs.has_queue(name))
 
     def create_queue(self, name: str, *, index: bool = False, fifo: bool = False) -> bool:
-        """Create a queue durably; False if it was there.
+        """Create a queue durably; False if it exists.
 
         index: its messages can be found by the ids that producers give them, see :meth:`indexed`.
-            Raises InvalidValue if it is there without an index.
-        fifo: the messages of each group are claimed in their order. Raises InvalidValue if it is
-            there without that, and with ``index``.
+            Raises InvalidValue if it exists without an index.
+        fifo: the messages of each group are claimed in their order. Raises InvalidValue if it
+            exists without that, or together with ``index``.
         """
         return self.run(self.verbs.create_queue(name, index, fifo))
 
@@ -137,30 +137,30 @@ class Client(Session):
     ) -> Move:
         """Order a redrive of all ready messages of a dead-letter queue; some process makes it.
 
-        to: the queue to which all go; None: each to the queue from which it was buried. rate: at
-        most so many a second. only: the ids of those that go, at most 1000; None is all.
+        to: the queue to which all go; None: each to the queue from which it was buried. rate: the
+        most messages a second. only: the ids to redrive, at most 1000; None: all.
 
         Raises InvalidValue, NoSuchQueue, Unavailable.
         """
         return self.run(MoveVerbs(self.verbs).begin_redrive(dead, to, rate, only))
 
     def find_move(self, ref: str) -> Move | None:
-        """How far a move is; None if there is none. Raises Unavailable."""
+        """The progress of a move; None if there is none. Raises Unavailable."""
         return self.run(MoveVerbs(self.verbs).find_move(ref))
 
     def moves(self, count: int = 100) -> list[Move]:
-        """All moves in progress, and the last of those that have ended; the newest first.
+        """All moves in progress, and the latest ended ones; the newest first.
 
-        count: at most so many of both, 1 to 1000, but all of the first.
+        count: at most this many, 1 to 1000, but always all in progress.
 
         Raises InvalidValue, Unavailable.
         """
         return self.run(MoveVerbs(self.verbs).moves(count))
 
     def stop_move(self, ref: str) -> Move | None:
-        """End a move early: what has moved stays. How far it is; None if there is none.
+        """End a move early: what has moved stays. Returns its progress; None if there is none.
 
-        It is still in progress where another process works on it that takes its time.
+        It may still be in progress if another process works on it and is slow.
         Raises Unavailable.
         """
         return self.run(MoveVerbs(self.verbs).stop_move(ref))
@@ -168,19 +168,19 @@ class Client(Session):
     # -- topics ----------------------------------------------------------------------------------
 
     def topic(self, name: str, *, create: bool = False) -> ClientTopic:
-        """A topic to work with. To name it creates nothing, unless ``create`` is given.
+        """A topic to work with. It is only created if ``create`` is given.
 
-        Its verbs raise NoSuchTopic if there is none of this name.
+        Its verbs raise NoSuchTopic if it does not exist.
         """
         topic = ClientTopic(self, check_queue(name, "topic"))
         return _created(topic) if create else topic
 
     def topics(self) -> list[str]:
-        """The names of all topics that one may see, sorted."""
+        """The names of all visible topics, sorted."""
         return self.run(TopicVerbs(self.verbs).topics())
 
     def create_topic(self, name: str) -> bool:
-        """Create a topic durably; False if it was there."""
+        """Create a topic durably; False if it exists."""
         return self.run(TopicVerbs(self.verbs).create(name))
 
     def delete_topic(self, name: str) -> None:
@@ -193,7 +193,7 @@ class Client(Session):
     # -- logs ------------------------------------------------------------------------------------
 
     def log(self, name: str, *, create: bool = False) -> ClientLog:
-        """An ordered log to work with. To name it creates nothing, unless ``create`` is given.
+        """An ordered log to work with. This creates nothing, unless ``create`` is given.
 
         Its verbs raise NoSuchLog if there is none of this name.
         """
@@ -207,37 +207,37 @@ class Client(Session):
     # -- looking ---------------------------------------------------------------------------------
 
     def find(self, message_id: str) -> list[Place]:
-        """In which queues, and in which states, messages of this id are; empty if nowhere."""
+        """The queues and states in which messages of this id are; empty if there are none."""
         return self.run(InspectionVerbs(self.verbs).find(message_id))
 
     def cluster(self) -> dict[str, Any]:
-        """The hosts and programs on the spool, and what its filesystem has, for people.
+        """The hosts and programs of the spool, and the state of its filesystem, for people.
 
-        ``GET /_cluster`` in docs/http.md describes it; members may come.
+        See ``GET /_cluster`` in docs/http.md; members may be added.
         """
         return self.run(InspectionVerbs(self.verbs).cluster())
 
     def history(
         self, queue: str | None = None, *, since: float | None = None, step: float | None = None
     ) -> dict[str, list[Moment]]:
-        """How many messages queues had, and how many came and went, from the history.
+        """How many messages queues had, and how many arrived and left, from the history.
 
-        queue: None is all. since: Unix seconds; None is three hours ago. step: seconds, at least
-        60; None is a minute, or ten where it is about more than six hours.
+        queue: None for all. since: Unix seconds; None is three hours ago. step: seconds, at least
+        60; None is a minute, or ten minutes if the period is longer than six hours.
         """
         return self.run(InspectionVerbs(self.verbs).history(queue, since, step))
 
     # -- schedules -------------------------------------------------------------------------------
 
     def schedule(self, name: str) -> ClientSchedule:
-        """A schedule to work with. To name it creates nothing.
+        """A schedule to work with. This creates nothing.
 
         Its verbs raise NoSuchSchedule if there is none of this name.
         """
         return ClientSchedule(self, check_schedule(name))
 
     def schedules(self) -> list[ScheduleState]:
-        """All schedules as they stand, sorted by name."""
+        """The states of all schedules, sorted by name."""
         return self.run(ScheduleVerbs(self.verbs).schedules())
 
 

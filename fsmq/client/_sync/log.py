@@ -44,7 +44,7 @@ _FOLLOW_S = 20.0
 class ClientLog:
     """One ordered log of a server; every verb is durable when it returns.
 
-    What a verb finds whose answer was lost and that is tried again: docs/client.md.
+    docs/client.md says what a retry of each verb finds after a lost answer.
     """
 
     def __init__(self, client: Session, name: str) -> None:
@@ -57,7 +57,7 @@ class ClientLog:
         return f"<ClientLog {self.name!r} of {self.client.options.origin}>"
 
     def create(self, **settings: Any) -> bool:
-        """Create the log durably, with settings; False if it was there, and is as it was."""
+        """Create the log durably, with settings; False if it existed, unchanged."""
         return self._run(self._verbs.create(settings))
 
     def delete(self) -> None:
@@ -69,7 +69,7 @@ class ClientLog:
         return self.stats().settings
 
     def configure(self, **changes: Any) -> LogSettings:
-        """Change settings durably, such as ``configure(retain_for=3600)``; all settings then."""
+        """Change settings durably, such as ``configure(retain_for=3600)``; returns all settings."""
         return self._run(self._verbs.configure(changes))
 
     def publish(
@@ -81,10 +81,9 @@ class ClientLog:
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> int:
-        """Publish one message; its offset. A ``str`` is written in UTF-8.
+        """Publish one message; returns its offset. A ``str`` is encoded in UTF-8.
 
-        With an ``id`` that was published within ``dedupe_window`` seconds it stores nothing and
-        returns the first offset.
+        An ``id`` that was published within ``dedupe_window`` seconds returns the earlier offset.
 
         Raises MessageTooLarge, LogFull, OtherWriter.
         """
@@ -92,7 +91,7 @@ class ClientLog:
         return self._run(self._verbs.publish(entry))
 
     def publish_many(self, messages: Iterable[bytes | str | LogEntry]) -> range:
-        """Publish messages behind one another, all or none; their offsets.
+        """Publish consecutive messages, all or none; their offsets.
 
         Raises MessageTooLarge, LogFull, OtherWriter; InvalidValue if some of their ids were
         published before and others were not.
@@ -100,15 +99,15 @@ class ClientLog:
         return self._run(self._verbs.publish_many(messages))
 
     def first(self) -> int:
-        """The first offset that is left."""
+        """The offset of the first message that has not been removed."""
         return self.stats().first
 
     def end(self) -> int:
-        """The offset that the next message gets. All before it is durable."""
+        """The offset of the next message. All messages before it are durable."""
         return self.stats().next
 
     def offset_of(self, place: From) -> int:
-        """The offset that a place stands for.
+        """The offset of a place.
 
         place: an offset; a datetime with a time zone: that of the first message that is not older;
             "first": the first that is left; "last": the end.
@@ -116,7 +115,7 @@ class ClientLog:
         return self._run(self._verbs.offset_of(place))
 
     def page(self, from_: int, count: int = 1000, max_bytes: int = 64 << 20) -> Batch:
-        """Up to ``count`` messages from an offset on. Leaves no trace.
+        """Up to ``count`` messages from an offset on. Changes nothing.
 
         Raises OffsetGone if retention has removed it.
         """
@@ -127,9 +126,9 @@ class ClientLog:
     ) -> Iterator[list[LogMessage]]:
         """Read without a channel: lists of up to ``count`` messages, none of them empty.
 
-        from_: see `offset_of`. follow: at the end wait for more, for ever.
+        from_: see `offset_of`. follow: at the end wait for more, forever.
 
-        Raises OffsetGone if retention removes what is to be read next.
+        Raises OffsetGone if retention removes the messages to be read next.
         """
         offset = self.offset_of(from_)
         if isinstance(from_, datetime):
@@ -157,15 +156,15 @@ class ClientLog:
             yield from batch
 
     def wait(self, offset: int, seconds: float) -> bool:
-        """Wait until the log goes beyond an offset, ``seconds`` at most; whether it does."""
+        """Wait until the log has a message at an offset, ``seconds`` at most; whether it has."""
         return self._run(self._verbs.wait(offset, seconds))
 
     def stats(self) -> LogStats:
-        """The log in numbers, by its names and the first and last message."""
+        """The log in numbers, from its names and the first and last message."""
         return self._run(self._verbs.stats())
 
     def channel(self, name: str, *, create: bool = False) -> ClientChannel:
-        """A channel to work with. To name it creates nothing, unless ``create`` is given.
+        """A channel to work with. This creates nothing, unless ``create`` is given.
 
         Its verbs raise NoSuchChannel if there is none of this name. One that is created here begins
         at the end of the log: see `Channel.create`.
@@ -179,7 +178,7 @@ class ClientLog:
 
 
 class ClientChannel(ChannelBase, Consumed[ChannelMessage, "Worker"]):
-    """One channel of a log of a server. What a claim whose answer is lost has taken comes back."""
+    """One channel of a log of a server. After a lost answer a claim ends at its deadline."""
 
     def __init__(self, of: ClientLog, name: str) -> None:
         self.log = of
@@ -191,14 +190,14 @@ class ClientChannel(ChannelBase, Consumed[ChannelMessage, "Worker"]):
         return f"<ClientChannel {self.name!r} of {self.log!r}>"
 
     def create(self, from_: From = "last", **settings: Any) -> bool:
-        """Create the channel durably; False if it was there, and is as it was.
+        """Create the channel durably; False if it existed, unchanged.
 
-        from_: where it begins: "first", "last", an offset, or a moment with a time zone.
+        from_: where it begins: "first", "last", an offset, or a datetime with a time zone.
         """
         return self._run(self._verbs.create(from_, settings))
 
     def delete(self) -> None:
-        """Delete the channel durably; what only it kept may go then."""
+        """Delete the channel durably. Retention then no longer keeps messages for it."""
         self._run(self._verbs.delete())
 
     def settings(self) -> ChannelSettings:
@@ -206,7 +205,7 @@ class ClientChannel(ChannelBase, Consumed[ChannelMessage, "Worker"]):
         return self.state().settings
 
     def configure(self, **changes: Any) -> ChannelSettings:
-        """Change settings durably, such as ``configure(max_deliveries=5)``; all settings then."""
+        """Change settings durably, such as ``configure(max_deliveries=5)``; returns all of them."""
         return self._run(self._verbs.configure(changes))
 
     def claim(
@@ -223,12 +222,12 @@ class ClientChannel(ChannelBase, Consumed[ChannelMessage, "Worker"]):
     def ack_each(
         self, messages: Iterable[Given], claims: Sequence[str | None] | None = None
     ) -> list[Acked]:
-        """Acknowledge messages; for each what became of it.
+        """Acknowledge messages; returns the outcome for each.
 
-        claims: for each message the name of its claim; without them its own.
+        claims: for each message the name of its claim; by default its own.
 
-        Each is "removed": it is done, perhaps it was before; or "missing": it was not handed out;
-        or "ended": its claim is void.
+        An outcome is "removed": it is done, perhaps before; "missing": it was not handed out; or
+        "ended": its claim is void.
         """
         return self._run(self._verbs.ack_each(in_claims(messages, claims)))
 
@@ -243,41 +242,41 @@ class ClientChannel(ChannelBase, Consumed[ChannelMessage, "Worker"]):
     def renew(
         self, *messages: Given, visibility: float | None = None, claim: str | None = None
     ) -> float:
-        """Hold messages for ``visibility`` seconds from now; the new deadline in Unix seconds.
+        """Hold messages for ``visibility`` seconds from now; returns the deadline in Unix seconds.
 
-        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
+        claim: as for `ack`. Raises NotInFlight, ClaimVoid.
         """
         return self._run(self._verbs.renew(in_claims(messages, claim), visibility))
 
     def release(self, *messages: Given, delay: Delay = 0.0, claim: str | None = None) -> None:
         """Let messages be handed out again, after ``delay``; durably.
 
-        claim: as of `ack`. Raises NotInFlight, ClaimVoid.
+        claim: as for `ack`. Raises NotInFlight, ClaimVoid.
         """
         given = in_claims(messages, claim)
         self._run(self._verbs.release(given, seconds_of(delay)))
 
     def bury(self, *messages: Given, reason: str | None = None, claim: str | None = None) -> None:
-        """Move messages to the dead-letter queue: durable there before they are done here.
+        """Move messages to the dead-letter queue: they are durable there before they are done here.
 
-        In the order of their offsets: if one cannot be stored, those before it are moved.
+        In the order of their offsets: if one cannot be stored, the ones before it have moved.
 
-        reason: what their ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
-        claim: as of `ack`.
+        reason: kept in their ``dead_letter``; at most 1024 bytes in UTF-8.
+        claim: as for `ack`.
 
         Raises NotInFlight, ClaimVoid; InvalidValue if the channel has no such queue.
         """
         self._run(self._verbs.bury(in_claims(messages, claim), reason))
 
     def seek(self, to: From) -> int:
-        """Send the channel to an offset or a moment, durably; the new position.
+        """Move the channel to an offset or a time, durably; returns the new position.
 
-        What is in flight is void: a later ack of it raises ClaimVoid.
+        Claims in flight are void: a later ack raises ClaimVoid.
         """
         return self._run(self._verbs.seek(to))
 
     def state(self) -> ChannelState:
-        """Where the channel is, and how far behind."""
+        """Where the channel is, and how far it lags."""
         return self._run(self._verbs.state())
 
     def _worker(self, handler: Callable[[ChannelMessage, Claim], object], *pace: Any) -> Worker:

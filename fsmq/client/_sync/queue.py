@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
     """One queue of a server; every verb is durable when it returns.
 
-    What a verb finds whose answer was lost and that is tried again: docs/client.md.
+    docs/client.md says what a retry of each verb finds after a lost answer.
     """
 
     def __init__(self, client: Session, name: str) -> None:
@@ -47,7 +47,7 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return f"<ClientQueue {self.name!r} of {self.client.options.origin}>"
 
     def create(self) -> bool:
-        """Create the queue durably; False if it was there."""
+        """Create the queue durably; False if it exists."""
         return self._run(self._verbs.create_queue(self.name))
 
     def settings(self) -> QueueSettings:
@@ -55,7 +55,7 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return self._run(self._verbs.settings(self.name))
 
     def configure(self, **changes: Any) -> QueueSettings:
-        """Change settings, such as ``configure(visibility_timeout=60)``; all settings then.
+        """Change settings, as in ``configure(visibility_timeout=60)``; returns all settings.
 
         The dead-letter queue is created if it is missing.
         """
@@ -65,10 +65,10 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return self._run(self._verbs.put(self.name, message))
 
     def put_many(self, messages: Iterable[Body | NewMessage]) -> list[str]:
-        """Put many messages; their ids in the same order. Durable in parts of at most 250.
+        """Put many messages; returns their ids in order. Durable in parts of at most 250.
 
-        Within a part it is all or none: when it raises, the parts before are stored, and ``index``
-        of the error is the position of the message that it is about. Raises as ``put``.
+        Each part is stored wholly or not at all: on an error the earlier parts are stored, and the
+        error's ``index`` is the position of the message it concerns. Raises the same as ``put``.
         """
         return self._run(self._verbs.put_many(self.name, map(as_new_message, messages)))
 
@@ -77,7 +77,7 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
     ) -> list[Claimed]:
         """Claim up to ``count`` (1 to 1000) messages; an empty list if there are none.
 
-        visibility: seconds until an unacknowledged message comes back; None: the queue's setting.
+        visibility: seconds until an unacknowledged message is ready again; None: its setting.
         wait: seconds to wait for a first message.
         """
         messages = self._run(self._verbs.claim(self.name, count, visibility, wait))
@@ -86,11 +86,11 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
     def renew(
         self, message: Message | str, visibility: float | None = None, *, claim: str | None = None
     ) -> float:
-        """Hold a message for ``visibility`` seconds from now; the new deadline in Unix seconds.
+        """Hold a message for ``visibility`` seconds from now; returns the deadline in Unix seconds.
 
-        claim: the ``claim`` of the message, if no other may be renewed.
+        claim: the ``claim`` of the message; if given, no other claim is renewed.
 
-        Raises NoSuchMessage; ClaimEnded if the claim that was named is over.
+        Raises NoSuchMessage; ClaimEnded if the given claim has ended.
         """
         verb = self._verbs.renew(self.name, id_of(message), visibility, claim)
         return self._run(verb)
@@ -100,7 +100,7 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
     ) -> None:
         """Make a claimed message ready again, at once or after ``delay``.
 
-        claim: as of :meth:`renew`. Raises NoSuchMessage, ClaimEnded.
+        claim: as in :meth:`renew`. Raises NoSuchMessage, ClaimEnded.
         """
         verb = self._verbs.release(self.name, id_of(message), seconds_of(delay), claim)
         self._run(verb)
@@ -108,45 +108,45 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
     def bury(
         self, message: Message | str, reason: str | None = None, *, claim: str | None = None
     ) -> None:
-        """Move a claimed message to the dead-letter queue now, with its count started again.
+        """Move a claimed message to the dead-letter queue now; its deliveries count from 0.
 
-        reason: what its ``dead_letter`` tells from then on, at most 1024 bytes in UTF-8.
-        claim: as of :meth:`renew`.
+        reason: the reason in its ``dead_letter``, at most 1024 bytes in UTF-8.
+        claim: as in :meth:`renew`.
 
         Raises NoSuchMessage if it is not in flight, ClaimEnded, InvalidValue if the queue has no
-        such queue.
+        dead-letter queue.
         """
         self._run(self._verbs.bury(self.name, id_of(message), reason, claim))
 
     def ack_each(
         self, messages: Iterable[Message | str], claims: Sequence[str | None] | None = None
     ) -> list[Acked]:
-        """Acknowledge messages whose claims still hold; for each what became of it.
+        """Acknowledge messages whose claims still hold; returns the outcome of each.
 
-        claims: for each message the name of its claim; without them its own. A message or an id
-        without a claim is removed whoever has claimed it.
+        claims: the claim of each message; None: those in the messages. A message or an id without a
+        claim is removed whoever has claimed it.
 
-        Each is "removed", or "missing", or "ended": its claim had, and it stays as it is.
+        An outcome is "removed", "missing", or "ended": the claim has ended, and nothing was done.
         """
         return self._run(self._verbs.remove_if(self.name, *with_claims(messages, claims)))
 
     def set_priority(self, message: Message | str, priority: int) -> str:
-        """Give a message that is ready another priority, 0 (first) to 99; its id, which changes.
+        """Give a ready message another priority, 0 (first) to 99; returns its new id.
 
-        Raises NoSuchMessage if it is not ready, InvalidValue if its id carries no priority (an own
-        id that is no UUIDv7) or the queue has an index, DuplicateMessage.
+        Raises NoSuchMessage if it is not ready, InvalidValue if its id has no priority (a
+        file's name that no put made) or the queue has an index, DuplicateMessage.
         """
         return self._run(self._verbs.set_priority(self.name, id_of(message), priority))
 
     def remove_each(self, messages: Iterable[Message | str]) -> list[bool]:
-        """Remove messages, or ids of them; for each whether it was there."""
+        """Remove messages, given as such or by id; for each, whether it was there."""
         ids = [id_of(message) for message in messages]
         return self._run(self._verbs.remove_each(self.name, ids))
 
     def purge(self, *, progress: Callable[[int], None] = untold) -> None:
         """Remove all messages.
 
-        progress: called with the number of those removed, now and then; by a client never.
+        progress: called now and then with the number removed; a client never calls it.
         """
         self._run(self._verbs.purge(self.name))
 
@@ -154,7 +154,7 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         """Look at up to ``count`` messages in one state, without claiming them.
 
         state: "new", "ready", "in_flight" or "delayed", as the ``state`` of a message.
-        after: an id; only messages behind it are shown.
+        after: an id; only messages after it are shown.
         """
         return self._run(self._verbs.peek(self.name, count, state, after))
 
@@ -169,10 +169,10 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         older_than: float | None = None,
         budget: float = 2.0,
     ) -> Found:
-        """Look for up to ``count`` messages in one state, without claiming them.
+        """Search for up to ``count`` messages in one state, without claiming them.
 
-        attributes: each with its value. contains: a part of the body. older_than: seconds since
-            it was put; the id of a message must say when that was.
+        attributes: names with values. contains: a part of the body. older_than: seconds since it
+            was put; matches only messages whose id has the time.
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when all have been looked at.
         """
@@ -182,7 +182,7 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return self._run(looking)
 
     def life(self, message_id: str, *, after: str = "", budget: float = 5.0) -> Life:
-        """What happened to a message, by the journal: also to one that has gone.
+        """The life of a message, even one that is gone, from the journal.
 
         budget: seconds after which it stops; ``next`` of the result is the ``after`` with which
             to go on, and None when there is no more.
@@ -191,7 +191,7 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return self._run(looking)
 
     def find(self, message_id: str) -> Message | None:
-        """Look at one message in whatever state; None if there is none."""
+        """Look at one message in any state; None if there is none."""
         return self._run(self._verbs.find(self.name, message_id))
 
     def move_to(
@@ -203,11 +203,11 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         rate: float | None = None,
         progress: Callable[[int], None] = untold,
     ) -> Moved:
-        """Move the messages, or only those of some ids, to another queue; how many it moved.
+        """Move the messages, or only those of some ids, to another queue; returns how many.
 
-        in_flight: claimed and delayed messages move too, and are ready then.
-        rate: at most so many messages a second, 0.01 to 1000000.
-        progress: called with the number of those moved, now and then.
+        in_flight: claimed and delayed messages are moved too, and become ready.
+        rate: the most messages a second, 0.01 to 1000000.
+        progress: called now and then with the number moved.
 
         Raises NoSuchQueue; what has not moved by then stays.
         """
@@ -222,15 +222,15 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         rate: float | None = None,
         progress: Callable[[int], None] = untold,
     ) -> Redriven:
-        """Bring the dead letters of this queue back to where they were buried; how many moved.
+        """Move the dead letters of this queue back to where they were buried; returns how many.
 
-        Those that are ready go, with their deliveries counted from 0 again. It goes on after a
-        kill; if it is of some ids, only at a rate, and with the 1000 that it was at.
+        Moves the ready ones; their deliveries count from 0. After a kill it is resumed; with
+        ``only`` just if it has a rate, and just for the current 1000 ids.
 
-        only: the ids of those that go; None is all.
-        to: the queue to which all go; None: each to the queue from which it was buried.
-        rate: at most so many messages a second, 0.01 to 1000000.
-        progress: called with the number of those moved, now and then.
+        only: the ids of those to move; None: all.
+        to: the queue for all of them; None: each to the queue from which it was buried.
+        rate: the most messages a second, 0.01 to 1000000.
+        progress: called now and then with the number moved.
 
         Raises NoSuchQueue, also of ``to``.
         """
@@ -239,7 +239,7 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return self._run(redrive)
 
     def counts(self) -> Counts:
-        """How many messages are new, ready, in flight and delayed."""
+        """The numbers of new, ready, in-flight and delayed messages."""
         return self._run(self._verbs.counts(self.name))
 
     def delete(self) -> None:

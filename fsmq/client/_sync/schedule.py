@@ -6,8 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsmq.spool.schedules.schedule import schedule_of
-from fsmq.spool.schedules.schedule_settings import CatchUp, ScheduleSettings, ScheduleState
+from fsmq.spool.schedules.schedule_settings import (
+    CatchUp,
+    ScheduleSettings,
+    ScheduleState,
+    schedule_of,
+)
 
 from ..session._sync.session import Session
 from ..verbs.schedule_verbs import ScheduleVerbs
@@ -40,9 +44,9 @@ class ClientSchedule:
         content_type: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create the schedule, or replace it; False if it was there.
+        """Create the schedule, or replace it; False if it existed.
 
-        It begins now; if it was there with the same line and zone, it goes on where it was. See
+        It begins now; if it existed with the same line and zone, it continues where it was. See
         :class:`~fsmq.spool.ScheduleSettings` for the arguments.
 
         Raises InvalidValue.
@@ -54,11 +58,11 @@ class ClientSchedule:
         return self._run(self._verbs.define(self.name, content))
 
     def state(self) -> ScheduleState:
-        """The schedule as it stands. Raises NoSuchSchedule."""
+        """The current state of the schedule. Raises NoSuchSchedule."""
         return self._run(self._verbs.state(self.name))
 
     def configure(self, **changes: Any) -> ScheduleSettings:
-        """Change some of it, such as ``configure(paused=True)``; all of it then.
+        """Change settings, such as ``configure(paused=True)``; returns all of them.
 
         Raises InvalidValue, NoSuchSchedule.
         """
@@ -69,9 +73,9 @@ class ClientSchedule:
         return self._run(self._verbs.next(self.name, count))
 
     def put_now(self) -> str:
-        """Put its message now, beside those of its moments; the message's id.
+        """Put an extra message now; returns its id.
 
-        Raises NoSuchSchedule, NoSuchQueue, QueueFull; InvalidValue if the queue takes no such body.
+        Raises NoSuchSchedule, NoSuchQueue, QueueFull; InvalidValue if the queue refuses the body.
         """
         return self._run(self._verbs.run(self.name))
 

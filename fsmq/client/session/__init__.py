@@ -1,1 +1,1 @@
-"""Sessions with a server, for coroutines and for threads, and the connections that carry them."""
+"""Sessions with a server, for coroutines and for threads, and their connections."""

@@ -1,4 +1,4 @@
-"""The connections of a client on an event loop: aiohttp carries the requests."""
+"""The connections of a client on an event loop, by aiohttp."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class AsyncConnections:
 class _Once:
     """Keeps aiohttp from sending a request again by itself.
 
-    It would do so with GET and DELETE when a connection breaks, and tell nobody; but whether an
-    earlier try may have been carried out is what the meaning of the next answer hangs on.
+    It would do so silently with GET and DELETE when a connection breaks; but the meaning of an
+    answer depends on whether an earlier try may have been carried out.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The connections of a client for threads: urllib3 carries the requests."""
+"""The connections of a client for threads, by urllib3."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ class Connections:
 
 
 def _reason(error: HTTPError) -> str:
-    """What the system said; the library's own words are about its objects."""
+    """The operating system's reason, because urllib3's text is about its own objects."""
     cause = error.__cause__
     return cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)

@@ -1,1 +1,1 @@
-"""What each verb asks over HTTP, and what its answers mean, without any input or output."""
+"""The requests of each verb, and what the answers mean, without any input or output."""

@@ -1,4 +1,4 @@
-"""What verbs over HTTP share: how requests are made, and asked until an answer is final."""
+"""What verbs over HTTP share: making requests, and sending them until an answer is final."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..retry import persist
 
 
 class Asking:
-    """Makes requests and asks them, by the options of a client."""
+    """Makes and sends requests, with the options of a client."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def trying(self, seconds: float) -> Self:
-        """The same, tried again for so long in the place of the client's ``retry_for``."""
+        """The same with another ``retry_for`` than the client's."""
         return type(self)(replace(self._options, retry_for=seconds))
 
     def _request(
@@ -56,7 +56,7 @@ class Asking:
         headers: Mapping[str, str] | None = None,
         wait: float = 0.0,
     ) -> Verb[Answer]:
-        """The answer to what can be asked again without harm; raises what it tells."""
+        """The answer to a request that is safe to repeat; raises the error in it."""
         request = self._request(method, path, parameters, body, headers, wait)
         return self._done(request)
 
@@ -67,13 +67,13 @@ class Asking:
         parameters: Mapping[str, Any] | None = None,
         body: bytes = b"",
     ) -> Verb[Outcome]:
-        """The final answer, whatever it tells."""
+        """The final answer, even if it is an error."""
         return self._ask(self._request(method, path, parameters, body))
 
     def _change(
         self, queue: str, message_id: str, parameters: Mapping[str, Any], claim: str | None
     ) -> Request:
-        """queue: or LOG/CHANNEL, whose names the front has checked, with an offset for the id."""
+        """queue: or LOG/CHANNEL, whose names are checked already, with an offset as the id."""
         log, slash, channel = queue.partition("/")
         if slash:
             path = f"/_logs/{log}/channels/{channel}/messages/{message_id}"
@@ -85,14 +85,15 @@ class Asking:
         return (yield from persist(request, self._options.retry_for))
 
     def _done(self, request: Request) -> Verb[Answer]:
-        """The answer to what can be asked again without harm; raises what it tells."""
+        """The answer to a request that is safe to repeat; raises the error in it."""
         outcome = yield from self._ask(request)
         if not 200 <= outcome.answer.status < 300:
             raise error_of(outcome.answer)
         return outcome.answer
 
     def _once(self, request: Request) -> Verb[None]:
-        """What can be done once: after a lost answer it finds the message gone, or its claim."""
+        """Send a request that can succeed only once: a retry after a lost answer finds the message,
+        or its claim, gone, which counts as success."""
         outcome = yield from self._ask(request)
         if outcome.answer.status != 204:
             error = error_of(outcome.answer)
@@ -105,7 +106,7 @@ def about(claim: str | None) -> Mapping[str, str]:
 
 
 def of_channel(claim: str | None) -> Mapping[str, str | None]:
-    """The parameters that name a claim of a channel; 0 stands for whatever it is now."""
+    """The parameters that name a claim of a channel; a 0 is left out, which matches any claim."""
     generation, _, deliveries = (claim or "0-0").partition("-")
     given = {"generation": generation, "deliveries": deliveries}
     return {name: value for name, value in given.items() if value != "0"}

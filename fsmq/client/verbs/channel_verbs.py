@@ -1,4 +1,4 @@
-"""Channels of logs over HTTP: what each verb asks, and what its answers mean."""
+"""Channels of logs over HTTP: the requests of each verb, and what the answers mean."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .incoming import member, parsed
 from .log_verbs import json_of, place_of, settings_in, unless_gone
 from .queue_verbs import MAX_COUNT, Verbs
 
-# How often a worker asks a channel for its order, which may be changed.
+# How often a worker asks a channel for its order, which can be changed.
 _ASK_S = 10.0
 
 
 class Claim(NamedTuple):
-    """A message that was claimed, as an answer tells it."""
+    """A message that was claimed, from an answer."""
 
     message: LogMessage
     deliveries: int
@@ -46,7 +46,7 @@ class ChannelVerbs:
         self._path = f"/_logs/{log}/channels/{channel}"
 
     def create(self, from_: From, settings: Mapping[str, Any]) -> Verb[bool]:
-        """A second try after a lost answer finds the channel there: False, though it was ours."""
+        """A retry after a lost answer finds the channel, and returns False."""
         parameters = {"from": place_of(from_)}
         answer = yield from self._verbs.done("PUT", self._path, parameters, json_of(settings))
         return bool(member(answer, "created"))
@@ -69,12 +69,12 @@ class ChannelVerbs:
         return settings_in(answer, ChannelSettings)
 
     def seek(self, to: From) -> Verb[int]:
-        """A second try after a lost answer goes there again."""
+        """A retry after a lost answer moves it again."""
         answer = yield from self._verbs.done("POST", f"{self._path}/seek", {"to": place_of(to)})
         return int(member(answer, "position"))
 
     def claim(self, count: int, visibility: float | None, wait: float) -> Verb[list[Claim]]:
-        """What a lost answer claimed comes back at its deadline; a second try claims others."""
+        """After a lost answer the claims end at their deadlines; a retry claims other messages."""
         most = min(check_number("count", count, 1, MOST_CLAIMED), MAX_COUNT)
         if visibility is not None:
             check_seconds("visibility", visibility, MAX_VISIBILITY_S)
@@ -101,7 +101,8 @@ class ChannelVerbs:
         return ["removed"] * len(given)
 
     def done_ranges(self, ranges: Iterable[Range], generation: int | None) -> Verb[int]:
-        """Those that a second try after a lost answer finds done count as done by the first."""
+        """How many were done; for a retry after a lost answer all count, as the first try did
+        those that it finds done."""
         number = 0
         waiting = iter(ranges)
         while part := list(islice(waiting, MAX_COUNT)):
@@ -142,9 +143,9 @@ class ChannelVerbs:
 
 
 class ClaimsOfWorker:
-    """What a worker claims from a channel: only messages that may be worked on side by side.
+    """Claims for a worker from a channel: only messages that can be processed concurrently.
 
-    made: makes a message of each claim.
+    made: makes a message from each claim.
     """
 
     def __init__(self, log: str, channel: str, made: Callable[..., Any]) -> None:
@@ -160,7 +161,7 @@ class ClaimsOfWorker:
         now = time.monotonic()
         if now >= self._asked_at + _ASK_S:
             self._order, self._asked_at = (yield from channel.state()).settings.order, now
-        # Several of one key in one claim would be worked on side by side.
+        # Several messages of one key in one claim would be processed concurrently.
         most = count if self._order == "none" else 1
         claims = yield from channel.claim(most, visibility, wait)
         return [self._made(*claim) for claim in claims]

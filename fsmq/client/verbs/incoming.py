@@ -1,4 +1,4 @@
-"""Reads a server's answers; raises UnexpectedAnswer for one that fsmq would not give."""
+"""Parses a server's answers; raises UnexpectedAnswer for one that is not from fsmq."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def messages(queue: str | None, answer: Answer) -> list[Message]:
 
 def settings(answer: Answer) -> QueueSettings:
     given = member(answer, "settings")
-    # A younger server may have more of them.
+    # A newer server may have more settings.
     known = {f.name for f in fields(QueueSettings)}
     return QueueSettings(**{name: value for name, value in given.items() if name in known})

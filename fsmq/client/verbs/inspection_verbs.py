@@ -1,4 +1,4 @@
-"""Inspection over HTTP: of messages that fit, of where one is, of what happened to it."""
+"""Inspection over HTTP: searches, where a message is, its life, the cluster, the history."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ def _place(found: dict[str, Any]) -> Place:
     deadline = found["deadline"]
     return Place(
         found["queue"],
+        unquote_id(found["id"]),
         found["state"],
         found["deliveries"],
         None if deadline is None else seconds(deadline),

@@ -1,7 +1,7 @@
-"""Logs over HTTP: what each verb asks, and what its answers mean.
+"""Logs over HTTP: the requests of each verb, and what the answers mean.
 
-As in `queue_verbs.py`, the point is what may be asked twice: each publish carries ids, so that a
-second try after a lost answer stores nothing and is told the first offset.
+As in `queue_verbs.py`, verbs must survive a retry: each published message has an id, so that a
+retry after a lost answer stores nothing and gets the first offset.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .outgoing import described, in_list
 from .queue_verbs import MAX_COUNT, Verbs
 
 S = TypeVar("S", LogSettings, ChannelSettings)
-# Attributes and keys that are more than this are too much for headers; JSON has no such limits.
+# Larger or more attributes and keys are sent as JSON, because they are too much for headers.
 _HEADER_BYTES, _HEADERS = 4096, 50
 
 
@@ -51,7 +51,7 @@ class LogVerbs:
         return list(member(answer, "logs"))
 
     def create(self, settings: Mapping[str, Any]) -> Verb[bool]:
-        """A second try after a lost answer finds the log there: False, though it was ours."""
+        """A retry after a lost answer finds the log, and returns False."""
         answer = yield from self._verbs.done("PUT", self._path, body=json_of(settings))
         return bool(member(answer, "created"))
 
@@ -168,7 +168,7 @@ class LogVerbs:
 
 
 def unless_gone(outcome: Outcome, error_kind: type[FsmqError]) -> None:
-    """Raise what an answer tells, unless an earlier try has done it."""
+    """Raise the error in an answer, unless an earlier try explains it."""
     if not 200 <= outcome.answer.status < 300:
         error = error_of(outcome.answer)
         if not (outcome.again and isinstance(error, error_kind)):
@@ -185,7 +185,7 @@ def place_of(place: From) -> str:
 
 
 def _own_id(message: LogEntry) -> str:
-    """The id that the message has, or gets; all but the text of its body is checked.
+    """The message's id, or a new one. Checks the message, except the text of its body.
 
     Raises InvalidValue.
     """
@@ -213,7 +213,7 @@ def _fits_headers(message: LogEntry) -> bool:
 
 
 def _as_json(message: LogEntry, own: str) -> bytes:
-    """The message with its id. Raises InvalidValue if its body cannot be in UTF-8."""
+    """The message with its id, as JSON. Raises InvalidValue if its body cannot be in UTF-8."""
     members = {
         "key": message.key,
         "id": own,
@@ -225,6 +225,6 @@ def _as_json(message: LogEntry, own: str) -> bytes:
 
 def settings_in(answer: Answer, kind: type[S]) -> S:
     given = member(answer, "settings")
-    # A younger server may have more of them.
+    # A newer server may have more settings.
     known = {f.name for f in fields(kind)}
     return kind(**{name: value for name, value in given.items() if name in known})

@@ -1,4 +1,4 @@
-"""Moves over HTTP: a server moves all messages of a queue in the background, or some at once."""
+"""Moves over HTTP: all messages of a queue in the background, or some of them at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..exchange import Pause, Verb
 from .incoming import member, parsed
 from .queue_verbs import MAX_COUNT, Verbs
 
-# How soon a move is asked how far it has come; later it is asked after a tenth of its time.
+# When the progress of a move is first asked for; later after each tenth of the time so far.
 _FIRST_LOOK_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 
@@ -46,7 +46,7 @@ class MoveVerbs:
         count: int | None = None,
         rate: float | None = None,
     ) -> Verb[Moved]:
-        """A second try after a lost answer does not find, nor count, what the first has moved."""
+        """A retry after a lost answer does not count messages that the first try moved."""
         check_queue(target, "target")
         if source == target:
             raise InvalidValue("target", "is the source itself")
@@ -80,7 +80,7 @@ class MoveVerbs:
         rate: float | None,
         progress: Callable[[int], None],
     ) -> Verb[Redriven]:
-        """A second try after a lost answer does not find, nor count, what the first has moved."""
+        """A retry after a lost answer does not count messages that the first try moved."""
         if only is not None and rate is None:
             path, parameters = _redrive(dead, to, None)
             return Redriven(*(yield from self._in_parts(dead, path, parameters, only, progress)))
@@ -97,9 +97,9 @@ class MoveVerbs:
     def begin_redrive(
         self, dead: str, to: str | None, rate: float | None, only: Sequence[str] | None = None
     ) -> Verb[Move]:
-        """A second try after a lost answer orders another one, which finds what is left."""
+        """A retry after a lost answer orders another move, of the messages that are left."""
         if only is not None and rate is None:
-            rate = MAX_RATE  # without one a server redrives them at once
+            rate = MAX_RATE  # without a rate a server redrives ids before it answers
         path, parameters = _redrive(dead, to, rate)
         answer = yield from self._verbs.done("POST", path, parameters, _body(dead, only))
         ref = str(member(answer, "move"))
@@ -120,7 +120,7 @@ class MoveVerbs:
         return [_move(found, answer.status) for found in member(answer, "moves")]
 
     def stop_move(self, ref: str) -> Verb[Move | None]:
-        """A second try after a lost answer finds it stopped."""
+        """A retry after a lost answer finds it stopped."""
         outcome = yield from self._verbs.outcome("DELETE", f"/_moves/{quote_id(ref)}")
         if outcome.answer.status == 404:
             return None
@@ -136,7 +136,7 @@ class MoveVerbs:
         only: Sequence[str],
         progress: Callable[[int], None],
     ) -> Verb[list[int]]:
-        """What the answers count, together, in their order."""
+        """The counts of all answers, added up, in the order of an answer's members."""
         waiting = iter([quote_id(check_id(source, one)) for one in dict.fromkeys(only)])
         counts: dict[str, int] = {"moved": 0, "conflicts": 0}
         while part := list(islice(waiting, MAX_COUNT)):
@@ -148,7 +148,7 @@ class MoveVerbs:
         return list(counts.values())
 
     def _end(self, ref: str, progress: Callable[[Move], None]) -> Verb[Move]:
-        """Wait for a move's end."""
+        """Wait for the end of a move."""
         started = time.monotonic()
         while True:
             answer = yield from self._verbs.done("GET", f"/_moves/{quote_id(ref)}")
@@ -161,12 +161,12 @@ class MoveVerbs:
 
 
 def _parts(only: Sequence[str] | None) -> Sequence[Sequence[str] | None]:
-    """All, as one part; of some ids as many at a time as a server takes."""
+    """Ids in portions that a server takes; None, which means all messages, as one portion."""
     return [None] if only is None else list(portions(dict.fromkeys(only), MAX_CHOSEN))
 
 
 def _body(queue: str, only: Sequence[str] | None) -> bytes:
-    """The body of an order; none for all. Raises InvalidValue."""
+    """The body of a request to move ids; empty for all messages. Raises InvalidValue."""
     if only is None:
         return b""
     ids = [quote_id(check_id(queue, one)) for one in dict.fromkeys(only)]

@@ -1,4 +1,4 @@
-"""Messages on their way to the server: with an id, checked, and written as headers or as JSON."""
+"""Messages for the server: given an id, checked, and written as headers or as JSON."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fsmq.spool.layout.messages.message import NewMessage, pack_header
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.wire import MAX_BATCH_BYTES
 
-# Attributes that are more than this are too much for headers; JSON has no such limits.
+# Larger or more attributes are sent as JSON, because they are too much for headers.
 _HEADER_BYTES, _HEADERS = 4096, 50
-# Several times what a part usually has; the server's limit lies far behind.
+# Several times the usual size of a part, and well below the server's limit.
 _PART_BYTES = MAX_BATCH_BYTES // 2
 
 
 def named(message: NewMessage) -> NewMessage:
-    """The message with an id, checked as far as it has to be in order to be sent.
+    """The message with an id, checked as far as is needed to send it.
 
     Raises:
         InvalidValue
@@ -61,7 +61,7 @@ def parameters_of(message: NewMessage) -> dict[str, Any]:
 
 def headers_of(message: NewMessage) -> dict[str, str]:
     headers = {f"X-Message-Attribute-{n}": value for n, value in message.attributes.items()}
-    # The one that counts as none; some libraries would send one of their own otherwise.
+    # The server takes this one as none; without it some libraries send a default of their own.
     headers["Content-Type"] = message.content_type or "application/octet-stream"
     return headers
 
@@ -80,9 +80,8 @@ _decode = json.JSONDecoder().decode
 
 
 def described(members: Mapping[str, Any], body: bytes | str) -> str:
-    """The JSON of a message: those of its members that are not None, and its body."""
-    # Each for itself: the encoder writes a text at once, and for an object it is made ready anew,
-    # which costs as much as the body of a small message.
+    """The JSON of a message: its members that are not None, and its body."""
+    # Value by value, because encoding a dict has a fixed cost as high as for a small message.
     members_as_json = [
         f'"{name}": {_encode(value)}' for name, value in members.items() if value is not None
     ]
@@ -100,8 +99,8 @@ def _body_as_json(body: bytes | str) -> str:
 
 def _quoted(text: str) -> str:
     """The text as JSON."""
-    # To read a text is three times as quick as to write it: one that can be read with quotes around
-    # it, and has neither of the two signs that mean something there, has nothing to be escaped.
+    # Decoding is three times as fast as encoding: a text without quotes and backslashes that can be
+    # decoded within quotes needs no escapes.
     if '"' not in text and "\\" not in text:
         quoted = f'"{text}"'
         try:
@@ -114,7 +113,7 @@ def _quoted(text: str) -> str:
 
 
 def in_list(written: Iterable[bytes]) -> bytes:
-    """The JSON of a list of what is written already; each byte of it is copied once."""
+    """The JSON of a list of items that are JSON already; each byte is copied once."""
     parts: list[bytes] = []
     for one in written:
         parts += (b"," if parts else b"[", one)
@@ -122,7 +121,7 @@ def in_list(written: Iterable[bytes]) -> bytes:
 
 
 def batches(messages: list[NewMessage]) -> Iterable[list[tuple[NewMessage, bytes]]]:
-    """Messages with their JSON, in groups of no more bytes than a batch may have."""
+    """Messages with their JSON, in groups that are not too large for one batch."""
     batch: list[tuple[NewMessage, bytes]] = []
     size = 0
     for message in messages:

@@ -1,7 +1,7 @@
-"""Every verb over HTTP, once for all transports: what is asked, and what the answers mean.
+"""The verbs of queues over HTTP, for all transports: the requests, and what the answers mean.
 
-What may be asked twice is the point here. An answer can be lost after the server did what it was
-asked for, so each verb says what its second try will find then.
+An answer can be lost after the server has carried out a request. So verbs must survive a retry,
+and say what it finds then.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from . import incoming as answers
 from . import outgoing
 from .asking import Asking, about, path_of_message, path_of_queue
 
-# What one request claims, acknowledges or looks at.
+# The most messages that one request claims, acknowledges or looks at.
 MAX_COUNT = MAX_CLAIMS
-# A page of a peek that has so many bytes may have ended for that.
+# A page of a peek with this many bytes may have ended because of its size.
 _FULL_PAGE_BYTES = 64 * 1024 * 1024
 
 
 class Verbs(Asking):
     """Generators that a transport drives; see :mod:`fsmq.client.exchange`.
 
-    `renew`, `release` and `bury` take LOG/CHANNEL for a queue, and a text of an offset for an id.
+    `renew`, `release` and `bury` also take LOG/CHANNEL as the queue, with an offset as the id.
     """
 
     # -- queues ----------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ class Verbs(Asking):
         return list(answers.member(answer, "queues"))
 
     def create_queue(self, name: str, index: bool = False, fifo: bool = False) -> Verb[bool]:
-        """A second try after a lost answer finds the queue there: False, though it was ours."""
+        """A retry after a lost answer finds the queue, and returns False."""
         asked = {"index": index, "fifo": fifo}
         parameters = {name: "true" for name, is_wanted in asked.items() if is_wanted} or None
         answer = yield from self._done(self._request("PUT", path_of_queue(name), parameters))
@@ -74,7 +74,7 @@ class Verbs(Asking):
         outcome = yield from self._ask(self._request("DELETE", path_of_queue(name)))
         if outcome.answer.status != 200:
             error = error_of(outcome.answer)
-            # A second try after a lost answer finds none.
+            # A retry after a lost answer finds no queue.
             if not (outcome.again and isinstance(error, NoSuchQueue)):
                 raise error
 
@@ -102,13 +102,13 @@ class Verbs(Asking):
         return answers.settings(answer)
 
     def purge(self, queue: str) -> Verb[None]:
-        """A second try removes what came meanwhile too."""
+        """A retry also removes messages that came after the first try."""
         yield from self._done(self._request("DELETE", f"{path_of_queue(queue)}/messages"))
 
     # -- put -------------------------------------------------------------------------------------
 
     def put(self, queue: str, message: NewMessage, *, again: bool = False) -> Verb[str]:
-        """All tries carry one id, so a second one finds the first: then the message is there.
+        """All tries send the same id: if a retry finds it there, the message has been stored.
 
         again: an earlier try may have been carried out already.
         """
@@ -161,7 +161,7 @@ class Verbs(Asking):
             error = error_of(outcome.answer)
             if not (outcome.again and isinstance(error, DuplicateMessage)):
                 raise error
-            # The server may have died in the middle of an earlier try: some stand, some do not.
+            # The server may have died in the middle of an earlier try, with some of them stored.
         again = len(batch) > 1
         ids: list[str] = []
         for index, message in enumerate(messages):
@@ -177,7 +177,7 @@ class Verbs(Asking):
     def claim(
         self, queue: str, count: int, visibility: float | None, wait: float
     ) -> Verb[list[Message]]:
-        """What a lost answer claimed comes back at its deadline; a second try claims others."""
+        """After a lost answer the claims end at their deadlines; a retry claims other messages."""
         path = f"{path_of_queue(queue)}/messages"
         answer = yield from self.claimed(path, {}, count, visibility, wait)
         return [] if answer is None else answers.messages(queue, answer)
@@ -198,7 +198,7 @@ class Verbs(Asking):
         visibility: float | None,
         wait: float,
     ) -> Verb[Answer | None]:
-        """The answer with messages that were claimed; None if there were none."""
+        """The answer with claimed messages; None if there were none."""
         check_number("count", count, 1, MAX_COUNT)
         check_seconds("wait", wait, LONGEST_WAIT_S)
         end = time.monotonic() + wait
@@ -214,7 +214,7 @@ class Verbs(Asking):
             now = time.monotonic()
             if now >= end:
                 return None
-            # A server that stops lets nobody wait: not to ask it as fast as it can answer.
+            # A server that is stopping answers before the wait is over: pause between requests.
             early = early + 1 if now - asked_at < left / 2 else 0
             if early:
                 yield Pause(min(backoff(early), end - now))
@@ -258,7 +258,7 @@ class Verbs(Asking):
         yield from self._once(request)
 
     def set_priority(self, queue: str, message_id: str, priority: int) -> Verb[str]:
-        """A second try after a lost answer finds the message under its new id."""
+        """A retry after a lost answer finds the message under its new id."""
         check_number("priority", priority, 0, MAX_PRIORITY)
         request = self._change(queue, message_id, {"priority": priority}, None)
         outcome = yield from self._ask(request)
@@ -272,11 +272,11 @@ class Verbs(Asking):
         return new_id or ""
 
     def remove(self, queue: str, message_ids: Iterable[str]) -> Verb[int]:
-        """How many were there; at most too many are counted, see :meth:`remove_each`."""
+        """How many were there; after a lost answer too many can be counted, never too few."""
         return sum((yield from self.remove_each(queue, message_ids)))
 
     def remove_each(self, queue: str, message_ids: Iterable[str]) -> Verb[list[bool]]:
-        """For each whether it was there; otherwise as :meth:`remove_if`."""
+        """For each whether it was there; see :meth:`remove_if`."""
         ids = list(message_ids)
         outcomes = yield from self.remove_if(queue, ids, [None] * len(ids))
         return [outcome == "removed" for outcome in outcomes]
@@ -287,9 +287,9 @@ class Verbs(Asking):
         message_ids: Sequence[str],
         claims: Sequence[str | None],
     ) -> Verb[list[Acked]]:
-        """For each what became of it.
+        """The outcome for each.
 
-        Those that a second try after a lost answer does not find count as removed by the first.
+        Those that a retry after a lost answer does not find count as removed by the first try.
         """
         path = f"{path_of_queue(queue)}/ack"
         ids = [check_id(queue, message_id) for message_id in message_ids]
@@ -309,7 +309,7 @@ class Verbs(Asking):
             outcome = yield from self._ask(request)
             if outcome.answer.status != 200:
                 raise error_of(outcome.answer)
-            # Of an id that is given twice the first was there, and the second was not.
+            # If an id is given twice, it is removed the first time and missing the second.
             found = answers.parsed(outcome.answer)
             removed = Counter(unquote_id(i) for i in answers.member(outcome.answer, "removed"))
             ended = Counter(unquote_id(i) for i in found.get("ended", ()))
@@ -325,7 +325,7 @@ class Verbs(Asking):
         return outcomes
 
     def _remove_one(self, queue: str, message_id: str, claim: str | None) -> Verb[Acked]:
-        """In the way that takes a server least. Missing: or its queue is."""
+        """Remove one message by the request that is cheapest for a server."""
         request = self._request("DELETE", path_of_message(queue, message_id), headers=about(claim))
         outcome = yield from self._ask(request)
         if outcome.answer.status == 202:

@@ -1,4 +1,4 @@
-"""Schedules over HTTP: what each verb asks, and what its answers mean."""
+"""Schedules over HTTP: the requests of each verb, and what the answers mean."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fsmq.spool.errors import FsmqError, InvalidValue, NoSuchSchedule
 from fsmq.spool.schedules.schedule_settings import (
     ScheduleSettings,
     ScheduleState,
+    body_members,
     check_schedule,
 )
 from fsmq.wire import seconds, unquote_id
@@ -31,7 +32,7 @@ class ScheduleVerbs:
         return [_state(answer, found) for found in member(answer, "schedules")]
 
     def define(self, name: str, content: ScheduleSettings) -> Verb[bool]:
-        """A second try after a lost answer finds it there: False, though it was ours."""
+        """A retry after a lost answer finds the schedule, and returns False."""
         body = json.dumps(content.as_json()).encode()
         answer = yield from self._verbs.done("PUT", _path(name), body=body)
         return answer.status == 201
@@ -53,7 +54,7 @@ class ScheduleVerbs:
         return [seconds(moment) for moment in member(answer, "next")]
 
     def run(self, name: str) -> Verb[str]:
-        """A second try after a lost answer puts a second message."""
+        """A retry after a lost answer puts a second message."""
         answer = yield from self._verbs.done("POST", f"{_path(name)}/run")
         return unquote_id(member(answer, "id"))
 
@@ -61,7 +62,7 @@ class ScheduleVerbs:
         outcome = yield from self._verbs.outcome("DELETE", _path(name))
         if outcome.answer.status != 200:
             error = error_of(outcome.answer)
-            # A second try after a lost answer finds none.
+            # A retry after a lost answer finds no schedule.
             if not (outcome.again and isinstance(error, NoSuchSchedule)):
                 raise error
 
@@ -88,9 +89,7 @@ def _changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     given = dict(changes)
     if isinstance(body := given.get("body"), bytes):
         del given["body"]
-        given |= {
-            n: v for n, v in ScheduleSettings("", "", body).as_json().items() if n[:4] == "body"
-        }
+        given |= body_members(body)
     if isinstance(attributes := given.get("attributes"), Mapping):
         given["attributes"] = dict(attributes)
     try:

@@ -1,4 +1,4 @@
-"""Topics over HTTP: what each verb asks, and what its answers mean."""
+"""Topics over HTTP: the requests of each verb, and what the answers mean."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TopicVerbs:
         return list(member(answer, "topics"))
 
     def create(self, topic: str) -> Verb[bool]:
-        """A second try after a lost answer finds the topic there: False, though it was ours."""
+        """A retry after a lost answer finds the topic, and returns False."""
         answer = yield from self._verbs.done("PUT", _path(topic))
         return bool(member(answer, "created"))
 
@@ -38,7 +38,7 @@ class TopicVerbs:
         outcome = yield from self._verbs.outcome("DELETE", _path(topic))
         if outcome.answer.status != 200:
             error = error_of(outcome.answer)
-            # A second try after a lost answer finds none.
+            # A retry after a lost answer finds no topic.
             if not (outcome.again and isinstance(error, NoSuchTopic)):
                 raise error
 

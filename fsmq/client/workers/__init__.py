@@ -1,1 +1,1 @@
-"""Workers on a server: where they claim, and how they say what has become of it."""
+"""Workers on a server: how they claim and settle messages over HTTP."""

@@ -1,6 +1,6 @@
 """Workers of the client for coroutines: they share its connections.
 
-name, claim: as of `RemoteSource`. pace: as of `WorkerOptions`.
+name, claim: as in `RemoteSource`. pace: as in `WorkerOptions`.
 """
 
 from __future__ import annotations

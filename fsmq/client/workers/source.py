@@ -1,4 +1,4 @@
-"""A queue or a channel of a server as a worker uses it."""
+"""A queue or a channel of a server as the source of a worker."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from ..session._async.session import AsyncSession
 
 _FOR_EVER_S = float("inf")
-# By whose verbs, how many, the visibility and the wait.
+# Takes verbs, a count, the visibility and the wait.
 ClaimVerb: TypeAlias = "Callable[[Verbs, int, float | None, float], Verb[Sequence[Any]]]"
 
 
 class RemoteSource:
-    """What :class:`~fsmq.spool.worker.source.Source` says; the server waits for messages.
+    """A :class:`~fsmq.spool.worker.source.Source` on a server, which waits for messages.
 
-    name: of what it claims from. claim: does that; the messages name their queues, or channels.
-    owns_session: whether the session is closed with the source.
+    name: of the queue, queues or channel. claim: claims messages, which name their queue or
+    channel. owns_session: whether the session is closed with the source.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class RemoteSource:
         self._owns_session = owns_session
 
     async def claim(self, count: int, visibility: float) -> Sequence[Any]:
-        """Claim messages. One that is cancelled hangs up, and the server gives them back."""
+        """Claim messages. Cancelling it closes the connection, and the server releases them."""
         verb = self._claim(self._trying(0.0), count, visibility, MAX_WAIT_S)
         return await self._session.run(verb)
 
@@ -57,7 +57,7 @@ class RemoteSource:
         return await self._session.run(bury(*_names(message), reason, message.claim))
 
     async def ack_each(self, messages: list[Any]) -> Sequence[Acked]:
-        """Acknowledge messages of one queue; tries until the server answers."""
+        """Acknowledge messages of one queue; retried until the server answers."""
         verbs, queue = self._trying(_FOR_EVER_S), messages[0].queue
         log, slash, channel = queue.partition("/")
         if slash:
@@ -66,7 +66,7 @@ class RemoteSource:
         return await self._session.run(verbs.remove_if(queue, ids, claims))
 
     async def close(self) -> None:
-        """Close the connections, if they are only for this."""
+        """Close the connections, if they belong to this source."""
         if self._owns_session:
             await self._session.close()
 

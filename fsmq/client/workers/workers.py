@@ -1,7 +1,7 @@
 """Workers of the client for threads: each has connections of its own, on its event loop.
 
-name, claim: as of `RemoteSource`. pace: as of `WorkerOptions`. What they need is imported when one
-is made: asyncio and aiohttp, which who only puts and claims can do without.
+name, claim: as in `RemoteSource`. pace: as in `WorkerOptions`. asyncio and aiohttp are imported
+when a worker is made, because clients that only put and claim do not need them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def worker_of(
 
 
 def _own_session(options: Options, concurrency: int) -> AsyncSession:
-    """With a connection for each message in work, one that claims, and some in reserve."""
+    """A session with a connection for each message in work, one to claim, and some in reserve."""
     from ..session._async.session import AsyncSession
 
     connections = min(MAX_CONNECTIONS, max(options.connections, concurrency + 10))

@@ -1,1 +1,1 @@
-"""What every program does around its work: start, log, notify systemd, supervise, end."""
+"""What every program does besides its work: start, log, notify systemd, supervise, end."""

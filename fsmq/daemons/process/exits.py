@@ -1,6 +1,6 @@
-"""The codes with which the programs end.
+"""The exit codes of the programs.
 
-Apart from the supervisor, which brings asyncio with it: the mover and the reaper need none.
+Not in the supervisor, because that imports asyncio, which the mover and the reaper do not need.
 """
 
 EXIT_CLEAN, EXIT_FAILED, EXIT_USAGE, EXIT_CONFIGURATION = 0, 1, 2, 78

@@ -1,4 +1,4 @@
-"""Notices that files were replaced: secrets are renamed into place, and nobody sends a signal."""
+"""Notices replaced files: new secrets are renamed into place, and nobody sends a signal."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 # A certificate and its key are replaced one after the other.
 _SETTLE_S = 0.5
-# No event tells that a file may be read by now (chmod): while one cannot be used, it is looked at.
+# How often to look while a file cannot be used: no event tells that it can be read now (chmod).
 _RETRY_S = 2.0
-# No event tells that a folder was replaced by another, nor of what another host has written (NFS).
+# How often to look otherwise: no event tells that a folder was replaced, or that another host has
+# written to it (NFS).
 _LOOK_EVERY_S = 10.0
 # As many links as Linux follows.
 _MOST_LINKS = 40
 
 Version = tuple[int, ...]
-# A path and the folder that had it when it was watched: a watch stays with the folder.
+# A path, and the folder that it led to when it was watched: a watch stays with the folder.
 _Folder = tuple[str, Version]
 
 
 def version_of(path: Path) -> Version:
-    """What tells one version of a file from another; empty for none."""
+    """What tells one version of a file from another; empty if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -41,9 +42,9 @@ def version_of(path: Path) -> Version:
 
 
 class FileWatch:
-    """Calls back on the event loop after something has happened where files lie, and now and then.
+    """Calls back on the event loop after events in the folders of files, and periodically.
 
-    changed: looks at the files; whether all of them could be used.
+    changed: reads files that have changed, and returns whether all of them can be used.
     """
 
     def __init__(self, paths: Sequence[Path], changed: Callable[[], bool]) -> None:
@@ -57,7 +58,7 @@ class FileWatch:
         self._watched: dict[_Folder, ObservedWatch] = {}
 
     def start(self) -> None:
-        """Begin; where no events can be had, log it: then a change is noticed late."""
+        """Begin; if there are no events, log that changes are noticed late."""
         try:
             self._observer, _ = make_observer()
             self._prepare()
@@ -66,7 +67,7 @@ class FileWatch:
         except (ImportError, OSError) as error:
             log.warning("files that change are noticed late: send SIGHUP", error=error)
             self._observer = None
-        # What changed between the first reading and the first watch.
+        # A file may have changed between the first reading and the first watch.
         self._look_soon()
 
     def close(self) -> None:
@@ -90,7 +91,7 @@ class FileWatch:
                     pass  # the loop has ended
 
         self._handler = Handler()
-        # What is renamed, made, written and removed. A link to a folder counts as a file.
+        # Renamed, made, written and removed. A link to a folder counts as a file.
         self._events = [
             events.FileMovedEvent,
             events.DirMovedEvent,
@@ -100,7 +101,7 @@ class FileWatch:
         ]
 
     def _watch_folders(self) -> None:
-        """Watch where the files lie by now. Raises OSError."""
+        """Watch the folders in which the files are now. Raises OSError."""
         observer, handler = self._observer, self._handler
         if observer is None or handler is None:
             return
@@ -112,7 +113,7 @@ class FileWatch:
             self._watched[folder] = observer.schedule(handler, folder[0], event_filter=self._events)
 
     def _look_soon(self, seconds: float = _SETTLE_S) -> None:
-        """Look after so many seconds, if that is not to be done sooner anyway."""
+        """Look after some seconds, unless a look is due sooner anyway."""
         if self._timer is not None:
             if self._timer.when() <= self._loop.time() + seconds:
                 return
@@ -129,7 +130,7 @@ class FileWatch:
 
 
 def folders_of(path: Path) -> set[str]:
-    """The folders in which a change may let a path lead to another file.
+    """The folders in which a change can make a path lead to another file.
 
     Those of the file itself and of each link on the way to it: Kubernetes replaces a link to the
     folder in which the file is.
@@ -146,7 +147,7 @@ def folders_of(path: Path) -> set[str]:
         there = os.path.join(here, step)
         try:
             target = os.readlink(there)
-        except OSError:  # no link, or nothing
+        except OSError:  # not a link, or nothing
             if not ahead and os.path.isdir(here):
                 found.add(here)
             here = there

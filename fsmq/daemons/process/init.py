@@ -1,4 +1,4 @@
-"""Process 1 of a container: whoever is left behind becomes its child, and has to be reaped."""
+"""Process 1 of a container: orphaned processes become its children, and have to be reaped."""
 
 import os
 import signal
@@ -12,15 +12,15 @@ _PASSED_ON = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-# What names the process that is meant by the number that it has here.
+# Variables that are meant for one process, and name it by its number.
 _NUMBERED = ("LISTEN_PID", "WATCHDOG_PID")
 
 
 def leave_init() -> None:
-    """Go on in a child if this is process 1; that reaps all, passes signals on, and ends with it.
+    """Go on in a child if this is process 1, which reaps all, passes signals on, and ends with it.
 
-    To be called before there are threads. A program that ran commands itself could not tell what
-    was left to it from its own commands, whose ends it waits for.
+    To be called before there are threads. A child is needed, because a program that runs commands
+    cannot tell orphans from its own commands, whose exit codes it waits for.
     """
     if os.getpid() != 1:
         return
@@ -29,7 +29,7 @@ def leave_init() -> None:
     child = os.fork()
     if child:
         _reap_until(child, heard)
-    # Out of the group of process 1: Ctrl-C must reach it once, by that, and not twice.
+    # Out of the group of process 1, so that Ctrl-C reaches the child only once, through process 1.
     os.setpgid(0, 0)
     for name in _NUMBERED:
         if os.environ.get(name) == "1":

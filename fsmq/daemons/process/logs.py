@@ -1,4 +1,4 @@
-"""Structured logs on stderr: one event, one line, whatever the values hold.
+"""Structured logs on stderr: one line for an event, whatever the values contain.
 
     log = get_logger(__name__)
     log.info("started", root=root, port=8080)
@@ -57,11 +57,11 @@ class Log:
         self._logger = logger
 
     def debug(self, event: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
-        """Log what only someone who looks for a fault wants to see."""
+        """Log details that help to find a fault."""
         self._log(logging.DEBUG, event, exc_info, fields)
 
     def info(self, event: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
-        """Log what an operator wants to find later."""
+        """Log what an operator may want to find later."""
         self._log(logging.INFO, event, exc_info, fields)
 
     def warning(self, event: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
@@ -87,7 +87,7 @@ def get_logger(name: str) -> Log:
 
 
 def chosen_format(format: str) -> str:
-    """Return ``text``, ``json`` or ``journal``; for ``auto`` what fits stderr."""
+    """Return ``text``, ``json`` or ``journal``; ``auto`` chooses by what stderr is."""
     if format != "auto":
         return format
     try:
@@ -147,7 +147,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line for a person's eyes; the time is local."""
+    """A line for people; the time is local."""
 
     def __init__(self, program: str) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JournalFormatter(logging.Formatter):
-    """A line for systemd's journal, its level in front; a traceback follows in lines of its own."""
+    """A line for systemd's journal, with its level in front; a traceback follows in more lines."""
 
     def __init__(self, program: str) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class JournalFormatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes to stderr and does without a line where stderr is gone: the queue matters more."""
+    """Writes to stderr; drops lines if stderr is gone, because the queue matters more."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         error = sys.exc_info()[1]
@@ -186,7 +186,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def _is_journal(fileno: int) -> bool:
-    """Whether a stream is the one that systemd connected to the journal, and not a later one."""
+    """Whether a stream is the one that systemd connected to the journal, and not redirected."""
     is_at = os.fstat(fileno)
     return os.environ.get("JOURNAL_STREAM") == f"{is_at.st_dev}:{is_at.st_ino}"
 
@@ -220,7 +220,7 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Return what JSON can carry and any reader understands."""
+    """Return a value that JSON has, and that every parser accepts."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -241,7 +241,7 @@ def _text(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value as text, in quotes where it would not read as one word."""
+    """Return a value as text, in quotes if it is not one word."""
     if isinstance(value, float):
         return f"{value:.6g}"
     text = _text(value)
@@ -252,7 +252,7 @@ def _shown(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape all that could break the line or steer a terminal."""
+    """Escape everything that could break the line or control a terminal."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,4 @@
-"""The life of a daemon that loops over folders: signals, the watchdog, waiting without spinning."""
+"""The main loop of a daemon that works on folders: signals, the watchdog, waiting."""
 
 import os
 import select
@@ -28,7 +28,7 @@ class Loop:
         self._reload_asked = False
         self._poller = select.poll()
         self._pinged = time.monotonic()
-        # A signal writes a byte here, so that a wait which has just begun ends too.
+        # A signal writes a byte here, so that it also ends a wait that is just beginning.
         self._waker, waking = socket.socketpair()
         self._waking = waking
         for end in (self._waker, waking):
@@ -40,7 +40,7 @@ class Loop:
         signal.signal(signal.SIGHUP, self._on_hangup)
 
     def register(self, fileno: int | None) -> None:
-        """Let :meth:`wait` end when this is readable; None is nothing."""
+        """Let :meth:`wait` end when this is readable; None is ignored."""
         if fileno is not None:
             self._poller.register(fileno, select.POLLIN)
 
@@ -54,7 +54,7 @@ class Loop:
         if interval is not None:
             seconds = min(seconds, interval)
         if not self.stopping and not self._reload_asked:
-            # Rounded up: a timer that ends within a millisecond must not be waited for in a spin.
+            # Rounded up, so that the last millisecond of a timer is not spent spinning.
             self._poller.poll(-(-seconds * 1000 // 1) if seconds > 0 else 0)
         self._drain()
         self.ping()
@@ -65,14 +65,14 @@ class Loop:
             self.notifier.ready()
 
     def pause(self, seconds: float) -> None:
-        """Wait for signals and time alone."""
+        """Wait for ``seconds``, or until a signal asks to stop."""
         end = time.monotonic() + seconds
         while not self.stopping and (left := end - time.monotonic()) > 0:
             select.select([self._waker], [], [], left)
             self._drain()
 
     def ping(self) -> None:
-        """Tell the watchdog that we live, if it is time to."""
+        """Tell the watchdog that this process is alive, if it is time to."""
         interval = self.notifier.watchdog_interval
         if interval is not None and time.monotonic() - self._pinged >= interval / 2:
             self._pinged = time.monotonic()

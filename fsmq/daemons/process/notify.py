@@ -1,8 +1,8 @@
 """The readiness protocol of systemd: both ends of it, and sockets that it passes on.
 
-A program tells whoever started it how it is (`Notifier`); a supervisor listens (`Listener`).
-One datagram holds lines ``NAME=value``; the socket is named by ``NOTIFY_SOCKET``. Without that
-variable nothing is sent, and nothing here ever raises for want of a listener.
+A program reports its state to the process that started it (`Notifier`); a supervisor listens
+(`Listener`). A datagram has lines ``NAME=value``; the socket is named by ``NOTIFY_SOCKET``. Without
+that variable nothing is sent, and nothing here raises if there is no listener.
 """
 
 import os
@@ -13,13 +13,13 @@ import time
 from collections.abc import MutableMapping
 
 _FIRST_FD = 3
-_SEND_SECONDS = 1.0  # the longest that a listener which does not listen may hold us up
+_SEND_SECONDS = 1.0  # how long a listener that does not read can block us
 _DATAGRAM_BYTES = 4096
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class Notifier:
-    """Tells the service manager, or our own supervisor, how this process is."""
+    """Reports the state of this process to the service manager, or to our own supervisor."""
 
     def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
         """Take the socket and the watchdog from an environment (default: this process's)."""
@@ -29,7 +29,7 @@ class Notifier:
 
     @property
     def watchdog_interval(self) -> float | None:
-        """Seconds between two pings: half of what is asked for; None when nobody asks."""
+        """Seconds between two pings: half of the watchdog's timeout; None if there is none."""
         return self._interval
 
     def ready(self, status: str = "") -> bool:
@@ -46,7 +46,7 @@ class Notifier:
         return self._send("STOPPING=1", status)
 
     def status(self, status: str) -> bool:
-        """Say in words how things are."""
+        """Report a status in words."""
         return self._send("", status)
 
     def ping(self) -> bool:
@@ -57,32 +57,32 @@ class Notifier:
         """Send one datagram; return whether it went out."""
         if self._address is None:
             return False
-        # A line end in the status would start a field of its own.
+        # A line end in the status would start another field.
         line = "STATUS=" + re.sub(r"[\x00-\x1f\x7f]+", " ", status) if status else ""
         datagram = "\n".join(part for part in (message, line) if part)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.settimeout(_SEND_SECONDS)
                 sender.sendto(datagram.encode("utf-8", "replace"), self._address)
-        except (OSError, ValueError):  # a socket that is gone; a name too long for one
+        except (OSError, ValueError):  # the socket is gone, or its name is too long
             return False
         return True
 
 
 class Listener:
-    """The other end: a socket for one child, with what the child has said on it."""
+    """The other end: a socket for one child, and the state that the child has reported."""
 
     def __init__(self) -> None:
-        """Make the socket; raises ``OSError`` where the system has none left."""
+        """Make the socket; raises ``OSError`` if the system has none left."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._socket.bind("")  # the system chooses an abstract name: no file, so none is left over
+        self._socket.bind("")  # the system chooses an abstract name, so that no file is left over
         self.address: str = "@" + self._socket.getsockname()[1:].decode("ascii")
         self.is_ready = False
         self.status = ""
         self.heard_at = time.monotonic()
-        """When the child last said that it is well, or the socket was made."""
+        """When the child last reported that it is well, or the socket was made."""
 
     def fileno(self) -> int:
         """Return the descriptor, to wait for."""
@@ -93,7 +93,7 @@ class Listener:
         self._socket.close()
 
     def receive(self) -> None:
-        """Take in all that has arrived; it shows in ``is_ready``, ``status`` and ``heard_at``."""
+        """Read all that has arrived; this sets ``is_ready``, ``status`` and ``heard_at``."""
         while True:
             try:
                 data, extra, _, _ = self._socket.recvmsg(
@@ -126,10 +126,10 @@ def received_from_us(asked: socket.socket) -> bool:
 
 
 def listen_fds(environ: MutableMapping[str, str] | None = None) -> list[socket.socket]:
-    """Return the listening sockets that the service manager passed on, and take them as ours.
+    """Return the listening sockets that the service manager passed to this process.
 
-    The variables that announce them are removed, so that no child takes them for its own. The
-    list is empty when there are none, or when they are meant for another process.
+    The variables that announce them are removed, so that no child uses the sockets. The list is
+    empty if there are none, or if they are meant for another process.
     """
     environ = os.environ if environ is None else environ
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
@@ -140,7 +140,7 @@ def listen_fds(environ: MutableMapping[str, str] | None = None) -> list[socket.s
     for number in range(_FIRST_FD, _FIRST_FD + int(count)):
         try:
             taken = socket.socket(fileno=number)
-        except OSError:  # not open, or no socket
+        except OSError:  # not open, or not a socket
             continue
         taken.set_inheritable(False)
         sockets.append(taken)
@@ -161,7 +161,7 @@ def _watchdog_interval(environ: MutableMapping[str, str]) -> float | None:
 
 
 def _is_trusted(extra: list[tuple[int, int, bytes]]) -> bool:
-    """Return whether a datagram is from our own user or root: anyone can find the socket."""
+    """Return whether a datagram is from our own user or root: anyone can send to the socket."""
     for level, kind, data in extra:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             _, user, _ = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])

@@ -1,4 +1,4 @@
-"""What reports file events on this system, of the package ``watchdog``; loaded when it is used."""
+"""File events on this system, by the package ``watchdog``, which is imported when it is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from watchdog.observers.api import BaseObserver
 
-# For its threads to end; they end with the process anyway.
+# How long to wait for its threads, which end with the process anyway.
 _PATIENCE_S = 5.0
 
 
@@ -21,13 +21,13 @@ def make_observer() -> tuple[BaseObserver, bool]:
         from watchdog.observers.inotify import InotifyObserver
     except (ImportError, UnsupportedLibcError, AttributeError):
         return Observer(), False
-    # "Full": else what is moved in from elsewhere would be reported like what is only begun.
+    # Without "full" events a file that is moved in would look like one that has just been created.
     return InotifyObserver(generate_full_events=True), True
 
 
 def end(observer: BaseObserver) -> None:
     """Stop an observer that was started."""
-    # It logs its own end as an error.
+    # It logs being stopped as an error.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
     observer.stop()
     observer.join(_PATIENCE_S)

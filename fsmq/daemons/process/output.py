@@ -1,4 +1,4 @@
-"""What children write, line by line, with the name of the child before each line."""
+"""The output of children, line by line, with the name of the child before each line."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ class Prefixer:
         """Make the pipe.
 
         Args:
-            name: what stands before each line.
+            name: what is put before each line.
             width: the columns it is padded to.
             index: the number of the child, which chooses the colour.
         """
@@ -66,7 +66,7 @@ class Prefixer:
             sys.stderr.buffer.write(text)
             sys.stderr.flush()
         except (OSError, ValueError, AttributeError):
-            pass  # nobody reads any more: the daemons go on
+            pass  # nobody reads our output: the daemons go on
 
     def _labelled(self, line: bytes) -> bytes:
         if not self._terminal and line.startswith(b"{"):

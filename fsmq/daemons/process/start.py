@@ -1,4 +1,4 @@
-"""What the daemons do alike when they start."""
+"""What the daemons have in common when they start."""
 
 import ctypes
 import gc
@@ -22,20 +22,20 @@ from fsmq.spool.records.metrics import Metrics
 log = get_logger(__name__)
 _M_MMAP_THRESHOLD = -3
 _SWITCH_S = 0.001
-# Smaller ones are many, and quicker from a pool.
+# Smaller blocks are many, and faster from a pool.
 _LARGE_BYTES = 4 * 1024 * 1024
 
 
 def refusal(error: UnusableSpool) -> int:
-    """With which code a program ends that cannot open its spool: to be started again, or not."""
+    """The exit code if the spool cannot be opened; it says whether to start the program again."""
     log.error("cannot start", error=error)
     return EXIT_FAILED if is_passing(error.__cause__) else EXIT_CONFIGURATION
 
 
 def probed(root: Path) -> int:
-    """Log what the probe finds; with which code to end, or 0 if the root can carry a spool.
+    """Log what the probe finds; return the exit code, 0 if the root is fit for a spool.
 
-    A disk that refuses right now is none that never can: the program is started again.
+    If the disk fails only for now, the code lets the program be started again.
     """
     code = EXIT_CLEAN
     for finding in probe(root):
@@ -50,9 +50,9 @@ def probed(root: Path) -> int:
 
 
 def warn_of_root(root: Path, is_given: bool) -> None:
-    """Say loudly that a root which nobody has chosen may be empty after the next boot.
+    """Warn if the root is the default, and may be empty after the next boot.
 
-    Of one in memory, chosen or not, the probe tells.
+    The probe warns of any root in memory.
     """
     if not is_given and (cleaned := cleaned_at_boot(root)) is not None:
         log.warning(
@@ -66,16 +66,16 @@ def warn_of_root(root: Path, is_given: bool) -> None:
 def open_journal(
     tree: Tree, metrics: Metrics, setting: OnOff, program: str, host: str
 ) -> NoJournal:
-    """The lifecycle journal of this process; one that keeps nothing where it is turned off."""
+    """The lifecycle journal of this process; one that records nothing if it is turned off."""
     if setting == "off":
         return NoJournal()
     return Journal(tree, metrics, host=host, program=program)
 
 
 def take_log_level(name: str, options: type[MqOptions | MoverOptions | ReaperOptions]) -> None:
-    """Read the configuration again for the log level; one that cannot be read changes nothing.
+    """Take the log level from the configuration again, on SIGHUP.
 
-    On SIGHUP: a slip in the file must not end a program that runs well.
+    A configuration that cannot be read changes nothing: a mistake must not end the program.
     """
     try:
         logs.set_level(parse(name, options, sys.argv[1:]).log_level)
@@ -85,7 +85,7 @@ def take_log_level(name: str, options: type[MqOptions | MoverOptions | ReaperOpt
 
 
 def raise_file_limit() -> None:
-    """Allow as many open files as we may have: each connection and each unsynced message is one."""
+    """Raise the limit of open files to the hard limit: connections and unsynced messages count."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -94,9 +94,9 @@ def raise_file_limit() -> None:
 def unmap_large_blocks() -> None:
     """Let the C library return the memory of each large body when it is freed.
 
-    It maps large blocks, and unmaps them. But once one was freed it takes blocks of that size from
-    its pools, which keep them: a pool for some threads each, and in each the room of the largest
-    messages. A size that is set stays.
+    It maps and unmaps large blocks; but once one is freed, it raises the threshold to that size,
+    and smaller blocks come from its pools, which keep their memory: each pool would hold that of
+    the largest messages. A threshold that is set is not raised.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, musl keeps nothing
     if mallopt is not None:
@@ -104,11 +104,11 @@ def unmap_large_blocks() -> None:
 
 
 def settle_memory() -> None:
-    """Keep the collector of cycles from looking at what lives as long as the process.
+    """Keep the garbage collector from scanning objects that live as long as the process.
 
-    A request leaves no cycles of ours, so looking for some after every 700 objects costs a tenth
-    of its time and finds next to nothing. Nor may it look at too many at a time, as nothing else
-    can run meanwhile: at 20,000 for milliseconds, at ten times as many for tens of them.
+    Requests leave no cycles of ours, so a scan after every 700 objects would cost a tenth of their
+    time and find next to nothing. Scans must also be short, because nothing else runs during one:
+    20,000 objects take milliseconds, ten times as many tens of milliseconds.
     """
     gc.collect()
     gc.freeze()
@@ -116,9 +116,9 @@ def settle_memory() -> None:
 
 
 def share_interpreter() -> None:
-    """Let the event loop have the interpreter soon, whatever the threads beside it do.
+    """Let the event loop get the GIL soon, whatever other threads do.
 
-    Who waits for it asks after so long, by default after five times that; and a request that is
-    answered on the loop gives it away with each call of the kernel, and waits behind each.
+    A waiting thread asks for it after this interval, a fifth of the default. The loop gives it up
+    in each system call, so a request that is answered on the loop waits for it several times.
     """
     sys.setswitchinterval(_SWITCH_S)

@@ -1,14 +1,14 @@
 """Runs several programs as one: starts them, restarts those that die, and stops them together.
 
 The supervisor owns no data and takes no part in the work; a child does not notice whether it has
-one. Nothing here waits by looking again: signals, exits, messages and timers wake it.
+one. Nothing here polls: signals, exits, messages and timers wake it.
 
-- A child that dies is started again after 0.1 s, then 0.2 s and so on up to 5 s; the pause begins
-  anew once it has lived for 10 s. One that ends with 2 (usage) or 78 (configuration) would end
-  so again: the others are stopped, and the supervisor ends with the same code.
+- A child that dies is started again after 0.1 s, then 0.2 s and so on up to 5 s; after it has lived
+  for 10 s, the pause is 0.1 s again. A child that exits with 2 (usage) or 78 (configuration) would
+  do so again: the others are stopped, and the supervisor exits with the same code.
 - SIGTERM or SIGINT stops the children gracefully, a second one kills them; SIGHUP is passed on.
-- Each child gets a ``NOTIFY_SOCKET`` of its own. The supervisor says that it is ready when all
-  children have said so, and, where it has a watchdog itself, that it is well as long as they are.
+- Each child gets a ``NOTIFY_SOCKET`` of its own. The supervisor reports that it is ready when all
+  children have done so, and, if it has a watchdog itself, that it is well as long as they are.
 - A child never outlives its supervisor, not even when that is killed.
 """
 
@@ -27,10 +27,11 @@ from fsmq.daemons.process.exits import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FAIL
 from fsmq.daemons.process.logs import get_logger
 from fsmq.daemons.process.notify import Listener, Notifier
 from fsmq.daemons.process.output import Prefixer
+from fsmq.daemons.process.repeated import StopSignals
 from fsmq.daemons.process.tie import tied_to
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _SETTLED = 0.1, 5.0, 10.0  # seconds
-# What belongs to the supervisor's own relation to the service manager.
+# Variables that the service manager sets for the supervisor alone.
 _OWN_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS")
 
 log = get_logger(__name__)
@@ -41,8 +42,8 @@ class Child:
     """A program to run.
 
     Attributes:
-        name: what it is called in logs.
-        argv: its command line; a change holds from the next start on.
+        name: its name in logs.
+        argv: its command line; a change applies from the next start on.
         env: variables that it gets in addition to those of the supervisor.
         fds: open files of the supervisor that it gets under the same numbers.
     """
@@ -59,7 +60,7 @@ def module_child(
     """Return a child that runs one of our modules under the interpreter that runs this one.
 
     Args:
-        name: what it is called in logs.
+        name: its name in logs.
         module: for example ``fsmq.daemons.mq``.
         arguments: its command line after the program's name.
         fds: open files that it gets.
@@ -67,14 +68,14 @@ def module_child(
     env = {}
     home = Path(__file__).resolve().parents[3]
     if home != Path(sysconfig.get_path("purelib")).resolve():
-        # A clone: the child must find this very one, wherever it is started.
+        # A clone: the child must import it, wherever it is started.
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))
-    # -P: the folder that a user happens to stand in is no place to import from.
+    # -P: nothing is imported from the current folder.
     return Child(name, [sys.executable, "-P", "-m", module, *arguments], env, fds)
 
 
 Started = Callable[[Mapping[str, str]], None]
-"""Called once, when all children are ready, with what each said then, by name."""
+"""Called once, when all children are ready, with their statuses by name."""
 
 
 def run(
@@ -95,13 +96,13 @@ def run(
             otherwise they write to the supervisor's own stdout and stderr.
         on_started: called once, when all children are ready.
         grace: seconds that the children have to stop before they are killed.
-        notifier: where to report to (default: as the environment says).
+        notifier: where to report to (default: the one that the environment names).
 
     Returns:
         0 after a clean stop, a child's own 2 or 78, and 1 if a child had to be killed or failed
         to stop cleanly.
     """
-    # A loop of our own kind, whatever the policy: another might claim SIGCHLD for itself.
+    # Always this kind of loop, because another one might handle SIGCHLD itself.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(_supervise(children, prefix, on_started, grace, notifier or Notifier()))
 
@@ -149,11 +150,11 @@ class _Process:
         return self.listener is not None and self.listener.is_ready
 
     def is_well(self, since: float) -> bool:
-        """Whether it was heard from since a moment, or has not yet begun to be heard from."""
+        """Whether it has reported since a moment, or is not ready yet."""
         return self.listener is None or not self.is_ready or self.listener.heard_at >= since
 
     def start(self) -> None:
-        """Start it; where that fails, try again after the pause."""
+        """Start it; if that fails, try again after the pause."""
         self._timer = None
         self._started_at = time.monotonic()
         try:
@@ -206,7 +207,7 @@ class _Process:
                 stdout=writer,
                 stderr=writer,
                 pass_fds=self.child.fds,
-                # Out of our group: Ctrl-C must reach a child once, by us, and not twice.
+                # Out of our group, so that Ctrl-C reaches a child only once, through us.
                 process_group=0,
                 preexec_fn=tied_to(os.getpid()),
             )
@@ -232,7 +233,7 @@ class _Process:
     def _copy(self) -> None:
         assert self._output
         if not self._output.copy():
-            self._loop.remove_reader(self._output)  # the end: a reader would be called for ever
+            self._loop.remove_reader(self._output)  # at the end it would be called for ever
 
     def _close(self) -> None:
         self._popen = None
@@ -257,6 +258,7 @@ class _Supervisor:
         self._on_started = on_started
         self._grace = grace
         self._ended = asyncio.Event()
+        self._signals = StopSignals()
         self._announced = self._stopping = False
         self._exit_code = EXIT_CLEAN
         interval = notifier.watchdog_interval
@@ -270,7 +272,7 @@ class _Supervisor:
     async def run(self) -> int:
         """Run until all children have ended for good; return the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._on_stop_signal)
+            self._loop.add_signal_handler(number, self._on_stop_signal, number)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload_signal)
         self._loop.add_signal_handler(signal.SIGCHLD, self._on_child_ended)
         for process in self._processes:
@@ -280,7 +282,7 @@ class _Supervisor:
         return self._exit_code
 
     def _check(self) -> None:
-        """Tell the world, once, when all children are ready."""
+        """Report once that all children are ready, when they are."""
         if self._announced or self._stopping or not all(p.is_ready for p in self._processes):
             return
         self._announced = True
@@ -290,7 +292,7 @@ class _Supervisor:
         self._notifier.ready("; ".join(status for status in statuses.values() if status))
 
     def _watch(self) -> None:
-        """Say that all is well, if it is, and look again in time for the next word."""
+        """Ping the watchdog if all children are well, and check again after the interval."""
         interval = self._notifier.watchdog_interval
         if interval is None:
             return
@@ -312,7 +314,7 @@ class _Supervisor:
         code = process.exit_code or 0
         name = process.child.name
         if self._stopping:
-            # SIGTERM kills a child that has not come to the point of handling it: as asked for.
+            # SIGTERM kills a child that does not handle it yet: that is a clean stop, too.
             if code not in (0, -signal.SIGTERM):
                 log.warning("child did not stop cleanly", child=name, how=_how(code))
                 self._exit_code = self._exit_code or EXIT_FAILED
@@ -324,11 +326,11 @@ class _Supervisor:
             log.warning("child ended", child=name, how=_how(code))
             process.start_later()
 
-    def _on_stop_signal(self) -> None:
-        if self._stopping:
+    def _on_stop_signal(self, number: int) -> None:
+        if self._signals.is_second(number):
             log.warning("killing the children on a second signal")
             self._kill()
-        else:
+        elif not self._stopping:
             self._stop()
 
     def _on_reload_signal(self) -> None:
@@ -336,7 +338,7 @@ class _Supervisor:
             return
         self._notifier.reloading()
         for process in self._processes:
-            if process.is_ready:  # one that is not may not handle the signal yet, and would die
+            if process.is_ready:  # before, the signal could kill it, as it is not handled yet
                 process.send(signal.SIGHUP)
         if self._announced:
             self._notifier.ready()

@@ -4,14 +4,13 @@ A value is taken from the first of these that has one:
 
 1. the command line (``--poll-interval 1``),
 2. the environment (``FSMQ_POLL_INTERVAL=1``; an empty variable counts as none),
-3. the TOML file that ``--config`` or ``FSMQ_CONFIG`` names (``poll-interval = 1``), where the
-   program's own table goes before the top level, which holds for every program,
+3. the TOML file that ``--config`` or ``FSMQ_CONFIG`` names (``poll-interval = 1``), in which the
+   program's own table overrides the top level, which is for every program,
 4. the default.
 
-This module knows how; which settings there are stands in `fsmq.daemons.settings.settings`.
+The settings themselves are in `fsmq.daemons.settings.settings`.
 """
 
-import difflib
 import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,12 +23,15 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from fsmq._version import __version__
+from fsmq.daemons.misuse import misuse
 from fsmq.daemons.standard_files import hold_standard_files
 from fsmq.kinds import Choice, Kind, Location, Setting
+from fsmq.units import in_units
+from fsmq.words import meant
 
 
 class Origin(IntEnum):
-    """Where a value came from; a greater one is nearer to the user and wins."""
+    """Where a value came from; the greatest is the nearest to the user, and wins."""
 
     DEFAULT = 0
     FILE = 1
@@ -48,11 +50,11 @@ Origins = Mapping[str, Origin]
 
 
 class Options(Protocol):
-    """What a program's options have in common."""
+    """What the options of all programs have in common."""
 
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
-        """Make the options; raise ``click.UsageError`` where values contradict each other."""
+        """Make the options; raise ``click.UsageError`` if values contradict each other."""
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -99,9 +101,9 @@ class ConfigFile:
         known = {s.name: s for s in self._settings if table is None or table in s.programs}
         setting = known.get(key)
         if setting is None:
-            near = difflib.get_close_matches(key, known, 1) or sorted(known)
-            raise self._error(where, f"unknown key; expected {' or '.join(near)}")
-        # bool is an int in Python; in a file it is no number.
+            advice = meant(key, known) or f"expected one of: {', '.join(sorted(known))}"
+            raise self._error(where, f"unknown key; {advice}")
+        # bool is an int in Python, but not a number in a file.
         if type(raw) not in setting.kind.native:
             raise self._error(where, f"expected {setting.kind.expected}, not {raw!r}")
         try:
@@ -117,17 +119,34 @@ class ConfigFile:
 class ProgramCommand(click.Command):
     """A command whose ``--help`` lists the settings by group, with range, default and variable."""
 
-    def __init__(self, settings: Sequence[Setting], **arguments: Any) -> None:
+    def __init__(
+        self, settings: Sequence[Setting], others: Sequence[Setting], **arguments: Any
+    ) -> None:
         super().__init__(**arguments)
         self._settings = [setting for setting in settings if not setting.hidden]
+        self._elsewhere = {f"--{one.name}": _elsewhere(one) for one in others}
 
     def main(self, *args: Any, **more: Any) -> Any:
         """Run the command line of this process."""
         hold_standard_files()
         return super().main(*args, **more)
 
+    def make_context(self, info_name: str | None, *args: Any, **more: Any) -> click.Context:
+        """Read the command line. Raises ``click.ClickException`` with all that is to be told."""
+        try:
+            return super().make_context(info_name, *args, **more)
+        except click.UsageError as error:
+            raise misuse(error, info_name or "", self._elsewhere) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the program; settings that contradict each other are a mistake, too."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise misuse(error, ctx.command_path) from error
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the settings, then what every command has."""
+        """Write the settings, then the options of every command."""
         for group in dict.fromkeys(setting.group for setting in self._settings):
             with formatter.section(group):
                 formatter.write_dl([_row(s) for s in self._settings if s.group == group])
@@ -148,7 +167,7 @@ def command(
     """Make the command line of one program.
 
     Args:
-        name: the program, as the settings know it.
+        name: the program, as the settings name it.
         settings: all settings of all programs.
         tables: for each program the table of the configuration file that it reads.
         callback: called with the values and their origins; returns the exit code.
@@ -169,6 +188,7 @@ def command(
 
     result = ProgramCommand(
         own,
+        [setting for setting in settings if name not in setting.programs],
         name=prog,
         params=[_parameter(setting, load) for setting in own],
         callback=run,
@@ -178,10 +198,18 @@ def command(
     return click.version_option(__version__, prog_name=prog, message="%(prog)s %(version)s")(result)
 
 
-def nearer(values: Values, origins: Origins, folders: Sequence[str]) -> Values:
-    """Keep root or the folders, whichever was said nearer to the user.
+def _elsewhere(setting: Setting) -> str:
+    """Where a setting belongs that a program does not take."""
+    program = setting.programs[0]
+    program = program if program == "mq" else f"mq-{program}"
+    return f"it is a setting of {program}: set {setting.variable}, or {setting.name} in a file"
 
-    ``FSMQ_ROOT`` may be set for a whole host; it must not spoil ``--source`` on a command line.
+
+def nearer(values: Values, origins: Origins, folders: Sequence[str]) -> Values:
+    """Keep either root or the folders: those whose origin is nearer to the user.
+
+    ``FSMQ_ROOT`` may be set for a whole host; it must not conflict with ``--source`` on a command
+    line.
     """
     named = [folder for folder in folders if values[folder] is not None]
     if values["root"] is None or not named:
@@ -210,7 +238,7 @@ def _parameter(
 
     return click.Option(
         [f"--{setting.name}", setting.field],
-        # The kind converts, in the callback: click's own types would word errors differently.
+        # The callback converts by the kind, because errors of click's types are worded differently.
         type=click.UNPROCESSED,
         callback=convert,
         default=setting.default,
@@ -232,7 +260,7 @@ def value_of(setting: Setting, raw: Any) -> object:
 
 def _completions(kind: Kind, begun: str) -> list[CompletionItem]:
     if isinstance(kind, Location):
-        return [CompletionItem(begun, type="file")]  # the shell knows them
+        return [CompletionItem(begun, type="file")]  # the shell completes them
     words = kind.words if isinstance(kind, Choice) else ()
     return [CompletionItem(word) for word in words if word.startswith(begun)]
 
@@ -248,8 +276,9 @@ def _origins(ctx: click.Context, names: Iterable[str]) -> dict[str, Origin]:
 def _row(setting: Setting) -> tuple[str, str]:
     default = setting.default_text
     if not default and setting.default is not None and not callable(setting.default):
-        number = isinstance(setting.default, float)
-        default = f"{setting.default:g}" if number else str(setting.default)
+        default = str(setting.default)
+        if isinstance(setting.default, float) and setting.kind.unit == "seconds":
+            default = in_units(setting.default)
     facts = [setting.kind.limits, f"default {default}" if default else "", setting.variable]
     shown = "; ".join(fact for fact in facts if fact)
     return f"--{setting.name} {setting.kind.metavar}", f"{setting.help}  [{shown}]"

@@ -1,7 +1,7 @@
 """The settings that limit what clients can ask of mq."""
 
 from fsmq.http.guard.limits import Limits
-from fsmq.kinds import Number, Setting, Whole
+from fsmq.kinds import Seconds, Setting, Whole
 
 _LIMITS = "Limits"
 _DEFAULTS = Limits()
@@ -17,7 +17,7 @@ LIMITS: tuple[Setting, ...] = (
     ),
     Setting(
         "read-timeout",
-        Number(0.1, 3600, "seconds"),
+        Seconds(0.1, 3600),
         30.0,
         "How long a client may take to send the body of a request.",
         _LIMITS,
@@ -33,7 +33,7 @@ LIMITS: tuple[Setting, ...] = (
     ),
     Setting(
         "shutdown-timeout",
-        Number(0, 3600, "seconds"),
+        Seconds(0, 3600),
         10.0,
         "How long open requests may take to end after SIGTERM.",
         _LIMITS,
@@ -49,7 +49,7 @@ LIMITS: tuple[Setting, ...] = (
     ),
     Setting(
         "idle-timeout",
-        Number(0.1, 86_400, "seconds"),
+        Seconds(0.1, 86_400),
         _DEFAULTS.idle_timeout,
         "How long an idle connection is kept open.",
         _LIMITS,
@@ -57,7 +57,7 @@ LIMITS: tuple[Setting, ...] = (
     ),
     Setting(
         "header-timeout",
-        Number(0.1, 3600, "seconds"),
+        Seconds(0.1, 3600),
         _DEFAULTS.header_timeout,
         "How long a client may take to send the head of a request.",
         _LIMITS,
@@ -65,7 +65,7 @@ LIMITS: tuple[Setting, ...] = (
     ),
     Setting(
         "write-timeout",
-        Number(0.1, 3600, "seconds"),
+        Seconds(0.1, 3600),
         _DEFAULTS.write_timeout,
         "How long a client may take to read 256 KiB of an answer, before its connection is closed.",
         _LIMITS,

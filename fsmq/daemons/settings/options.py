@@ -1,6 +1,6 @@
-"""What a program is given: the values of its settings with their types, checked together.
+"""The options of a program: the values of its settings with their types, checked together.
 
-The settings themselves stand in `fsmq.daemons.settings.settings`.
+The settings themselves are in `fsmq.daemons.settings.settings`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +56,7 @@ class MqOptions(OfDaemon):
     port: int
     dialects: tuple[str, ...]
     of_dialects: Mapping[str, Any]
-    """The values of the settings that the dialects bring along, by field."""
+    """The values of the dialects' own settings, by field."""
     processes: int
     process_index: int | None
     listening: str | None
@@ -90,12 +90,12 @@ class MqOptions(OfDaemon):
 
     @property
     def process_name(self) -> str:
-        """What this process is called among those of one mq."""
+        """The name of this process among those of one mq."""
         return "mq" if self.process_index is None else f"mq-{self.process_index}"
 
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
-        """Make the options; raise ``click.UsageError`` where values contradict each other."""
+        """Make the options; raise ``click.UsageError`` if values contradict each other."""
         fields = {setting.field for setting in OF_DIALECTS}
         options = cls(
             **{field: value for field, value in values.items() if field not in fields},
@@ -133,7 +133,7 @@ class MoverOptions(OfDaemon):
 
 @dataclass(frozen=True, slots=True)
 class ReaperOptions(OfDaemon):
-    """The settings of mq-reaper; ``source`` is set in any case, from ``root`` where that is."""
+    """The settings of mq-reaper; ``source`` is always set, from ``root`` if that is given."""
 
     root: Path | None
     source: Path
@@ -144,7 +144,7 @@ class ReaperOptions(OfDaemon):
 
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
-        """Make the options; raise ``click.UsageError`` where root and source are both given."""
+        """Make the options; raise ``click.UsageError`` if root and source are both given."""
         values = nearer(values, origins, ("source",))
         root = values["root"]
         source = values["source"] or (root or DEFAULT_ROOT) / "remove"
@@ -167,10 +167,11 @@ class UpOptions(OfEvery):
     let_anyone_in: Literal["no", "yes"]
     shutdown_timeout: float
     history: OnOff
+    any_folder: Literal["no", "yes"]
     root_is_given: bool
     """Whether somebody has chosen the root."""
     given: frozenset[str]
-    """The fields that stood on the command line: the programs find the others themselves."""
+    """The fields given on the command line; the programs find the others themselves."""
 
     @classmethod
     def resolve(cls, values: Values, origins: Origins) -> Self:
@@ -183,10 +184,10 @@ class UpOptions(OfEvery):
 def program(
     name: str, options: type[O], help: str | None = None
 ) -> Callable[[Callable[[O], int]], click.Command]:
-    """Make a function that takes the options of a program into its command.
+    """Turn a function that takes the options of a program into the program's command.
 
     The function returns the exit code; its docstring is the help text, unless ``help`` is given.
-    Wrong usage ends the process with code 2 and a message that names the limit that was broken.
+    Wrong usage ends the process with code 2 and a message that says what was expected.
     """
 
     def decorate(function: Callable[[O], int]) -> click.Command:
@@ -199,9 +200,9 @@ def program(
 
 
 def parse(name: str, options: type[O], argv: Sequence[str]) -> O:
-    """Return the options that a command line gives, with environment and file as they are now.
+    """Return the options of a command line, with the environment and the file as they are now.
 
-    Raises ``click.ClickException`` where the program itself would end with code 2.
+    Raises ``click.ClickException`` if the program itself would end with code 2.
     """
     parsed: list[O] = []
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from fsmq.daemons.settings.limits import LIMITS
 from fsmq.http.dialects import CHOICES, DIALECTS
-from fsmq.kinds import Choice, Location, Number, Setting, Several, Switch, Text, Whole, WholeOr
+from fsmq.kinds import Choice, Location, Seconds, Setting, Several, Switch, Text, Whole, WholeOr
 from fsmq.spool.records.peers import host_name
 
 SyncMode = Literal["auto", "fsync", "syncfs", "none"]
@@ -28,7 +28,7 @@ TABLES = {"mq": "mq", "mover": "mover", "reaper": "reaper", "up": "mq"}
 """The table of the configuration file that each program reads over the top level."""
 
 OF_DIALECTS = tuple(setting for one in DIALECTS.values() for setting in one.settings())
-"""What the dialects let an operator set, each in its own package."""
+"""The settings of the dialects, each defined in its own package."""
 
 _EVERY = tuple(COMMANDS)
 _LOOPS = ("mover", "reaper")
@@ -49,6 +49,14 @@ SETTINGS: tuple[Setting, ...] = (
         "The folder of the spool; created if it is missing.",
         _SPOOL,
         ("mq", "up"),
+    ),
+    Setting(
+        "any-folder",
+        Switch("no", "yes"),
+        "no",
+        "Make a spool in a folder that has other things in it.",
+        _SPOOL,
+        ("up",),
     ),
     Setting(
         "root",
@@ -94,7 +102,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "delay",
-        Number(0, 31_536_000, "seconds"),
+        Seconds(0, 31_536_000),
         0.0,
         "The least time that a file stays in the source before it is delivered.",
         _SPOOL,
@@ -154,7 +162,7 @@ SETTINGS: tuple[Setting, ...] = (
         "dialects",
         Several(*CHOICES),
         "all",
-        "Dialects of HTTP to serve beside the native one, joined by commas; or all, or none.",
+        "Dialects of HTTP to serve besides the native one, joined by commas; or all, or none.",
         _NETWORK,
         ("mq",),
     ),
@@ -256,7 +264,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "stats-interval",
-        Number(0.1, 3600, "seconds"),
+        Seconds(0.1, 3600),
         2.0,
         "How often metrics are sent.",
         _STATS,
@@ -280,7 +288,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "poll-interval",
-        Number(0.01, 60, "seconds"),
+        Seconds(0.01, 60),
         0.25,
         "The time between two listings of a polled folder.",
         _EVENTS,
@@ -288,7 +296,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "expiry-interval",
-        Number(0.1, 86_400, "seconds"),
+        Seconds(0.1, 86_400),
         30.0,
         "How often expired messages are removed from the queues.",
         _EVENTS,
@@ -304,7 +312,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "journal-retention",
-        Number(60, 3_162_240_000, "seconds"),
+        Seconds(60, 3_162_240_000),
         7 * 86_400.0,
         "How long the journal is kept.",
         _JOURNAL,
@@ -328,7 +336,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "history-retention",
-        Number(3600, 3_162_240_000, "seconds"),
+        Seconds(3600, 3_162_240_000),
         72 * 3600.0,
         "How long the history is kept; after six hours in steps of ten minutes.",
         _HISTORY,
@@ -354,8 +362,8 @@ SETTINGS: tuple[Setting, ...] = (
         "log-format",
         Choice(*get_args(LogFormat)),
         "auto",
-        "The format of the log on stderr; auto chooses by where it goes: terminal,"
-        " systemd, else JSON.",
+        "The format of the log on stderr; auto: text on a terminal, journal under systemd,"
+        " otherwise JSON.",
         _LOGS,
         _EVERY,
     ),

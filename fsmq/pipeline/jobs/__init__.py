@@ -1,1 +1,1 @@
-"""Spark jobs on whole queues: load, archive, replay, and upkeep."""
+"""Spark jobs on whole queues: load, archive and replay."""

@@ -2,13 +2,12 @@
 
     <folder>/queue=…/day=…/batch=…/*.parquet
 
-The day is that of the message's creation, in UTC; where its name does not tell, that of its batch.
-All else is as a stream has it (see `columns`), so that every message can be put again as it was.
+The day is that of the message's creation, in UTC; if its name does not tell, that of its batch.
+The columns are those of a stream (see `columns`), so that every message can be put back as it was.
 
-Draining is a stream into this folder. A batch is written under its own name, which it keeps
-whenever it is given again (see `consumer`), and in the place of what an attempt before has left:
-so it is there once, whatever was killed. What the stream has to know is in the spool, and its
-checkpoint is thrown away.
+Draining is a stream into this folder. A batch is written under its own name, which is the same
+each time it is given (see `stream`), and replaces the files of an earlier attempt: so it is there
+once, whatever was killed. The state of the stream is in the spool; its checkpoint is discarded.
 """
 
 from __future__ import annotations
@@ -35,39 +34,37 @@ from fsmq.pipeline.read.listing import Queues
 from fsmq.pipeline.read.stream import BATCH_COLUMN
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.checks import check_queue
-from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
-from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.on_disk import MAX_PLAIN_BYTES, sync_filesystem, uuid7
 
 STREAM_SCHEMA = StructType([*SCHEMA.fields, StructField(BATCH_COLUMN, StringType())])
 ARCHIVE_SCHEMA = StructType([*SCHEMA.fields, StructField("day", StringType())])
 MESSAGES, BYTES = 50_000, 1024**3
-# A batch of this size may be written for long, and each renewal costs.
+# Long, because writing a batch of this size can take long, and renewals cost time.
 _VISIBILITY_S = 300
 _PLACES = ("queue", "day", BATCH_COLUMN)
 NO_GLOB = ("__globPaths__", "false")
-"""For Spark's readers of one place, whatever characters its name has."""
+"""An option for Spark's readers: the path is read as it is, even with wildcards in it."""
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-# What Spark writes before it moves it to its place.
+# Where Spark writes files before it moves them to their places.
 _STAGED = (".spark-staging-*", "_temporary")
 
 
 def read(spark: SparkSession, folder: str) -> DataFrame:
-    """The messages of an archive, with their day as YYYY-MM-DD; empty where there is none yet."""
+    """The messages of an archive, with their day as YYYY-MM-DD; empty if there is none yet."""
     try:
-        # With a schema: Spark would take a queue named 007 for a number.
+        # With a schema, because Spark would read a queue named 007 as a number.
         found = spark.read.option(*NO_GLOB).schema(ARCHIVE_SCHEMA).parquet(folder)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         return spark.createDataFrame([], ARCHIVE_SCHEMA)
-    # A queue of this name is what Spark takes for none.
+    # Spark reads a queue of this name as null.
     return found.withColumn("queue", fn.coalesce("queue", fn.lit(_NO_PARTITION)))
 
 
 def check(root: str, queues: Sequence[str], folder: str, consumer: str | None = None) -> None:
-    """Whether there are such queues and can be such a folder. Raises FsmqError."""
+    """Check that the queues exist, and that the folder can be made. Raises FsmqError."""
     wanted = Queues(",".join(queues))
     if consumer is not None:
         check_queue(consumer, "consumer")
@@ -85,7 +82,7 @@ def check(root: str, queues: Sequence[str], folder: str, consumer: str | None = 
 
 
 def look(root: str, queues: Sequence[str]) -> dict[str, Any]:
-    """What there is to be archived; ``hidden``: in flight, or delayed. Raises FsmqError."""
+    """How many messages can be archived; ``hidden``: in flight or delayed. Raises FsmqError."""
     wanted = Queues(",".join(queues))
     with Spool(root, create=False, delivers=False) as spool:
         wanted.check(spool.tree)
@@ -110,15 +107,15 @@ def drain(
     journal: bool | None = None,
     run: Callable[[StreamingQuery], object] = lambda query: query.awaitTermination(),
 ) -> dict[str, Any]:
-    """Move what is ready in some queues into an archive, and acknowledge it.
+    """Move ready messages of some queues into an archive, and acknowledge them.
 
-    queues: names and globs. folder: a path that Spark knows. consumer: who claims them; None: a
-    name for this folder. messages: as many in a batch. limit: bytes of the largest message; a
-    larger one fails the drain. journal: whether its steps are noted; None: if other programs on the
-    spool note theirs. run: waits for the end of the query.
+    queues: names and globs. folder: a path that Spark knows. consumer: the name under which they
+    are claimed; None: one made from the folder. messages: how many are in a batch. limit: bytes of
+    the largest message; a larger one fails the drain. journal: whether its steps are recorded;
+    None: if other programs on the spool record theirs. run: waits for the end of the query.
 
-    What a run before this one had begun and not finished is done first; what it had claimed and not
-    yet noted is among the ``hidden`` until its timer ends. Raises FsmqError,
+    Batches that an earlier run began and did not finish are done first; messages that it had
+    claimed, but not stored as a batch, are ``hidden`` until their timers end. Raises FsmqError,
     StreamingQueryException.
     """
     stream = (
@@ -162,7 +159,7 @@ def copy(
     *,
     limit: int = MAX_PLAIN_BYTES,
 ) -> dict[str, Any]:
-    """Add to an archive what stands in some queues and is not in it, and leave the queues alone.
+    """Add messages of some queues to an archive, if it does not have them; the queues stay as is.
 
     limit: bytes of the largest message; a larger one fails the copy.
 
@@ -187,12 +184,12 @@ def copy(
 
 
 def consumer_of(folder: str) -> str:
-    """The name of the consumer that drains into a folder: what it has begun, it finishes."""
+    """The consumer that drains into a folder; always the same, so that it finishes its batches."""
     return f"archive-{zlib.crc32(folder.encode()):08x}"
 
 
 def _write(rows: DataFrame, folder: str, mode: str = "overwrite") -> None:
-    """Write rows where they belong; of a batch all that was there of these queues and days goes."""
+    """Write rows to their places; "overwrite" replaces the files of their queue, day and batch."""
     created = fn.coalesce("created_at", _time_of(fn.col(BATCH_COLUMN)))
     placed = rows.withColumn("day", fn.date_format(created, "yyyy-MM-dd"))
     (
@@ -211,7 +208,7 @@ def _time_of(uuid: Column) -> Column:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove what a run that was killed has not moved to its place."""
+    """Remove the staged files of a run that was killed."""
     for pattern in _STAGED:
         for left in folder.glob(pattern):
             shutil.rmtree(left, ignore_errors=True)
@@ -219,7 +216,7 @@ def _remove_folder(folder: Path) -> None:
 
 @contextmanager
 def _all_progress(spark: SparkSession) -> Iterator[None]:
-    """Let queries remember all of their batches, so that they can be counted."""
+    """Let queries keep the progress of all their batches, so that these can be counted."""
     name = "spark.sql.streaming.numRecentProgressUpdates"
     before = spark.conf.get(name)
     spark.conf.set(name, "1000000")

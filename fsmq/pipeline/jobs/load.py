@@ -29,7 +29,7 @@ _SUFFIXES = {
 
 
 def format_of(source: str) -> str:
-    """What the files of a source are, by their names. Raises InvalidValue."""
+    """The format of the files of a source, by their names. Raises InvalidValue."""
     path = Path(source)
     inside = {p.suffix for p in path.glob("*") if p.name[0] not in "._"} if path.is_dir() else set()
     found = {_SUFFIXES.get(suffix) for suffix in (inside or {path.suffix})}
@@ -46,11 +46,11 @@ def frame_of(
 ) -> DataFrame:
     """The rows of a source, with the columns of a write.
 
-    columns: an expression of Spark SQL over the source's columns for each column of the write;
-    those of the same name are taken without. A line of text, and a file, is a body by itself.
+    columns: for columns of the write, an expression of Spark SQL over the source's columns;
+    columns of the same name need none. In text each line is a body, and with files each file.
 
     Raises:
-        InvalidValue: no such format or column, or a column of the wrong type.
+        InvalidValue: there is no such format or column, or a column has the wrong type.
     """
     if form not in FORMATS:
         raise InvalidValue(
@@ -100,7 +100,7 @@ def _read(spark: SparkSession, source: str, form: str) -> tuple[DataFrame, dict[
     if form == "parquet":
         return reading.parquet(source), {}
     frame = _read_json(reading, source)
-    # Rows that a write has rejected can be mended and loaded again.
+    # Rows that a write has rejected can be corrected and loaded again.
     if "body_base64" in frame.columns:
         plain = f.col("body").cast("binary") if "body" in frame.columns else f.lit(None)
         return frame, {"body": f.coalesce(f.unbase64("body_base64"), plain)}
@@ -108,8 +108,8 @@ def _read(spark: SparkSession, source: str, form: str) -> tuple[DataFrame, dict[
 
 
 def _read_csv(reading: DataFrameReader, source: str) -> DataFrame:
-    """Rows of text. One that has more or fewer values than the header has names is broken."""
-    # Nothing between two commas is a null; what stands between two quotes there is empty.
+    """Rows of text. A row with more or fewer values than the header is broken."""
+    # Nothing between two commas is a null; two quotes are an empty text.
     reading = reading.options(header=True, escape='"', nullValue="\0")
     reading = reading.option("enforceSchema", False)  # the files of a folder have one header
     names = reading.csv(source).columns
@@ -118,7 +118,7 @@ def _read_csv(reading: DataFrameReader, source: str) -> DataFrame:
 
 
 def _read_json(reading: DataFrameReader, source: str) -> DataFrame:
-    """Objects, one a line; attributes as the map that they are, whatever each row has of them."""
+    """Objects, one a line; attributes as a map, because rows can have different ones."""
     found = reading.json(source).schema
     if "attributes" not in found.names or not isinstance(found["attributes"].dataType, StructType):
         return reading.json(source)
@@ -129,7 +129,7 @@ def _read_json(reading: DataFrameReader, source: str) -> DataFrame:
 
 
 def _with_numbers(frame: DataFrame) -> DataFrame:
-    """Rows of CSV, all of whose columns are texts, with numbers where a message has them."""
+    """Rows of CSV, whose columns are all texts, with numbers in the columns that need them."""
     numbers = {
         name: kind
         for name, kind in {"priority": "int", "delay": "double", "ttl": "double"}.items()
@@ -155,11 +155,11 @@ def load(
     *,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Put the rows of a source, all or none, and once for a job's name; what came of it.
+    """Put the rows of a source, all or none, and once for a job's name; returns the result.
 
     Raises:
-        InvalidValue: what `frame_of` says.
-        Exception: Spark's, with the text of what the spool says.
+        InvalidValue: as `frame_of`.
+        Exception: Spark's, with the text of the spool's error.
     """
     frame = frame_of(spark, source, form, columns, plan.queue)
     if dry_run:

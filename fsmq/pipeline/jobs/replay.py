@@ -15,12 +15,12 @@ from fsmq.spool.checks import MAX_DELAY_S
 
 
 class Wish(NamedTuple):
-    """Which messages of an archive, and how.
+    """Which messages of an archive to replay, and how.
 
-    queues: names and globs, comma between them. since, until: of the time of creation, as Spark
-    reads a timestamp. where: an expression of Spark SQL over the archive's columns. to: the queue
-    for all of them; None: each its own. renew: new ids, instead of those that they had. rate:
-    messages a second, by delays that count from the commit.
+    queues: names and globs, separated by commas. since, until: limits of the time of creation, as
+    Spark reads a timestamp. where: an expression of Spark SQL over the archive's columns. to: the
+    queue for all of them; None: each its own. renew: give new ids, instead of those that they had.
+    rate: messages a second, by delays that count from the commit.
     """
 
     queues: str | None = None
@@ -33,7 +33,7 @@ class Wish(NamedTuple):
 
 
 def messages_of(spark: SparkSession, archive: str, wish: Wish) -> DataFrame:
-    """The messages that are wished for, with the archive's columns. Raises InvalidValue."""
+    """The messages to replay, with the archive's columns. Raises InvalidValue."""
     found = spark.read.option(*NO_GLOB).parquet(archive).columns
     if missing := {"queue", "id", "body"} - set(found):
         raise InvalidValue("archive", f"{archive} has no column {min(missing)}: is it an archive?")
@@ -54,12 +54,12 @@ def _pattern(glob: str) -> str:
 
 
 def as_written(frame: DataFrame, wish: Wish, now: Column) -> DataFrame:
-    """Messages as a write takes them whose ids are whole; what has expired is left out."""
+    """Messages as rows of a write with whole ids; those that have expired are left out."""
     frame = frame.where(~has_expired(now)).withColumn("delay", _delay(now))
     if wish.to is not None:
         frame = frame.withColumn("queue", f.lit(wish.to))
     if wish.rate is not None:
-        # In the order of the spool; the delays count from the commit, so the first comes at once.
+        # In the order of the spool; delays count from the commit, so the first message has none.
         order = Window.orderBy("created_at", "id")
         paced = (f.row_number().over(order) - 1) / f.lit(wish.rate)
         frame = frame.withColumn("delay", f.greatest(paced, "delay"))
@@ -67,7 +67,7 @@ def as_written(frame: DataFrame, wish: Wish, now: Column) -> DataFrame:
 
 
 def has_expired(now: Column) -> Column:
-    """Whether a message's own time to live is over."""
+    """Whether the time to live of a message is over."""
     return f.coalesce(f.col("expires_at") <= now, f.lit(False))
 
 
@@ -76,7 +76,7 @@ def _seconds(time: Column) -> Column:
 
 
 def _delay(now: Column) -> Column:
-    """What is left of a delay; of a claim nothing is."""
+    """What is left of a delay; 0 for a claim."""
     left = _seconds(f.col("visible_at")) - _seconds(now)
     return f.when((f.col("state") == "delayed") & (left > 0), left).otherwise(f.lit(0.0))
 
@@ -84,14 +84,14 @@ def _delay(now: Column) -> Column:
 def replay(
     spark: SparkSession, plan: Plan, archive: str, wish: Wish, *, dry_run: bool = False
 ) -> dict[str, Any]:
-    """Put messages of an archive back, all or none, and once for a job's name; what came of it.
+    """Put messages of an archive back, all or none, and once for a job's name; returns the result.
 
     Raises:
-        InvalidValue: the archive is none, or the rate would take more than a year.
-        Exception: Spark's, with the text of what the spool says.
+        InvalidValue: it is not an archive, or the rate would take more than a year.
+        Exception: Spark's, with the text of the spool's error.
     """
     wished = messages_of(spark, archive, wish)
-    # One time for all of it: what is counted as expired is what is left out.
+    # One time for both, so that exactly those that are left out are counted as expired.
     now = f.lit(datetime.now(UTC))
     frame = as_written(wished, wish, now)
     counted = wished.select(has_expired(now).alias("over")).groupBy("over").count().collect()

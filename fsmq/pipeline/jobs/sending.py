@@ -1,4 +1,4 @@
-"""What the jobs share that put messages: their names, and the write of a whole job, once."""
+"""What jobs that put messages share: their names, and the write of a job, done once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from fsmq.spool import InvalidValue, Spool, Unavailable
-from fsmq.spool.staging.commit import is_committed
-from fsmq.spool.staging.forward import last
-from fsmq.spool.staging.part import Job, check_job
+from fsmq.spool.shared_jobs import Job, check_job, is_committed, last_forwarded
 
 _DIGITS = 16
 
@@ -21,10 +19,10 @@ _DIGITS = 16
 class Plan(NamedTuple):
     """Where a job puts messages.
 
-    queue: the queue of rows that have none. job: its name; a job that is done is not done again.
-    rejected_rows: the folder for rows that cannot become messages; None: they fail the job.
-    ids: what a row's id is, one of `rows.IDS`. journal: whether the messages are noted as accepted;
-    None: if other programs on the spool note their steps.
+    queue: the queue of rows that do not name one. job: its name; a job that is done is not done
+    again. rejected_rows: the folder for rows that cannot become messages; None: they fail the job.
+    ids: what a row's id is, one of `rows.IDS`. journal: whether the messages are recorded as
+    accepted; None: if other programs on the spool record their steps.
     """
 
     root: str
@@ -37,9 +35,9 @@ class Plan(NamedTuple):
 
 
 def name_of(kind: str, sources: str, *more: Any) -> str:
-    """A job's name that the same input and the same wishes give again.
+    """A job's name, the same for the same input and options.
 
-    sources: a path, whose files count with their sizes and times; or a URL, which counts itself.
+    sources: a path, of whose files the names, sizes and times count; or a URL, which itself counts.
     """
     digest = hashlib.sha256(json.dumps([sources, *more], default=str).encode())
     if "://" not in sources:
@@ -65,10 +63,10 @@ def is_done(plan: Plan) -> bool:
 
 
 def send(frame: DataFrame, plan: Plan) -> dict[str, Any]:
-    """Put all rows as one job; what came of it. A job that is done adds nothing.
+    """Put all rows as one job, and return the result. A job that is done adds nothing.
 
     Raises:
-        Exception: Spark's, with the text of what the spool says.
+        Exception: Spark's, with the text of the spool's error.
     """
     if is_done(plan):
         return {"job": plan.job, "messages": 0, "done_before": True}
@@ -83,7 +81,7 @@ def send(frame: DataFrame, plan: Plan) -> dict[str, Any]:
     writing.save()
     with _open(plan.root) as spool:
         try:
-            noted = last(spool.tree, plan.job)
+            noted = last_forwarded(spool.tree, plan.job)
         except OSError as error:
             raise Unavailable(f"cannot read what the job {plan.job!r} did: {error}") from error
     found: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """The job ``journal``: a stream from the lifecycle journal into the tables of `tables`.
 
 Each micro-batch adds its steps to the lives of messages that are open, or ended a short while ago,
-and to the counts of the last minutes; what the watermark has passed becomes final and leaves. So
-what a batch carries on grows with the messages that are open, and not with all that ever were.
+and to the counts of the last minutes. Rows before the watermark become final, and are not carried
+on. So the state grows with the number of open messages, not with all that ever were.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ LATE_S = 600.0
 LOST_S = 30 * 86_400.0
 EVERY_S = 60.0
 _MINUTE_MS = 60_000
-# What a clock may be ahead of ours. Later times must not move the watermark: all else were late.
+# How far a clock can be ahead of ours. Later times do not move the watermark, because all other
+# steps would be late then.
 _AHEAD_MS = 60_000
-# A first batch makes minutes no further back: one wrong clock could ask for those of decades.
+# How far back the minutes of a first batch go: with one wrong clock they could span decades.
 _BACK_MS = 31 * 86_400_000
 
 
 @dataclass(frozen=True)
 class Rules:
-    """When something is final.
+    """When rows become final.
 
-    late_s: how long steps are waited for, in seconds of the journal's own time. lost_s: an open
-    message without a step for so long is given up.
+    late_s: how long to wait for late steps, in seconds of the journal's own time. lost_s: an open
+    message without a step for this long is given up.
     """
 
     late_s: float = LATE_S
@@ -49,13 +50,13 @@ class Rules:
 
 @contextmanager
 def only_one(folder: str) -> Iterator[None]:
-    """Keep other jobs out of a folder of tables, if it is one of this machine.
+    """Keep other jobs out of a folder of tables, if it is on this machine.
 
     Raises:
-        InvalidValue: one is at work there.
+        InvalidValue: another job is at work there.
     """
     if "://" in folder:
-        yield  # Spark finds two streams of one checkpoint itself, if late
+        yield  # Spark itself notices two streams with one checkpoint, though late
         return
     os.makedirs(folder, exist_ok=True)
     fd = os.open(os.path.join(folder, "_lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -81,8 +82,8 @@ def start(
 ) -> StreamingQuery:
     """Start the stream from the spool ``root`` into the tables in ``folder``.
 
-    every: seconds between micro-batches; None: take what is there and end. max_bytes: of segments
-    in one micro-batch. report: called after each with how far the tables are.
+    every: seconds between micro-batches; None: read what is there and end. max_bytes: of segments
+    in one micro-batch. report: called after each with the progress of the tables.
 
     Raises:
         InvalidValue
@@ -119,7 +120,7 @@ def look(spark: SparkSession, root: str, folder: str) -> dict[str, int]:
 
 
 def summary(spark: SparkSession, folder: str) -> dict[str, int | str]:
-    """How far the tables are."""
+    """The progress of the tables, for people."""
     tables = Tables(spark, folder)
     done = tables.progress()
     outcomes: dict[str, int] = {}
@@ -153,7 +154,7 @@ def _check(tables: Tables, before: Progress, root: str) -> None:
 
 
 class _Batches:
-    """Makes micro-batches; each leaves what the next one begins with."""
+    """Processes micro-batches; each stores the state with which the next one begins."""
 
     def __init__(
         self, tables: Tables, root: str, rules: Rules, report: Callable[[Progress], None]
@@ -164,7 +165,7 @@ class _Batches:
         self._report = report
 
     def make(self, events: DataFrame, number: int) -> None:
-        """Make micro-batch ``number``; nothing if it was committed before a crash."""
+        """Process micro-batch ``number``; do nothing if it was committed before a crash."""
         before = self._tables.progress()
         if number <= before.batch:
             return
@@ -173,7 +174,7 @@ class _Batches:
                 "--to", f"ends with batch {before.batch}, and Spark's checkpoint with {number - 1}"
             )
         spark = events.sparkSession
-        # A stream's own default is 200, for a state that it never moves.
+        # A stream's default of 200 is for state that cannot be repartitioned; there is none here.
         spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
         self._tables.remove(number)
         events = events.persist()
@@ -195,7 +196,7 @@ class _Batches:
 
         held = tables.held(spark, "messages", before.batch)
         known = lives.merge(held, steps)
-        # A step that came too late for a life that has left would begin it again.
+        # Without this, a step that is too late for a final life would begin the life again.
         known = known.where(fn.col("is_held") | (fn.col("last_step_at") >= _time(before.mark_ms)))
         lost_before = _time(after.latest_ms - round(self._rules.lost_s * 1000))
         rows = lives.described(known, lost_before).persist()
@@ -217,7 +218,7 @@ class _Batches:
             tables.append("messages", gone, fn.col("ended_at"), number, size)
             tables.append("minutes", by_minute.where(is_final), fn.col("minute"), number, size)
         recent = {
-            # A late step may have ended a life before a mark that has not moved.
+            # While the mark has not moved, a late step can have ended a life before it.
             "messages": rows.where(~over) if has_moved else rows,
             "minutes": by_minute.where(~is_final),
             "counts": counts.where(~is_final),

@@ -2,8 +2,7 @@
 
 A life is what is known of a message in one queue: when each step was taken, and how often. Every
 part is a minimum, a maximum or a sum, so steps can come in any order and in any number of batches,
-from hosts whose clocks are apart. A message that is moved or buried ends one life and begins
-another.
+from hosts whose clocks differ. A message that is moved or buried ends one life and begins another.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-# Steps that begin a life and that end one, in the words of `steps`.
+# Steps that begin and that end a life, by the names that `steps` gives them.
 _BEGINS = ("accepted", "arrived")
 _ENDS = ("removed", "buried", "moved", "expired", "purged")
 _FIRST = {
@@ -51,7 +50,7 @@ COLUMNS = (
     *_FIRST,
     *(name for name in _LAST if name != "arrived_at"),
 )
-"""The columns of the table messages; docs/analytics.md tells what each means."""
+"""The columns of the table messages; docs/analytics.md describes them."""
 
 
 def steps(events: DataFrame) -> DataFrame:
@@ -92,9 +91,9 @@ def steps(events: DataFrame) -> DataFrame:
 
 
 def merge(held: DataFrame | None, new: DataFrame) -> DataFrame:
-    """What is known after more steps. ``held``: lives of an earlier merge; ``new``: steps.
+    """Lives after more steps. held: the lives of an earlier merge. new: steps.
 
-    The column ``is_held`` tells a life that was known before.
+    The column ``is_held`` marks lives that were known before.
     """
     parts = _parts(new)
     if held is not None:
@@ -124,13 +123,13 @@ def _parts(new: DataFrame) -> DataFrame:
 
 
 def described(lives: DataFrame, lost_before: Column) -> DataFrame:
-    """Lives with what follows from them: outcome, began_at, ended_at, wait, processing, total.
+    """Lives with derived columns: outcome, began_at, ended_at, wait, processing, total.
 
-    lost_before: an open message without a step since this time is ``lost``: it has ended, and the
-    journal does not tell how.
+    lost_before: an open message without a step since this time is ``lost``: it has ended, but the
+    journal does not say how.
     """
     ended_at = fn.greatest(*(fn.col(f"{end}_at") for end in _ENDS))
-    # A purge of a whole queue shows only in the unlinking of its files.
+    # A purge of a whole queue is seen only when its files are unlinked.
     is_open = fn.greatest("ends", "reaps") < fn.greatest(fn.col("begins"), fn.lit(1))
     outcome = fn.when(is_open & (fn.col("last_step_at") < lost_before), "lost").when(
         is_open, "open"
@@ -160,12 +159,12 @@ def described(lives: DataFrame, lost_before: Column) -> DataFrame:
 
 
 def is_message(lives: DataFrame) -> DataFrame:
-    """Without those of which only the unlinking is known: the journal tells no life of them."""
+    """Lives without those of which only the unlinking is known."""
     return lives.where("begins > 0 or ends > 0 or attempts > 0 or last_step_at > reaped_at")
 
 
 def _between(start: Column, end: Column) -> Column:
-    """Seconds from one time to another; never less than 0, although clocks may say so."""
+    """Seconds from one time to another, at least 0 even if clocks disagree."""
     seconds = end.cast("double") - start.cast("double")
     return fn.when(
         start.isNotNull() & end.isNotNull(), fn.greatest(fn.lit(0.0), fn.round(seconds, 3))

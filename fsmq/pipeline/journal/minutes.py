@@ -38,11 +38,11 @@ COLUMNS = (
     "depth",
     "oldest_age_s",
 )
-"""The columns of the table minutes; docs/analytics.md tells what each means."""
+"""The columns of the table minutes; docs/analytics.md describes them."""
 
 
 def count(held: DataFrame | None, steps: DataFrame) -> DataFrame:
-    """How often each step was taken, by queue and minute. ``held``: an earlier count to add to."""
+    """How often each step was taken, by queue and minute. held: an earlier count to add to."""
     step = fn.col("step")
     parts = steps.where(step.isin(*COUNTED)).select(
         "queue",
@@ -57,14 +57,14 @@ def count(held: DataFrame | None, steps: DataFrame) -> DataFrame:
 
 
 def minute_of(at: Column) -> Column:
-    """The beginning of a time's minute."""
+    """The beginning of the minute of a time."""
     return fn.date_trunc("minute", at)
 
 
 def table(counts: DataFrame, lives: DataFrame, first: Column, last: Column) -> DataFrame:
-    """The minutes from ``first`` to ``last``, where something happened or a message was there.
+    """The minutes from ``first`` to ``last`` in which something happened or a message was there.
 
-    lives: as `lives.described` gives them, with all that were there, or ended, in these minutes.
+    lives: from `lives.described`, with all that were there, or ended, in these minutes.
     """
     parts = [counts, _purged(lives), *(_percentiles(lives, name) for name in _TOLD)]
     parts.append(_present(lives, first, last))
@@ -94,7 +94,7 @@ def _purged(lives: DataFrame) -> DataFrame:
 
 
 def _percentiles(lives: DataFrame, name: str) -> DataFrame:
-    """Waits count in the minute of the first claim, processing in that of the removal."""
+    """A wait counts in the minute of the first claim, processing in that of the removal."""
     at = fn.col("first_claimed_at" if name == "wait" else "ended_at")
     shares = fn.array(*(fn.lit(percent / 100) for percent in _PERCENTS))
     found = (
@@ -112,9 +112,9 @@ def _percentiles(lives: DataFrame, name: str) -> DataFrame:
 def _present(lives: DataFrame, first: Column, last: Column) -> DataFrame:
     """How many messages were there at the end of each minute, and since when the oldest."""
     begin = fn.greatest(minute_of(fn.col("began_at")), first)
-    # The last minute at the end of which it was there.
+    # The last minute at whose end it was there.
     until = fn.coalesce(minute_of(fn.col("ended_at")) - fn.expr("interval 1 minute"), last)
-    # Most messages begin and end in the same few minutes: count those before minutes are spread.
+    # Most messages begin and end in the same few minutes: count those before expanding minutes.
     groups = (
         lives.select(
             "queue", "began_at", begin.alias("begin"), fn.least(until, last).alias("until")

@@ -1,8 +1,8 @@
 """The data source fsmq_journal: the lifecycle journal as a table, and as a stream of segments.
 
-Spark's own file source would do, but it remembers every file that it ever read. Here an offset says
-that all segments are read that were begun before some time, and names those begun since, so it is
-as short after a year as on the first day. docs/journal.md is the format of a segment.
+Spark's own file source would do, but it remembers every file that it ever read. Here an offset
+means that all segments begun before some time have been read, and names those read that were begun
+since, so it does not grow with time. docs/journal.md is the format of a segment.
 """
 
 from __future__ import annotations
@@ -35,18 +35,17 @@ from pyspark.sql.types import StructType
 
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue
-from fsmq.spool.layout.transitions import JOURNAL
-from fsmq.spool.records.journal_files import created_ms
+from fsmq.spool.on_disk import JOURNAL, segment_created_ms
 
 NAME = "fsmq_journal"
 COLUMNS = (
     "at timestamp, event string, queue string, id string, size long, deliveries int, "
     "claim_ms long, from_queue string, to_queue string, from_id string, host string, via string"
 )
-# Lines of a micro-batch, in bytes; about a million and a half steps.
+# The most bytes of lines in a micro-batch; about a million and a half steps.
 MAX_BYTES = 256 * 1024 * 1024
-# A segment is closed seconds after it was begun, or soon after its writer died. An unfinished one
-# is never passed over, whatever its age: this is for clocks that are apart.
+# How long a segment may still appear after its beginning. It is closed within seconds, or soon
+# after its writer died, and unfinished ones are never skipped: this is for clocks that differ.
 _OPEN_MS = 3_600_000
 _TASK_BYTES = 16 * 1024 * 1024
 _TASK_SEGMENTS = 200
@@ -68,7 +67,7 @@ _ON_DISK = pa.schema(
     ]
 )
 _PARSE = pj.ParseOptions(explicit_schema=_ON_DISK, unexpected_field_behavior="ignore")
-# A whole pair first: its second half may look like such a byte.
+# A whole surrogate pair comes first, because its second half can look like such a byte.
 _escape = re.compile(
     rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][cC](?P<byte>[89a-f][0-9a-f])|\\."
 )
@@ -84,7 +83,7 @@ class Segment(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What stands in ``journal/``: closed segments, and when the oldest unfinished was begun."""
+    """The files in ``journal/``: closed segments, and when the oldest unfinished one was begun."""
 
     segments: list[Segment]
     unfinished_ms: int | None
@@ -101,12 +100,12 @@ class Offset(NamedTuple):
         return segment.created_ms < self.before_ms or segment.name in self.also
 
     def as_dict(self) -> dict[str, Any]:
-        """For Spark, which keeps numbers and texts."""
+        """For Spark, which stores numbers and texts."""
         return {"before": self.before_ms, "also": "/".join(sorted(self.also))}
 
     @classmethod
     def of(cls, kept: dict[str, Any]) -> Offset:
-        """From what `as_dict` gave."""
+        """The offset from which `as_dict` made this."""
         return cls(
             int(kept.get("before", 0)),
             frozenset(filter(None, str(kept.get("also", "")).split("/"))),
@@ -117,8 +116,9 @@ def listing(root: str) -> Listing:
     """Look at the segments of a spool. Raises InvalidValue if it has no journal."""
     folder = Path(root, JOURNAL)
     try:
-        # Twice: one that is closed meanwhile is unfinished in the first, or closed in the second.
-        begun = [created_ms(name[1:]) for name in os.listdir(folder) if name[0] == "."]
+        # Listed twice: a segment that is closed in between is unfinished in the first listing, and
+        # closed in the second.
+        begun = [segment_created_ms(name[1:]) for name in os.listdir(folder) if name[0] == "."]
         entries = list(os.scandir(folder))
     except FileNotFoundError:
         raise InvalidValue(
@@ -126,7 +126,7 @@ def listing(root: str) -> Listing:
         ) from None
     segments = []
     for entry in entries:
-        created = created_ms(entry.name)
+        created = segment_created_ms(entry.name)
         if created is None:
             continue
         try:
@@ -138,7 +138,7 @@ def listing(root: str) -> Listing:
 
 
 def advance(start: Offset, found: Listing, max_bytes: int | None, now_ms: int) -> Offset:
-    """The offset after the next segments, in order: all, or so many as max_bytes holds."""
+    """The offset after the next segments, in order: all, or as many as fit into ``max_bytes``."""
     taken: list[Segment] = []
     left: list[Segment] = []
     size = 0
@@ -152,7 +152,7 @@ def advance(start: Offset, found: Listing, max_bytes: int | None, now_ms: int) -
             size += segment.size
     if not size and all(start.has(segment) for segment in taken):
         return start
-    # By the journal's own time; but a clock that runs ahead must not hide all the others.
+    # By the journal's own time; but one clock that is ahead must not hide other segments.
     newest = min(now_ms, max(segment.created_ms for segment in found.segments))
     limits = [newest - _OPEN_MS, *(segment.created_ms for segment in left[:1])]
     if found.unfinished_ms is not None:
@@ -187,7 +187,7 @@ def _read(root: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
             continue  # its retention was over
         if data:
             found = _parse(data)
-            of_queues = found.filter(pc.is_valid(found["queue"]))  # others are about logs
+            of_queues = found.filter(pc.is_valid(found["queue"]))  # other lines are about logs
             yield from _columns(of_queues).to_batches()
 
 
@@ -197,15 +197,15 @@ def _parse(data: bytes) -> pa.Table:
     try:
         return pj.read_json(pa.BufferReader(data), parse_options=_PARSE)
     except pa.ArrowInvalid:
-        # Someone else's line: that one is passed over.
+        # A line that we did not write: skip only that.
         return pa.Table.from_pylist([*filter(None, map(_line, data.splitlines()))], _ON_DISK)
 
 
 def _shown(escape: re.Match[bytes]) -> bytes:
-    r"""An escape of JSON, such that ids come out as all tables tell them; see `columns.shown`.
+    r"""An escape of JSON, rewritten so that ids are as in all tables; see `columns.shown`.
 
-    A byte of a name that is no UTF-8 stands in the journal as half of a surrogate pair, \udc80 to
-    \udcff, which is no text.
+    In the journal a byte of a name that is not UTF-8 is half of a surrogate pair, \udc80 to \udcff,
+    which is not valid text.
     """
     if escape["byte"] is not None:
         return rb"\\x" + escape["byte"]
@@ -235,7 +235,7 @@ class JournalSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """The fields of docs/journal.md; ``from``, ``to`` and ``was`` under names fit for SQL."""
+        """The fields of docs/journal.md; ``from``, ``to`` and ``was`` have other names, for SQL."""
         return COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -243,7 +243,7 @@ class JournalSource(DataSource):
         return _Reader(Options(self.options, ("root",)).root())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Read what is there, and what comes; option maxBytesPerTrigger: of one micro-batch."""
+        """Read what is there and what comes; maxBytesPerTrigger limits a micro-batch."""
         options = Options(self.options, ("root", "maxBytesPerTrigger"))
         return _StreamReader(options.root(), options.integer("maxBytesPerTrigger", MAX_BYTES))
 

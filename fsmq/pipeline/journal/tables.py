@@ -1,16 +1,16 @@
-"""The folder of the journal's tables: Parquet that anyone can read while it is being written.
+"""The folder of the journal's tables: Parquet that can be read while it is being written.
 
     <folder>/
       events/   day=…/batch=N/*.parquet
-      messages/ day=…/batch=N/*.parquet     only what can change no more
+      messages/ day=…/batch=N/*.parquet     only rows that are final
       minutes/  day=…/batch=N/*.parquet
       recent/   batch=N/{messages,minutes,counts}/*.parquet, progress.json
 
-Micro-batch N writes its rows into folders of its own. Then it stages ``recent/_batch=N``, all that
-can still change, and renames that to ``recent/batch=N``: this one rename commits it, for readers
-and for the job itself, which goes on from there. A batch that died before is written again from
-the start; one that died after is done. Readers take the rows of batches up to the newest in
-``recent/``, and what that one holds.
+Micro-batch N writes its final rows into folders of its own. Then it stages all rows that can still
+change in ``recent/_batch=N``, and renames that to ``recent/batch=N``: this rename commits the
+batch, for readers and for the job itself, which goes on from there. After a crash before the
+rename the batch is written again from the start. Readers take the rows of batches up to the newest
+in ``recent/``, and those in it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from fsmq.spool import InvalidValue
 
 TABLES = ("events", "messages", "minutes")
 _RECENT, _CHECKPOINT, _PROGRESS = "recent", "_checkpoint", "progress.json"
-# A reader may be at work on the one before the newest.
+# How many batches stay in `recent/`: readers may still use the ones before the newest.
 _KEPT = 3
 _ROWS_PER_FILE = 1_000_000
 _batch = re.compile(r"batch=(\d+)")
 
 
 class Progress(NamedTuple):
-    """How far the tables are.
+    """The progress of the tables.
 
-    batch: number of the micro-batch. mark_ms: what happened before is final, in Unix milliseconds,
-    a whole minute; 0: nothing is. latest_ms: time of the newest step. events, late: steps so far,
-    and those that came after their minute was final. root: the spool.
+    batch: number of the micro-batch. mark_ms: rows before this time are final, in Unix
+    milliseconds, a whole minute; 0: none is. latest_ms: time of the newest step. events, late:
+    steps so far, and those that came after their minute was final. root: the spool.
     """
 
     batch: int = -1
@@ -52,10 +52,10 @@ class Progress(NamedTuple):
 
 
 class _Files:
-    """A filesystem that Spark knows, by path."""
+    """The filesystem of a path, through Spark."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        # By its whole name: Java would look for each part of it among all classes first.
+        # By the full name: py4j would look up each part of it as a class first.
         self._path: Any = getattr(spark.sparkContext._jvm, "org.apache.hadoop.fs.Path")
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()
         self._fs = self._path(path).getFileSystem(hadoop)
@@ -72,7 +72,7 @@ class _Files:
         self._fs.delete(self._path(path), True)
 
     def rename(self, path: str, to: str) -> None:
-        # Hadoop would move a folder into one that is there.
+        # Hadoop would move a folder into one that exists.
         if self.exists(to) or not self._fs.rename(self._path(path), self._path(to)):
             raise OSError(f"{path} could not become {to}")
 
@@ -96,7 +96,7 @@ class _Files:
 
 
 class Tables:
-    """The tables in a folder, for who writes and for who reads.
+    """The tables in a folder, for the job that writes them and for readers.
 
     folder: a path, or any URL that Spark can write to.
     """
@@ -108,7 +108,7 @@ class Tables:
 
     @property
     def checkpoint(self) -> str:
-        """Where Spark keeps how far it has read."""
+        """The folder in which Spark stores how far it has read."""
         return f"{self._folder}/{_CHECKPOINT}"
 
     def has_checkpoint(self) -> bool:
@@ -116,13 +116,13 @@ class Tables:
         return self._files.exists(self.checkpoint)
 
     def offset(self, batch: int) -> dict[str, Any]:
-        """Spark's note of how far the journal is read after a batch; empty before the first."""
+        """Spark's offset in the journal after a batch; empty before the first."""
         path = f"{self.checkpoint}/offsets/{batch}"
-        # Lines: the version, facts about the batch, then an offset for each source; there is one.
+        # The lines are the version, facts about the batch, and an offset for the only source.
         return json.loads(self._files.read(path).splitlines()[2]) if batch >= 0 else {}
 
     def progress(self) -> Progress:
-        """That of the newest batch; ``batch`` is -1 before the first."""
+        """The progress after the newest batch; ``batch`` is -1 before the first."""
         batches = self._batches()
         if not batches:
             return Progress()
@@ -138,11 +138,11 @@ class Tables:
     # -- for the job ------------------------------------------------------------------------------
 
     def held(self, spark: SparkSession, name: str, batch: int) -> DataFrame | None:
-        """What a batch has left for the next one; None before the first."""
+        """Rows that a batch has stored for the next one; None before the first."""
         return None if batch < 0 else spark.read.parquet(f"{self._recent(batch)}/{name}")
 
     def remove(self, batch: int) -> None:
-        """Remove what an attempt at a batch left that did not commit it."""
+        """Remove the rows of an attempt at a batch that was not committed."""
         for table in TABLES:
             for path in self._files.matching(f"{self._folder}/{table}/day=*/batch={batch}"):
                 self._files.remove(path)
@@ -157,7 +157,7 @@ class Tables:
         )
 
     def commit(self, recent: Mapping[str, DataFrame], progress: Progress) -> None:
-        """Write all that can still change, and with it commit the batch."""
+        """Write all rows that can still change, which commits the batch."""
         staged = f"{self._folder}/{_RECENT}/_batch={progress.batch}"
         self._files.remove(staged)
         for name, rows in recent.items():
@@ -172,10 +172,10 @@ class Tables:
     def read(self, since: date | None = None) -> dict[str, DataFrame]:
         """The tables, each as of the newest batch, by name; also as views of these names.
 
-        since: what ended on earlier days is left out.
+        since: rows of earlier days are left out, unless they can still change.
 
         Raises:
-            InvalidValue: there are none.
+            InvalidValue: there are no tables.
         """
         batch = self.progress().batch
         if batch < 0:

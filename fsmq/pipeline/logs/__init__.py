@@ -1,4 +1,4 @@
 """Ordered logs in Spark: ``format("fsmq_log")``, a source and a sink; docs/logs.md has the options.
 
-A name of its own, since a log has other columns and other options than queues have.
+It is not part of ``fsmq``, because logs have other columns and options than queues.
 """

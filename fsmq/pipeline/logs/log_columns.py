@@ -69,7 +69,7 @@ def batch_of(log: str, messages: Iterable[LogMessage], schema: StructType) -> pa
 
 
 def check_written(schema: StructType) -> None:
-    """See whether rows of these columns can be published. Raises InvalidValue."""
+    """Check that rows of these columns can be published. Raises InvalidValue."""
     for name in schema.names:
         if name not in _WRITTEN:
             known = ", ".join(_WRITTEN)

@@ -1,8 +1,8 @@
-"""Writing to a log: a job's rows are published behind one another, all or none, and once.
+"""Writing to a log: the rows of a job are published one after the other, all or none, and once.
 
-Tasks hand their rows to the driver, which publishes them in the order of the partitions. A
-micro-batch of a stream has the query's id and the batch's number; one that is committed again after
-a crash is found in the log, and not published a second time.
+Tasks pass their rows to the driver, which publishes them in the order of the partitions. A
+micro-batch of a stream has the query's id and the batch's number; if it is committed again after a
+crash, it is found in the log, and not published a second time.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from fsmq.pipeline.logs.log_columns import check_written, entries
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, LogEntry, Spool
 from fsmq.spool.checks import check_queue
-from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.log.idempotent import publish_once
+from fsmq.spool.on_disk import uuid7
+from fsmq.spool.shared_jobs import publish_once
 
 OPTIONS = ("root", "log", "job")
-# Spark's own, which it hands on.
+# Options of Spark itself, which it passes on.
 _OF_SPARK = ("checkpointlocation", "queryname")
 _QUERY = "sql.streaming.queryId"
 
 
 @dataclass
 class Rows(WriterCommitMessage):
-    """What a task was given."""
+    """The rows of a task."""
 
     partition: int
     query: str | None
@@ -74,7 +74,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Rows:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """``df.write``. job: of this name, once."""
+    """Writes one DataFrame, once if the option ``job`` names it."""
 
     def __init__(self, target: _Target) -> None:
         self._target = target
@@ -90,7 +90,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """``writeStream``."""
+    """Writes each micro-batch once."""
 
     def __init__(self, target: _Target) -> None:
         self._target = target
@@ -110,11 +110,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> BatchWriter:
-    """What ``df.write`` writes with. Raises InvalidValue."""
+    """The writer of ``df.write``. Raises InvalidValue."""
     return BatchWriter(_Target(schema, given, overwrite, 'mode "overwrite"'))
 
 
 def stream_writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> StreamWriter:
-    """What ``writeStream`` writes with. Raises InvalidValue."""
+    """The writer of ``writeStream``. Raises InvalidValue."""
     ours = {name: value for name, value in given.items() if name.lower() not in _OF_SPARK}
     return StreamWriter(_Target(schema, ours, overwrite, 'output mode "complete"'))

@@ -1,7 +1,7 @@
 """Reading a log: a snapshot of a range of offsets, and a stream whose progress is an offset.
 
-The same range gives the same rows for ever, so a batch that Spark runs again is the same batch. The
-offsets that it keeps carry the log's uuid: another log of the same name is refused.
+The same range always has the same rows, so a batch that Spark runs again is the same batch. The
+offsets that Spark stores contain the log's uuid: another log of the same name is refused.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from fsmq.pipeline.logs.log_columns import batch_of, schema_of
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, Log, OffsetGone, Spool, Unavailable
 from fsmq.spool.checks import check_queue
-from fsmq.spool.log.log_places import place_in
-from fsmq.spool.log.segment.record import Piece
+from fsmq.spool.resources import place_in
+from fsmq.spool.shared_jobs import Piece
 
 NAME = "fsmq_log"
 _BOTH = ("root", "log", "columns", "startingOffsets", "minPartitions", "failOnDataLoss")
@@ -49,7 +49,7 @@ Offset = dict[str, Any]
 
 @dataclass
 class Part(InputPartition):
-    """One task's share: half-open."""
+    """One task's share: a half-open range of offsets."""
 
     start: int
     end: int
@@ -77,9 +77,9 @@ class Reading:
             yield log
 
     def split(self, log: Log, start: int, end: int) -> list[Part]:
-        """Shares of a range, cut where segments begin, and within them as often as asked for.
+        """Shares of a range, cut where segments begin, and within them by the wanted number.
 
-        Raises Unavailable if retention has taken some of it, unless that may be.
+        Raises Unavailable if retention has removed some of it, unless failOnDataLoss is false.
         """
         first = log.first()
         if start < first:
@@ -129,7 +129,7 @@ def _cuts(pieces: list[Piece], start: int, end: int) -> list[int]:
 
 
 def _joined(parts: list[Part], step: int) -> list[Part]:
-    """Neighbours together, as long as they are no more than a share."""
+    """Parts, with neighbours joined as long as they are not larger than a share."""
     found: list[Part] = []
     for part in parts:
         if found and part.end - found[-1].start <= step:
@@ -152,15 +152,15 @@ class LogSource(DataSource):
         return schema_of(self.options.get("columns"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A range of offsets, as it is for ever."""
+        """A range of offsets, whose rows never change."""
         return _Reader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """What is published, in order."""
+        """Messages as they are published, in order."""
         return _StreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """All rows are published behind one another, or none."""
+        """All rows are published one after the other, or none."""
         return sink.writer(schema, self.options, overwrite)
 
     def streamWriter(  # noqa: N802
@@ -228,7 +228,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reading.rows(partition)
 
     def commit(self, end: Offset) -> None:
-        """What is before an offset needs not be kept for this stream any more."""
+        """Move the stream's channel, so that retention can remove messages before the offset."""
         if self._consumer is None:
             return
         with self._reading.opened() as log:

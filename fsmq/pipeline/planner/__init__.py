@@ -1,4 +1,4 @@
-"""Tells the planner of Spark which columns a query reads, so that no others are read.
+"""Lets the source know which columns a query uses, so that no others are read.
 
-Everything here depends on the insides of one version of Spark. Without it queries are right, too.
+Everything here depends on the internals of one version of Spark. Queries are correct without it.
 """

@@ -1,6 +1,6 @@
-"""Queries that read the columns they use, and no others: a class of Java, for Spark's planner.
+"""Queries that read only the columns they use, by a Java class for Spark's planner.
 
-See DefaultSource.java beside this file.
+See DefaultSource.java in this folder.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _log = logging.getLogger(__name__)
 def install(spark: SparkSession) -> bool:
     """Give Spark's planner the class, once for a driver.
 
-    Returns False, and queries read all columns, where the driver is on another machine (Spark
-    Connect) and where this Spark has other insides than 4.3.
+    Returns False, and queries read all columns, if the driver is on another machine (Spark
+    Connect), or the internals of this Spark are different from those of 4.3.
     """
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:
         return False
     try:
-        # The one in which Spark looks for sources, and all its threads.
+        # The class loader in which Spark and all its threads look for sources.
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         if not _is_known(loader):
             compiler = attrgetter(_COMPILER)(jvm)()
             compiler.cook(files(__package__).joinpath(_SOURCE).read_text(encoding="utf-8"))
             _load(jvm, loader, compiler.getBytecodes())
-    except (Py4JError, TypeError) as error:  # TypeError: there is no such class of Java
+    except (Py4JError, TypeError) as error:  # TypeError: there is no such Java class
         _log.warning(
             "this Spark (%s) cannot be told which columns a query uses: name them with the option"
             " columns: %s",
             spark.version,
-            "".join(str(error).splitlines()[:2]),  # the call, and what Java says
+            "".join(str(error).splitlines()[:2]),  # the call, and Java's message
         )
         return False
     return True
@@ -60,7 +60,7 @@ def _is_known(loader: Any) -> bool:
 
 
 def _load(jvm: Any, loader: Any, classes: Any) -> None:
-    """Load classes from a folder, which is needed no more when that is done."""
+    """Load classes from a folder, which is not needed after that."""
     with TemporaryDirectory(prefix="fsmq-") as folder:
         loader.addURL(jvm.java.io.File(folder).toURI().toURL())
         for name in classes:

@@ -1,1 +1,1 @@
-"""Messages as rows: snapshots of a queue, and streams."""
+"""Messages as rows: snapshots of queues, and streams."""

@@ -1,7 +1,7 @@
-"""The making of Arrow record batches from messages as they were found on the disk.
+"""Makes Arrow record batches from messages as they were found on the disk.
 
-Column by column, and what a whole run has in common is said once for it: there are millions of
-messages, and what is done for one of them alone counts against the few system calls that read it.
+It works by columns, and computes what a whole run has in common only once: there are millions of
+messages, and work for a single one is slow compared to the few system calls that read it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,12 @@ from fsmq.pipeline.columns import (
     visible_us,
 )
 from fsmq.spool import State
-from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
-from fsmq.spool.layout.messages.message import unpack
-from fsmq.spool.layout.names import PLAIN, UUID7, Facts, facts
-from fsmq.spool.layout.stamps import Stamp, Stamps
+from fsmq.spool.on_disk import MAX_PLAIN_BYTES, PLAIN, UUID7, Facts, Stamp, Stamps, facts, unpack
 
-# Small, so that a batch is still in the processor's cache when it is sent, and Spark works on one
-# while the next is read. A run makes one.
+# Small, so that a batch is still in the processor's cache when it is sent, and Spark works on it
+# while the next one is read. A full run is one batch.
 MAX_ROWS = RUN_MESSAGES
-# With the run that makes it full a batch has no more than 16 MiB of bodies, and one body.
+# With the run that fills it, a batch has at most 16 MiB of bodies, and one more body.
 MAX_BYTES = 12 * 1024 * 1024
 
 _Content = tuple[bytes | None, str | None, Mapping[str, str]]  # body, content type, attributes
@@ -53,8 +50,8 @@ _bare_ids = re.compile(rf"(?:{UUID7}/)*")
 class Batches:
     """Collects messages into record batches of a schema, bounded by rows and by bytes.
 
-    schema: the columns wanted, checked. coarse: the filesystem keeps whole seconds only. limit:
-    bytes that a compressed body may unpack to; one beyond stays as it is in the file.
+    schema: the wanted columns, checked. coarse: the filesystem stores only whole seconds. limit:
+    bytes that a compressed body may unpack to; a larger one is left as it is in the file.
     """
 
     def __init__(
@@ -63,14 +60,14 @@ class Batches:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._stamps = Stamps(coarse)
         self._reads = not OF_CONTENT.isdisjoint(schema.names)
-        # None: no body is wanted, so none is unpacked.
+        # None: bodies are not wanted, so they are not unpacked.
         self._limit = limit if "body" in schema.names else None
         self._collected: list[_Rows] = []
         self._count = 0
         self._bytes = 0
 
     def add(self, run: Run) -> Iterator[pa.RecordBatch]:
-        """Take messages in; batches when enough are together."""
+        """Add messages; yields batches once there are enough rows."""
         for rows in self._rows(run):
             if self._count and self._count + len(rows.ids) > MAX_ROWS:
                 yield self._batch()
@@ -81,7 +78,7 @@ class Batches:
                 yield self._batch()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left when all were added: one batch, or none."""
+        """The last batch, if rows are left when all messages have been added."""
         if self._count:
             yield self._batch()
 
@@ -91,7 +88,7 @@ class Batches:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _rows(self, run: Run) -> Iterator[_Rows]:
-        """A run with what its files say, in parts: what is small on the disk may be large."""
+        """A run with the contents of its files, in parts, because bodies can unpack to more."""
         whole = _Rows(run, self._stamps)
         if not self._reads or whole.bare or not any(i.endswith(_FLAGS) for i in run.ids):
             yield whole
@@ -117,7 +114,7 @@ class Batches:
 
 
 class _Same(NamedTuple):
-    """What stands in every row of a column."""
+    """The same value in every row of a column."""
 
     value: str | int | None
 
@@ -126,9 +123,9 @@ _Column = Sequence[Any] | np.ndarray[Any, Any] | _Same
 
 
 class _Rows:
-    """The messages of a run, and what several columns read from them; each is read once.
+    """The messages of a run, and what several columns need of them, computed once.
 
-    contents: None if all files are bodies and nothing else.
+    contents: None if all files contain only bodies.
     """
 
     def __init__(
@@ -144,12 +141,12 @@ class _Rows:
 
     @property
     def bytes(self) -> int:
-        """Of all bodies together."""
+        """The size of all bodies together."""
         return sum(len(body) for body in self.bodies if body is not None)
 
     @cached_property
     def bare(self) -> bool:
-        """Whether all ids are UUIDs and nothing else, as most are."""
+        """Whether all ids are only UUIDs, as most are."""
         return _bare_ids.fullmatch("/".join([*self.ids, ""])) is not None
 
     @cached_property
@@ -170,7 +167,7 @@ class _Rows:
 
     def created(self) -> _Column:
         if self.bare:
-            # The first 48 bits of each tell the time; read all at once that costs a tenth.
+            # The first 48 bits of each are the time; reading all at once takes a tenth of the time.
             words = np.frombuffer(bytes.fromhex("".join(self.ids).replace("-", "")), ">u8")
             times = (words[::2] >> 16).astype(np.int64)
             if created_us(int(times.max())) is not None:
@@ -238,10 +235,10 @@ _MAKERS: dict[str, Callable[[_Rows], _Column]] = {
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Without Python's search for cycles: a million rows make none, and it costs a tenth.
+    """Turn Python's garbage collector off: a million rows make no cycles, and it costs a tenth.
 
-    What is loaded by then is not searched later either: Spark has its workers do so after every
-    task, for which they take as long as for reading ten thousand messages.
+    Objects that are loaded by then are not scanned later either: Spark's workers collect after
+    every task, which would take as long as reading ten thousand messages.
     """
     _keep_loaded()
     collects = gc.isenabled()

@@ -1,6 +1,6 @@
 """Finds messages that were listed before, wherever they are now, and stats or reads them.
 
-In plain system calls, relative to a folder that is open: there are millions of them.
+It uses plain system calls, relative to an open folder, because there are millions of messages.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from functools import partial
 from fsmq.pipeline.columns import RUN_BYTES, RUN_MESSAGES, File, Run
 from fsmq.pipeline.read.listing import Group, removed_queues
 from fsmq.spool import InvalidValue, State, UnusableSpool
-from fsmq.spool.layout.names import entry
-from fsmq.spool.layout.transitions import MESSAGE_FOLDERS, QUEUES
-from fsmq.spool.layout.tree import STRAY, Tree
+from fsmq.spool.on_disk import MESSAGE_FOLDERS, QUEUES, STRAY, Tree, entry
 
-# Neither a symbolic link nor a pipe at a message's place is followed, or waited for.
+# In the place of a message a symbolic link is not followed, and a pipe is not waited for.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Where a message may have gone, in the order in which it travels.
+# Where a message may have gone, in the direction of travel.
 _AHEAD = {
     State.NEW: (State.READY, State.DELAY, State.READY, State.REMOVE),
     State.READY: (State.DELAY, State.READY, State.DELAY, State.REMOVE),
@@ -53,9 +51,9 @@ def open_tree(root: str) -> Tree:
 
 
 class Finder:
-    """Finds messages; to be closed.
+    """Finds messages; has to be closed.
 
-    limit: bytes that the file of a message may have to be read as a whole.
+    limit: bytes of the largest file that is read as a whole.
     """
 
     def __init__(self, tree: Tree, limit: int) -> None:
@@ -75,10 +73,10 @@ class Finder:
         return self._each(group, _look)
 
     def read(self, group: Group, at_most: int | None = None) -> Iterator[Run]:
-        """The messages with their bytes, or no more than ``at_most`` of each.
+        """The messages with their contents, or at most ``at_most`` bytes of each.
 
         Raises:
-            InvalidValue: one is larger than the limit.
+            InvalidValue: a message is larger than the limit.
             OSError
         """
         return self._each(group, partial(_read, self._limit, at_most))
@@ -123,7 +121,7 @@ class Finder:
         return None
 
     def _folder(self, place: State, queue: str) -> int | None:
-        """An open folder; None for a queue that does not exist (any more)."""
+        """The descriptor of a folder; None for a queue that does not exist (any more)."""
         if place is State.READY and self._queue != queue:
             if place in self._folders:
                 os.close(self._folders.pop(place))
@@ -141,7 +139,7 @@ class Finder:
         return self._folders[place]
 
     def _removed_folders(self, queue: str) -> list[str]:
-        """Where the messages of a queue went that was deleted or purged as a whole."""
+        """The removed folders of a queue that was deleted or purged as a whole."""
         if queue not in self._removed:
             self._removed[queue] = [p for name, p in removed_queues(self._tree) if name == queue]
         return self._removed[queue]
@@ -191,7 +189,7 @@ def _too_large(name: str, size: int, limit: int) -> InvalidValue:
 
 
 def _rest(fd: int, missing: int) -> Iterator[bytes]:
-    """What one call did not give: some filesystems give a part."""
+    """The bytes that one call did not return: some filesystems return a part."""
     while missing > 0 and (part := os.read(fd, missing)):
         yield part
         missing -= len(part)

@@ -1,9 +1,9 @@
-"""Listing of the messages of a spool by ranges of their names, while others work on it.
+"""Lists the messages of a spool by ranges of their names, while programs work on it.
 
 A message travels: new → ready → delay → ready …, and from anywhere into remove. A range covers all
-folders, so wherever a message goes it stays in its range. The folders are listed in the direction
-of travel, and once more as long as they change meanwhile and older messages turn up: one that went
-back to its queue behind the listing's back is met by the next. A message counts once.
+folders, so a message stays in its range wherever it goes. The folders are listed in the direction
+of travel, and again as long as they keep changing and older messages turn up: a message that has
+returned to a queue after that was listed is found by the next listing. A message counts once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from typing import NamedTuple
 
 from fsmq.spool import NoSuchQueue, State
 from fsmq.spool.checks import check_queue, is_id
-from fsmq.spool.layout.names import facts, split_entry
-from fsmq.spool.layout.transitions import QUEUES
-from fsmq.spool.layout.tree import Tree
+from fsmq.spool.on_disk import QUEUES, Tree, facts, split_entry
 
 Key = tuple[str, str]  # queue and id
 
@@ -29,7 +27,7 @@ _MAX_PASSES = 5
 # A change within the same tick of the kernel's clock leaves a folder's mtime as it is.
 _TICK_NS = 50_000_000
 _GLOB = frozenset("*?[")
-# Behind every file name there can be.
+# Sorts after every possible file name.
 _END = "\U0010ffff" * 256
 
 
@@ -40,11 +38,11 @@ class Range(NamedTuple):
     high: Key = (_END, "")
 
     def may_hold(self, queue: str) -> bool:
-        """Whether any key of a queue may be within."""
+        """Whether keys of a queue can be within."""
         return self.low[0] <= queue <= self.high[0]
 
     def of(self, queue: str) -> tuple[str, str]:
-        """The ids of a queue that are within: from the first on, before the second."""
+        """The bounds of a queue's ids that are within: from the first on, before the second."""
         return (
             self.low[1] if queue == self.low[0] else "",
             self.high[1] if queue == self.high[0] else _END,
@@ -52,7 +50,7 @@ class Range(NamedTuple):
 
 
 class Queues:
-    """Which queues are meant: names and globs, comma between them.
+    """The wanted queues: names and globs, separated by commas.
 
     Raises:
         InvalidValue: a part is neither a queue's name nor a glob.
@@ -65,17 +63,17 @@ class Queues:
         self._named = [check_queue(p, "option queue") for p in parts if p not in self._globs]
 
     def check(self, tree: Tree) -> None:
-        """Whether every queue that is named exists. Raises NoSuchQueue, OSError."""
+        """Check that every named queue exists. Raises NoSuchQueue, OSError."""
         for name in self._named:
             if not tree.has_queue(name):
                 raise NoSuchQueue(name)
 
     def missing(self, queues: Collection[str]) -> list[str]:
-        """Those that are named and not among the queues that there are."""
+        """The named queues that are not among ``queues``."""
         return [name for name in self._named if name not in queues]
 
     def holds(self, queue: str) -> bool:
-        """Whether a queue is meant."""
+        """Whether a queue is wanted."""
         return queue in self._named or any(fnmatchcase(queue, glob) for glob in self._globs)
 
 
@@ -88,14 +86,14 @@ class Group(NamedTuple):
 
 
 class _Folder(NamedTuple):
-    """A folder of messages: of one queue, or of all where the names tell."""
+    """A folder of messages: of one queue, or of all queues, which the names tell then."""
 
     path: str
     place: State
     queue: str = ""
 
     def key(self, entry: os.DirEntry[str]) -> Key | None:
-        """Queue and id of an entry; None for what is no message."""
+        """The queue and id of an entry; None if it is not a message."""
         if not self.queue:
             key = split_entry(entry.name)
         else:
@@ -106,9 +104,9 @@ class _Folder(NamedTuple):
 class Listing:
     """The messages of some queues, in some folders.
 
-    wanted: whether a queue's messages are meant. places: the states to look for, in the direction
-    of travel. named: whether an id may be meant; None is all. sample: keys that are held at most to
-    find ranges. All methods raise OSError.
+    wanted: whether a queue's messages are wanted. places: the states to look for, in the direction
+    of travel. named: whether an id can be wanted; None: all. sample: how many keys are held at most
+    to find ranges. All methods raise OSError.
     """
 
     def __init__(
@@ -129,8 +127,8 @@ class Listing:
     def split(self, into: Callable[[int], int]) -> list[Range]:
         """Ranges of about the same number of messages.
 
-        into: how many ranges there shall be, for a number of messages. Takes the same memory
-        whatever that number is.
+        into: how many ranges to make for a number of messages. The memory needed does not depend on
+        that number.
         """
         keys: list[Key] = []
         step = 1
@@ -153,14 +151,14 @@ class Listing:
         return [Range(low, high) for low, high in pairwise(edges)]
 
     def groups(self, within: Range) -> Iterator[Group]:
-        """The messages of a range, queue by queue; holds their names in memory."""
+        """The messages of a range, by queue; keeps their names in memory."""
         began_ms = time.time() * 1000
         seen: dict[str, dict[State, list[str]]] = {}
         twice: list[Group] = []
         for done in range(_MAX_PASSES):
             settled_ns = time.time_ns() - _TICK_NS
             before = self._changes(within)
-            late = False  # whether any was seen first now that is older than this listing
+            late = False  # whether this listing is the first to see a message that is older
             for folder in self._folders(within):
                 for queue, ids in self._ids(folder, within).items():
                     places = seen.setdefault(queue, {})
@@ -184,9 +182,9 @@ class Listing:
     def _twice(
         self, queue: str, ids: list[str], places: dict[State, list[str]], folder: _Folder
     ) -> Group:
-        """Those that were removed while another message of the same id stands elsewhere.
+        """Removed messages whose id another message, in another folder, has now.
 
-        Most have merely been removed since they were seen.
+        Most ids that were seen twice are those of messages that were removed in between.
         """
         others = []
         known = {i: place for place, seen in places.items() for i in set(ids).intersection(seen)}
@@ -216,7 +214,7 @@ class Listing:
         return [q for q in self._tree.queues() if within.may_hold(q) and self._wanted(q)]
 
     def _changes(self, within: Range) -> list[int]:
-        """When the folders between which messages go to and fro changed last."""
+        """When the folders between which messages move back and forth last changed."""
         paths = [self._tree.folder(place.value) for place in (State.NEW, State.DELAY)]
         paths += [self._tree.folder(QUEUES, queue) for queue in self._queues(within)]
         stats = (self._tree.stat(path) for path in paths)
@@ -232,7 +230,7 @@ class Listing:
                 if key is not None and low <= key < high and self._means(*key):
                     found.setdefault(key[0], []).append(key[1])
             return found
-        # The folder that may hold millions, which every task of a read has to pass through.
+        # This folder may have millions of entries, which every task of a read has to scan.
         first, end = within.of(folder.queue)
         ids = [
             name

@@ -1,8 +1,8 @@
 """Filters that Spark pushes down: which messages need not be listed, looked at or opened.
 
-A filter is three-valued as in SQL: on a null it is neither true nor false, and only what is true
-passes. Times are compared in microseconds, texts by their code points, which is the order of their
-UTF-8: as Spark itself does it. A filter that is not understood here is left to Spark.
+A filter is three-valued as in SQL: for a null it is neither true nor false, and only true passes.
+Times are compared in microseconds, texts by their code points, which is the order of their UTF-8,
+as Spark does. A filter that is not understood here is left to Spark.
 """
 
 from __future__ import annotations
@@ -43,22 +43,21 @@ from fsmq.pipeline.columns import (
     visible_us,
 )
 from fsmq.spool import State
-from fsmq.spool.layout.names import Facts, facts
-from fsmq.spool.layout.stamps import Stamp, Stamps
+from fsmq.spool.on_disk import Facts, Stamp, Stamps, facts
 
 Test = Callable[[Any], bool | None]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-# Known by the name.
+# Columns that the name tells.
 _OF_NAME: dict[str, Callable[[str, Facts], Any]] = {
     "id": lambda message_id, known: shown(message_id),
     "created_at": lambda message_id, known: created_us(known.created_ms),
     "priority": lambda message_id, known: known.priority,
     "expires_at": lambda message_id, known: expires_us(known),
 }
-# Known by a stat of the file.
+# Columns that a stat of the file tells.
 _OF_LOOK: dict[str, Callable[[State, File, Stamp | None, bool], Any]] = {
     "state": lambda place, file, stamp, coarse: state_of(place, stamp),
     "visible_at": lambda place, file, stamp, coarse: visible_us(place, stamp),
@@ -88,14 +87,14 @@ _OF_TEXT = (StringStartsWith, StringEndsWith, StringContains)
 
 
 class Pushed:
-    """The filters of one read; picklable, for the tasks need them."""
+    """The filters of one read; picklable, because tasks need them."""
 
     def __init__(self) -> None:
         self._filters: list[tuple[str, Filter]] = []
         self._tests: dict[str, list[Test]] | None = None
 
     def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Take in what is understood; the rest comes back."""
+        """Take the filters that are understood; yields the others."""
         for filter_ in filters:
             column = _column(filter_)
             if column not in _PUSHED or _test(filter_, column) is None:
@@ -105,7 +104,7 @@ class Pushed:
         self._tests = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_filters": self._filters, "_tests": None}  # tests are functions made on the spot
+        return {"_filters": self._filters, "_tests": None}  # tests are functions: made when needed
 
     def _of(self, columns: Iterable[str]) -> list[tuple[str, Test]]:
         if self._tests is None:
@@ -117,11 +116,11 @@ class Pushed:
         return [(column, test) for column in columns for test in self._tests.get(column, ())]
 
     def queue(self, name: str) -> bool:
-        """Whether messages of a queue may pass."""
+        """Whether messages of a queue can pass."""
         return all(test(name) for _, test in self._of(["queue"]))
 
     def places(self) -> list[State]:
-        """The folders in which messages may stand that pass, in the direction of travel."""
+        """The folders whose messages can pass, in the direction of travel."""
         tests = [test for _, test in self._of(["state"])]
         return [
             place
@@ -130,7 +129,7 @@ class Pushed:
         ]
 
     def named(self) -> Callable[[str], bool] | None:
-        """Whether an id may pass; None: all do."""
+        """A function that says whether an id can pass; None: all do."""
         tests = [(_OF_NAME[column], test) for column, test in self._of(_OF_NAME)]
         if not tests:
             return None
@@ -142,7 +141,7 @@ class Pushed:
         return passes
 
     def looked_at(self, stamps: Stamps) -> Callable[[Run], Run] | None:
-        """What passes of a run, as its messages were found; None: all do."""
+        """A function that returns the messages of a run that pass; None: all do."""
         tests = [(_OF_LOOK[column], test) for column, test in self._of(_OF_LOOK)]
         if not tests:
             return None
@@ -159,7 +158,7 @@ class Pushed:
         return passing
 
     def needs_file(self) -> bool:
-        """Whether a stat of the file is needed to know what passes, in any folder."""
+        """Whether a stat of each file is needed to know what passes, in any folder."""
         return bool(self._of(c for c in _OF_LOOK if c != "state"))
 
     def needs_stamp(self) -> bool:
@@ -201,7 +200,7 @@ def _in(values: Sequence[Any], column: str) -> Test | None:
     others = {_comparable(value, column) for value in values if value is not None}
     if None in others:
         return None
-    # What is not among others may be equal to a null, as far as anyone knows.
+    # As in SQL, it is unknown whether a value that is not in the list equals a null in it.
     otherwise = None if None in values else False
     return lambda value: None if value is None else (value in others or otherwise)
 
@@ -212,7 +211,7 @@ def _not(inner: Test, value: Any) -> bool | None:
 
 
 def _comparable(value: Any, column: str) -> Any:
-    """A literal as it is compared with the values of a column; None if it cannot be."""
+    """A literal in the form of a column's values; None if it cannot be compared with them."""
     kind = COLUMNS[column]
     if isinstance(kind, TimestampType):
         if isinstance(value, datetime) and value.tzinfo is not None:

@@ -1,8 +1,8 @@
 """``spark.read.format("fsmq")``: a snapshot of a spool. Nothing is claimed and nothing written.
 
-Every message is as it was at the moment when it was read. One that is in the spool all the
-time is in the snapshot once, also if it changes its state meanwhile: the listing sees to that (see
-`listing`), and whoever then finds it gone looks along the direction of travel.
+Every message is as it was when it was read. A message that is in the spool all the time is in the
+snapshot once, even if its state changes during the read: see `listing`, and the finder, which looks
+for a message that has moved along its direction of travel.
 """
 
 from __future__ import annotations
@@ -26,17 +26,13 @@ from fsmq.pipeline.read.pushdown import Pushed
 from fsmq.spool import InvalidValue, State
 from fsmq.spool.checks import MAX_HEADER_BYTES
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.filesystem import looks_coarse
-from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
-from fsmq.spool.layout.names import facts
-from fsmq.spool.layout.stamps import Stamps
-from fsmq.spool.layout.tree import Tree
+from fsmq.spool.on_disk import MAX_PLAIN_BYTES, Stamps, Tree, facts, looks_coarse
 
 OPTIONS = ("root", "queue", "columns", "partitions", "maxBodyBytes")
 
 Passing = Callable[[Run], Run]
 
-# What a record batch can carry with room for the others in it.
+# The largest body that fits into a record batch with the others in it.
 _LARGEST_BODY = 2_000_000_000
 _PER_PARTITION = 20_000
 _NAMES_IN_MEMORY = 1_000_000
@@ -50,10 +46,10 @@ class Part(InputPartition):
 
 
 class SnapshotReader(DataSourceReader):
-    """Reads messages as they stand in the tree.
+    """Reads the messages in the tree.
 
     Raises:
-        InvalidValue: an option or a column that does not fit.
+        InvalidValue: an option or a column is wrong.
     """
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
@@ -68,7 +64,7 @@ class SnapshotReader(DataSourceReader):
         self._pushed = Pushed()
 
     def check(self) -> None:
-        """See whether the spool and the queues are there. Raises UnusableSpool, NoSuchQueue."""
+        """Check that the spool and the queues exist. Raises UnusableSpool, NoSuchQueue."""
         tree = open_tree(self._root)
         try:
             with as_unavailable(f"cannot look into {self._root}"):
@@ -77,7 +73,7 @@ class SnapshotReader(DataSourceReader):
             tree.close()
 
     def partitions(self) -> Sequence[Part]:
-        """Ranges of names of about the same length.
+        """Ranges of names with about the same number of messages.
 
         Raises:
             UnusableSpool, NoSuchQueue, Unavailable
@@ -94,7 +90,7 @@ class SnapshotReader(DataSourceReader):
         if self._partitions:
             return self._partitions
         cores = os.cpu_count() or 1
-        # Every task passes through the whole listing, so they are no more than needed.
+        # No more tasks than needed, because each scans the whole listing.
         return min(messages // _PER_PARTITION, max(cores, messages // _NAMES_IN_MEMORY))
 
     def _listing(self, tree: Tree) -> Listing:
@@ -134,14 +130,14 @@ class SnapshotReader(DataSourceReader):
                         yield run
 
     def _filled(self, finder: Finder, group: Group, passing: Passing | None) -> Iterator[Run]:
-        """A group's messages with what the columns need, at the least cost."""
+        """The messages of a group with what the columns need, at the least cost."""
         columns = self._schema.names
         needs_look = self._pushed.needs_file() or not OF_FILE.isdisjoint(columns)
         if group.place is State.DELAY:
             needs_look = needs_look or self._pushed.needs_stamp() or "state" in columns
 
         def opened(part: Group, at_most: int | None) -> Iterator[Run]:
-            if needs_look and passing is not None:  # what does not pass need not be opened
+            if needs_look and passing is not None:  # to open only messages that pass
                 part = part._replace(ids=[i for run in finder.look(part) for i in passing(run).ids])
             return finder.read(part, at_most)
 
@@ -157,15 +153,15 @@ class SnapshotReader(DataSourceReader):
 
 
 def _listed(group: Group) -> Iterator[Run]:
-    """A group's messages as their names tell them."""
+    """The messages of a group, by their names alone."""
     for first in range(0, len(group.ids), RUN_MESSAGES):
         ids = group.ids[first : first + RUN_MESSAGES]
         yield Run(group.queue, group.place, ids, [(0, 0, None)] * len(ids))
 
 
 class PushingReader(SnapshotReader):
-    """The same, with Spark's filters taken in: those of one query."""
+    """The same, with the filters of one query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
-        """Take in the filters that spare work; the rest is Spark's."""
+        """Take the filters that save work; the others are left to Spark."""
         return self._pushed.push(filters)

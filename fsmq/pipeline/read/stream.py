@@ -1,12 +1,12 @@
 """``spark.readStream.format("fsmq")``: a query as a consumer.
 
-The offset that Spark keeps is the number of a batch. What a batch claimed is stored in the spool
-before Spark learns its number (see `fsmq.spool.consumers.batches`), so a query that is started
-again after whatever crash is given the same batch. Its messages are removed once Spark's log says
-that the batch is done: when it asks for what comes after it.
+The offset that Spark stores is the number of a batch. The claims of a batch are stored in the spool
+before Spark learns its number (see `fsmq.spool.consumers.batches`), so a query that is restarted
+after any crash gets the same batch. Its messages are removed once Spark's log says that the batch
+is done, which is when Spark asks for the next one.
 
-One object of this class answers Spark, in a process of its own beside the driver; others, in the
-tasks, only read.
+One object of this class answers Spark, in a process next to the driver; others, in the tasks, only
+read.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ from fsmq.pipeline.read.listing import Group, Queues
 from fsmq.pipeline.read.stream_queues import StreamQueues
 from fsmq.spool import FsmqError, Spool, State
 from fsmq.spool.checks import MAX_HEADER_BYTES, check_queue
-from fsmq.spool.consumers.consumer import Consumer
-from fsmq.spool.consumers.manifest import Batch
-from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.filesystem import is_network, kind_of, looks_coarse
-from fsmq.spool.layout.messages.compression import MAX_PLAIN_BYTES
-from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.records.alive import look
+from fsmq.spool.on_disk import (
+    MAX_PLAIN_BYTES,
+    is_network,
+    kind_of,
+    looks_coarse,
+    sync_filesystem,
+    uuid7,
+)
+from fsmq.spool.shared_jobs import Batch, Consumer, find_alive
 
 OPTIONS = (
     "root",
@@ -59,27 +61,28 @@ OPTIONS = (
 )
 
 BATCH_COLUMN = "batch"
-"""A column that a stream has besides those of `columns`, for who names it in ``.schema(…)``: the
-name of the batch, the same each time it is given."""
+"""A column that a stream also has, if ``.schema(…)`` names it: the name of the batch, which is the
+same each time the batch is given."""
 
 Offset = dict[str, Any]
 
 _MESSAGES, _BYTES = 10_000, 256 * 1024 * 1024
 _PER_PARTITION = 1000
 _AGAIN, _DIVIDE = "again", "divide"
-# Into so many parts a batch that fails is divided: three divisions find one row among 4,096.
+# How many parts a failed batch is divided into: three divisions find one row among 4,096.
 _PARTS = 16
 _LEAST_VISIBILITY_S = 1.0
-# How long the process of a driver that was killed may take to end.
+# How long the process of a killed driver can take to end.
 _PATIENCE_S = 15.0
-# For a mover's answer. If one is taken for absent both deliver, the stream without its --delay.
+# How long to wait for a sign of a mover. If it is missed, the stream delivers, too, but without the
+# mover's --delay.
 _EVENTS_PATIENCE_S, _POLL_PATIENCE_S = 0.25, 1.0
 
 _log = logging.getLogger(__name__)
 
 
 def reader(schema: StructType, options: Mapping[str, str]) -> StreamReader:
-    """What Spark asks about a stream with these options. Raises InvalidValue."""
+    """The reader of a stream with these options. Raises InvalidValue."""
     return StreamReader(schema, Options(options, OPTIONS))
 
 
@@ -92,10 +95,10 @@ class Part(InputPartition):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Answers what Spark asks a source; docs/spark.md lists the options.
+    """The source of a stream; docs/spark.md lists the options.
 
     Raises:
-        InvalidValue: an option or a column that does not fit.
+        InvalidValue: an option or a column is wrong.
     """
 
     def __init__(self, schema: StructType, given: Options) -> None:
@@ -116,15 +119,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit = given.integer("maxBodyBytes", MAX_PLAIN_BYTES)
         self._sync = [f.strip() for f in (given.text("syncBeforeCommit") or "").split(",") if f]
         self._journal = given.journal()
-        self._stream = uuid7()  # of a query that begins
+        self._stream = uuid7()  # the name of the stream, if the query is new
         self._spool: Spool | None = None
         self._consumer: Consumer | None = None
         self._claimed: set[str] = set()  # batches that were claimed here
-        # Batches that Spark has learned of here; what it asks for besides, it has had before.
+        # Batches that were offered to Spark here; any other that it asks for is given again.
         self._offered: set[str] = set()
 
     def check(self) -> None:
-        """See whether the spool and the queues are there. Raises UnusableSpool, NoSuchQueue."""
+        """Check that the spool and the queues exist. Raises UnusableSpool, NoSuchQueue."""
         tree = open_tree(self._root)
         try:
             with as_unavailable(f"cannot look into {self._root}"):
@@ -132,10 +135,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         finally:
             tree.close()
 
-    # -- what Spark asks, beside the driver ------------------------------------------------------
+    # -- called by Spark, next to the driver -----------------------------------------------------
 
     def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name, as those below
-        """Before the first batch."""
+        """The offset before the first batch."""
         return {"batch": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -145,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """The number of the next batch, which is stored; ``start`` if nothing is ready.
 
-        Everything up to ``start`` is done, Spark says, and is removed. Raises FsmqError.
+        Spark has finished everything up to ``start``, so that is removed. Raises FsmqError.
         """
         consumer = self._open()
         stream, after = start.get("stream", self._stream), start["batch"]
@@ -159,10 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"stream": stream, "batch": batch.number}
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """What waits behind the batch, all together and by queue; not older than it takes to look.
-
-        Raises FsmqError.
-        """
+        """The messages that wait after the batch, in total and by queue. Raises FsmqError."""
         return None if self._spool is None else self._queues.behind(self._spool)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[Part]:
@@ -177,14 +177,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         batches = consumer.batches(stream, after, end["batch"])
         if not batches:
             _log.warning("batch %d of %s was committed before", end["batch"], self._name)
-        # What a process before this one claimed may have gone back meanwhile.
+        # Messages that an earlier process claimed may have returned to their queues.
         held = [b if b.name in self._claimed else consumer.renew_batch(b) for b in batches]
         if self._divides:
             held = [b if b.name in self._offered else self._divided(consumer, b) for b in held]
         return [part for batch in held for part in self._parts(batch)]
 
     def _divided(self, consumer: Consumer, batch: Batch) -> Batch:
-        """The first part of a batch that Spark was given before, and has not done."""
+        """The first part of a batch that Spark was given before, and has not finished."""
         first, *others = consumer.divide(batch, _PARTS)
         self._offered.add(first.name)
         _log.warning(
@@ -201,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commit(end["stream"], end["batch"])
 
     def stop(self) -> None:
-        """Let someone else be this consumer."""
+        """Release the name of the consumer for another process."""
         if self._consumer is not None:
             self._consumer.close()
         if self._spool is not None:
@@ -269,7 +269,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._queues.check(tree)
                     is_far = is_network(kind_of(tree.root))
                     patience = _POLL_PATIENCE_S if is_far else _EVENTS_PATIENCE_S
-                    delivers = look(tree, patience).mover is None
+                    delivers = find_alive(tree, patience).mover is None
             finally:
                 tree.close()
             self._spool = Spool(
@@ -309,7 +309,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         consumer.commit(stream, upto)
 
     def _parts(self, batch: Batch) -> Iterator[Part]:
-        """A batch in shares of about one size, in order."""
+        """A batch in shares of about the same size, in order."""
         size = max(_PER_PARTITION, -(-len(batch) // self._partitions))
         pairs = ((queue, claim.id) for queue, claims in batch.claims.items() for claim in claims)
         while share := list(islice(pairs, size)):

@@ -1,4 +1,4 @@
-"""The queues of a stream: which there are, what waits in them, where what fails is buried."""
+"""The queues of a stream: which exist, what waits in them, and whether they can bury messages."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from fsmq.pipeline.read.listing import Queues
 from fsmq.spool import InvalidValue, NoSuchQueue, Spool
-from fsmq.spool.consumers.behind import Behind, behind, total
+from fsmq.spool.checks import DutyCycle
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.duty_cycle import DutyCycle
-from fsmq.spool.layout.settings_store import SettingsStore
-from fsmq.spool.layout.tree import Tree
+from fsmq.spool.on_disk import Tree
+from fsmq.spool.resources import SettingsStore
+from fsmq.spool.shared_jobs import Behind, behind, total
 
-# How often it is looked at what waits.
+# How often the waiting messages are counted.
 _LOOKS = DutyCycle(0.02, least_s=1.0)
 
 _log = logging.getLogger(__name__)
@@ -32,25 +32,25 @@ class QueueIsGone(NoSuchQueue):
 
 
 class StreamQueues:
-    """The queues of one stream, as it sees them from batch to batch.
+    """The queues of one stream, which can change from batch to batch.
 
-    waits: whether it waits for a queue that is named and missing; else that is an error.
+    waits: whether to wait for a named queue that is missing; otherwise that is an error.
     """
 
     def __init__(self, queues: Queues, *, waits: bool) -> None:
         self.patterns = queues.patterns
         self._queues = queues
         self._waits = waits
-        # The queues that there were when it last looked, and those that were missing.
+        # The queues that existed at the last look, and those that were missing.
         self._known: set[str] = set()
         self._missing: set[str] = set()
         self._behind: dict[str, Any] = {}
         self._look_at = 0.0  # monotonic seconds
 
     def check(self, tree: Tree, *, buries: bool = False) -> None:
-        """See whether the stream can begin. Raises InvalidValue, NoSuchQueue, OSError.
+        """Check that the stream can begin. Raises InvalidValue, NoSuchQueue, OSError.
 
-        buries: what fails alone is to be buried, for which a queue needs settings.
+        buries: rows that fail alone are to be buried, for which a queue needs settings.
         """
         if not self._waits:
             self._queues.check(tree)
@@ -63,11 +63,11 @@ class StreamQueues:
                 raise InvalidValue(
                     "option failedBatch",
                     f"'divide' buries a row that fails alone, and queue {queue!r} has nothing set"
-                    f" for that: fsmq config {queue} max_deliveries=2 dead_letter_queue=NAME",
+                    f" for that: fsmq queue config {queue} max_deliveries=2 dead_letter_queue=NAME",
                 )
 
     def now(self, spool: Spool) -> list[str]:
-        """Those that there are now; says which are gone, and which are back.
+        """The queues that exist now. Logs which are gone, and which are back.
 
         Raises QueueIsGone, Unavailable.
         """
@@ -85,9 +85,9 @@ class StreamQueues:
         return queues
 
     def behind(self, spool: Spool) -> dict[str, Any]:
-        """What waits in them, as progress shows it: all together, and by queue. Raises Unavailable.
+        """The messages that wait, for Spark's progress: in total, and by queue. Raises Unavailable.
 
-        As old as may be if to look takes long.
+        The longer counting takes, the older the counts can be.
         """
         started = time.monotonic()
         if started >= self._look_at:

@@ -17,6 +17,6 @@ def page(figures: Figures) -> str:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    for filter in (words.duration, words.many, words.moment, words.number, words.share):
+    for filter in (words.duration, words.head, words.many, words.moment, words.number, words.share):
         templates.filters[filter.__name__] = filter
     return templates.get_template("report.html").render(figures=figures, charts=draw(figures))

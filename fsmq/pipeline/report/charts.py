@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from fsmq.pipeline.report.figures import Figures
-from fsmq.words import duration, number
+from fsmq.words import duration, head, number
 
-# Drawn in these, which no one would choose; the page says what each is in light and in dark.
+# Placeholder colours; the page defines each for light and for dark.
 _SERIES = [f"#0{n}0{n}ff" for n in range(1, 9)]
 _BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _, _YELLOW, _GREY = _SERIES
 _VARIABLES = {"#010101": "ink", "#020202": "faint"} | {c: f"c{n}" for n, c in enumerate(_SERIES, 1)}
@@ -37,18 +37,18 @@ _FULL, _HALF = (10.4, 3.0), (5.1, 3.0)
 def draw(figures: Figures) -> dict[str, str]:
     """Each chart as an SVG element, by name."""
     charts: dict[str, str] = {}
-    steps = figures.steps
-    again = 100 * steps[["again"]].div(steps["received"].clip(lower=1), axis=0)
+    steps = figures.steps.rename(columns=head)
+    redelivered = 100 * steps[[head("redelivered")]].div(steps[head("received")].clip(1), axis=0)
     for name, size, unit, frame, colors in (
         ("depth", _FULL, "messages", figures.depth, _SERIES),
-        ("again", _HALF, "% of deliveries", again, [_ORANGE]),
-        ("ends", _HALF, "messages", steps[["expired", "purged"]], [_YELLOW, _GREY]),
-        ("buried", _FULL, "messages", steps[["buried"]], [_RED]),
+        ("redelivered", _HALF, "% of deliveries", redelivered, [_ORANGE]),
+        ("ends", _HALF, "messages", steps[[head("expired"), head("purged")]], [_YELLOW, _GREY]),
+        ("buried", _FULL, "messages", steps[[head("buried")]], [_RED]),
     ):
         with _chart(charts, name, size) as axes:
             _over_time(axes, frame, colors, unit, areas=True)
     with _chart(charts, "throughput", _FULL) as axes:
-        rates = steps[["sent", "removed"]] / figures.interval_min
+        rates = steps[[head("sent"), head("deleted")]] / figures.interval_min
         _over_time(axes, rates, (_BLUE, _GREEN), "messages a minute")
     for what in ("wait_s", "processing_s"):
         with _chart(charts, what, _HALF) as axes:
@@ -62,14 +62,14 @@ def draw(figures: Figures) -> dict[str, str]:
 
 @contextmanager
 def _chart(charts: dict[str, str], name: str, size: tuple[float, float]) -> Iterator[Axes]:
-    """Add inline SVG: no prologue, ids of its own, colours and fonts from the page."""
+    """Add inline SVG: without a prologue, with unique ids, and the page's colours and fonts."""
     text = io.StringIO()
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         figure = Figure(size, layout="constrained")
         axes = figure.add_subplot()
         yield axes
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=7)  # above what is drawn
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=7)  # above the chart
         figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
     svg = re.sub(r"^.*?(?=<svg)|<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
@@ -85,7 +85,7 @@ def _over_time(
     if areas and len(frame.columns):
         axes.stackplot(frame.index, frame.T, labels=frame.columns, colors=colors, step="mid")
     for name, color in zip(frame.columns, () if areas else colors, strict=not areas):
-        # With dots: a lone interval between two gaps has no line.
+        # With dots, because a single interval between two gaps has no line.
         axes.plot(frame[name], color=color, label=name, marker="o", markersize=1.8)
     axes.set_ylabel(unit)
     axes.set_ylim(bottom=0)
@@ -110,7 +110,7 @@ def _slowest(axes: Axes, figures: Figures, what: str) -> None:
 
 
 def _spans(axis: Any, values: Any) -> None:
-    """Let an axis be one of times, from milliseconds to weeks."""
+    """Make an axis one of time spans, from milliseconds to weeks."""
     low, high = min(values, default=0.01) * 0.6, max(values, default=10.0) * 2.2
     axis.axes.set(**{f"{axis.axis_name}scale": "log", f"{axis.axis_name}lim": (low, high)})
     axis.set_major_locator(FixedLocator([nice for nice in _NICE_S if low <= nice <= high]))

@@ -1,4 +1,4 @@
-"""The figures of a report, out of the journal's tables; small, whatever the tables' size."""
+"""The figures of a report, from the journal's tables; small for tables of any size."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pyspark.sql import functions as fn
 from fsmq.pipeline.journal.tables import Progress, Tables
 from fsmq.spool import InvalidValue
 
-# A chart shows no more intervals than it has room for.
+# A chart has room for this many intervals.
 _MOST_INTERVALS, _WIDTHS_MIN = 150, (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)
 _QUEUES_IN_CHART, _MOST_QUEUES = 6, 100_000
-# From this many claims on a message counts as one that troubles its consumers.
+# From this many claims on, a message counts as one that causes trouble.
 _TROUBLESOME = 3
-# The words of the dashboard, and the columns of the table minutes.
-_RENAMED = {"sent": "accepted", "received": "claimed", "again": "repeated"}
-_STEPS = _RENAMED | {name: name for name in ("removed", "buried", "expired", "purged")}
+# The names of the dashboard's figures, and the columns of the table minutes.
+_STEPS = {"sent": "accepted", "received": "claimed", "deleted": "removed"}
+_STEPS |= {"redelivered": "repeated", "buried": "buried", "expired": "expired", "purged": "purged"}
 _PERCENTILES, _SPANS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}, ("wait_s", "processing_s")
 
 
@@ -29,9 +29,10 @@ class Figures:
 
     begin, end: UTC. steps, wait_s, processing_s, depth: pandas' frames, a row for each interval and
     a column for each step, for p50, p95, p99 in seconds, for each queue's greatest depth. whole:
-    the steps, and p50, p95, p99 or None as wait_s and processing_s. queues: the same of each, the
-    busiest first, with its greatest depth, and depth and oldest_s at the end. worst: messages that
-    were claimed most often. dead: how many were buried from where to where, and are still there.
+    the steps, and p50, p95, p99 or None as wait_s and processing_s. queues: the same of each queue,
+    the busiest first, with its greatest depth, and depth and oldest_s at the end. worst: messages
+    that were claimed most often. dead: from which queues to which messages were buried, how many,
+    and how many are still there.
     """
 
     progress: Progress
@@ -49,10 +50,10 @@ class Figures:
 
 
 def collect(spark: SparkSession, folder: str, days: float = 7.0) -> Figures:
-    """Compute the figures of the last ``days`` days that the tables hold.
+    """Compute the figures of the last ``days`` days in the tables.
 
     Raises:
-        InvalidValue: the folder holds no tables, or nothing happened.
+        InvalidValue: the folder has no tables, or nothing happened.
     """
     tables = Tables(spark, folder)
     progress = tables.progress()
@@ -94,7 +95,7 @@ def _times(begin: datetime, end: datetime) -> range:
     fitting = (width for width in _WIDTHS_MIN if minutes / width <= _MOST_INTERVALS)
     step = 60 * next(fitting, int(1440 * -(-minutes // (1440 * _MOST_INTERVALS))))
     first, last = (int(at.timestamp()) // step * step for at in (begin, end))
-    return range(first - step * (first == last), last + 1, step)  # one point is no line
+    return range(first - step * (first == last), last + 1, step)  # a line needs two points
 
 
 def _interval(time: str, times: range) -> Column:

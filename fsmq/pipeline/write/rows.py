@@ -1,4 +1,4 @@
-"""Rows to be written: which columns there may be, and the making of messages from them."""
+"""Rows to be written: their columns, and how they become messages."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from pyspark.sql.types import (
 
 from fsmq.pipeline.columns import named
 from fsmq.spool import FsmqError, InvalidValue, NewMessage
-from fsmq.spool.layout.names import renewed
+from fsmq.spool.on_disk import renewed
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
 
 IDS = ("own", "whole", "renewed")
-"""What a row's id is: the client's own; or the whole name that the message had, as a snapshot and
-an archive tell it, to be kept; or the same, to be had again with a fresh UUID."""
+"""What a row's id is: "own", one that the client chose; "whole", the whole name that the message
+had, from a snapshot or an archive, which is kept; "renewed", the same with a new UUID."""
 
 BROKEN = "_corrupt_record"
-"""A column, text, in which Spark tells what it could not parse; a row that has one is rejected."""
+"""A text column in which Spark puts what it could not parse; a row that has one is rejected."""
 
 _OF_WHOLE = ("priority", "ttl")
 
@@ -50,13 +50,13 @@ WRITTEN: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
     "attributes": ("map<string,string>", (MapType,)),
     "group": ("string", (StringType,)),
 }
-"""The columns that a write takes, each with its type in words; only body must be there."""
+"""The columns that a write takes, with their types in words; only body is required."""
 
 _SHOWN = 60
 
 
 class RejectedRow(FsmqError):
-    """A row that cannot become a message; the text names it, the field and the limit."""
+    """A row that cannot become a message; the text names the row, the field and the limit."""
 
 
 class Row(NamedTuple):
@@ -68,10 +68,10 @@ class Row(NamedTuple):
     def message(self, queue: str | None, ids: str) -> tuple[str, NewMessage]:
         """The queue that it goes to, and the message.
 
-        queue: where the row names none. ids: what its id is, one of IDS.
+        queue: the default if the row names none. ids: what its id is, one of IDS.
 
         Raises:
-            InvalidValue: a null where none may be. (What else is wrong the spool will say.)
+            InvalidValue: a required value is null. (The spool checks everything else.)
         """
         values = self.values
         if values.get(BROKEN) is not None:
@@ -99,7 +99,7 @@ class Row(NamedTuple):
         return f"partition {partition}, row {self.number}: {error} ({given})"
 
     def rejected(self, partition: int, error: FsmqError) -> bytes:
-        """A line of JSON that holds all of it, and what is wrong."""
+        """A line of JSON with all values of the row, and what is wrong."""
         values = dict(self.values)
         body = values["body"]
         if isinstance(body, bytes):
@@ -115,12 +115,12 @@ class Row(NamedTuple):
 
 
 def check_columns(schema: StructType, queue: str | None, ids: str = "own") -> None:
-    """See whether rows of this schema can be written.
+    """Check that rows of this schema can be written.
 
     queue: the one that the options name. ids: what an id is, one of IDS.
 
     Raises:
-        InvalidValue: a column is missing, is none of ours, or has another type.
+        InvalidValue: a column is missing, is unknown, or has the wrong type.
     """
     for field in schema.fields:
         if field.name == BROKEN:
@@ -171,13 +171,13 @@ def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _values(name: str, column: pa.Array) -> list[Any]:
-    """A column in Python; a body as bytes. Spark's strings may hold bytes that are no UTF-8."""
+    """A column in Python; a body as bytes. Spark's strings can contain bytes that are not UTF-8."""
     if name == "body":
         return list(column.cast(pa.binary()).to_pylist())
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
-        # What is no text is refused later, in the name of its row.
+        # Values that are not UTF-8 are refused later, with an error that names the row.
         if pa.types.is_map(column.type):
             pairs = column.cast(pa.map_(pa.binary(), pa.binary())).to_pylist()
             return [p if p is None else [(_text(k), _text(v)) for k, v in p] for p in pairs]

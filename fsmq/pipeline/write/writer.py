@@ -1,8 +1,8 @@
 """Writing: ``df.write`` and ``writeStream`` with ``format("fsmq")``.
 
 Tasks write parts of a staged job, the driver commits it; see fsmq/spool/staging/part.py. A
-micro-batch of a stream is the job that has the query's id for its name and the batch's id for its
-number, so that it is committed once, whatever dies.
+micro-batch of a stream is a job whose name is the query's id and whose number is the batch's id, so
+that it is committed once, whatever dies.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ from fsmq.pipeline.options import Options
 from fsmq.pipeline.write.rows import IDS, RejectedRow, check_columns, rows
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.checks import check_queue
-from fsmq.spool.durability.sync import sync_filesystem
 from fsmq.spool.errors import as_unavailable
-from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.staging.commit import abort, commit, is_committed
-from fsmq.spool.staging.part import Job, Part, Written, check_job
+from fsmq.spool.on_disk import sync_filesystem, uuid7
+from fsmq.spool.shared_jobs import Job, Part, Written, abort, check_job, commit, is_committed
 
 OPTIONS = ("root", "queue", "createQueues", "rejectedRows", "ids", "job", "batch", "journal")
 
-# Spark's own, which it hands on.
+# Options of Spark itself, which it passes on.
 _CHECKPOINT, _QUERY_NAME = "checkpointlocation", "queryname"
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
@@ -43,10 +41,10 @@ _BATCH = "streaming.sql.batchId"
 class Target:
     """Where a write goes and how.
 
-    queue: where a row names none. aside: the folder for rows that cannot be written; None: they
-    fail the job. ids: what an id is, one of `rows.IDS`. job: the name under which a job is
-    committed once; None: none was given. journal: whether its messages are noted as accepted;
-    None: if other programs on the spool note their steps.
+    queue: the default for rows that name none. aside: the folder for rows that cannot be written;
+    None: they fail the job. ids: what an id is, one of `rows.IDS`. job: the name under which a job
+    is committed once; None: none was given. journal: whether its messages are recorded as accepted;
+    None: if other programs on the spool record their steps.
     """
 
     root: str
@@ -60,7 +58,7 @@ class Target:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Target:
-        """What the options say. Raises InvalidValue."""
+        """The target that the options describe. Raises InvalidValue."""
         options = Options(given, OPTIONS)
         queue, aside, job = options.text("queue"), options.text("rejectedRows"), options.text("job")
         if queue is not None:
@@ -83,40 +81,40 @@ class Target:
         )
 
     def open(self, journal: bool | None = False) -> Spool:
-        """The spool. journal: as `Spool` has it. Raises InvalidValue, UnusableSpool."""
+        """The spool. journal: as in `Spool`. Raises InvalidValue, UnusableSpool."""
         root = Path(self.root)
         if not (root / "queues").is_dir():
             raise InvalidValue(
                 "option root", f"{self.root} is not a spool: mq makes one when it starts there"
             )
-        # Nothing is claimed, so nothing has to be known of what happens in the tree.
+        # Nothing is claimed, so there is no need to watch the tree.
         return Spool(root, delivers=False, watch="poll", journal=journal, program="spark")
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has written; None where its partition was empty or the job is done already."""
+    """What a task has written; None if its partition was empty or the job is done already."""
 
     job: Job
     written: Written | None
 
 
 def writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> BatchWriter:
-    """What ``df.write`` writes with. Raises InvalidValue, UnusableSpool."""
+    """The writer of ``df.write``. Raises InvalidValue, UnusableSpool."""
     target = _checked(schema, given, overwrite, 'mode "overwrite"', '.mode("append")')
-    # Here, and not in the tasks: all of them write the same job.
+    # The job is made here, and not in the tasks, because all of them write the same one.
     return BatchWriter(target, Job(target.job or uuid7(), target.batch))
 
 
 def stream_writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> StreamWriter:
-    """What ``writeStream`` writes with. Raises InvalidValue, UnusableSpool."""
+    """The writer of ``writeStream``. Raises InvalidValue, UnusableSpool."""
     refused = 'output mode "complete"', '.outputMode("append")'
     ours, checkpoint = _of_stream(given)
     return StreamWriter(_checked(schema, ours, overwrite, *refused), checkpoint)
 
 
 def check_stream(given: Mapping[str, str]) -> None:
-    """See whether a stream can be written with these options; its columns are not known yet.
+    """Check that a stream can be written with these options; its columns are not known yet.
 
     Raises InvalidValue, UnusableSpool, Unavailable.
     """
@@ -124,7 +122,7 @@ def check_stream(given: Mapping[str, str]) -> None:
 
 
 def _of_stream(given: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-    """The options of a stream that are ours, and the checkpoint. Raises InvalidValue."""
+    """The options of a stream that are not Spark's, and the checkpoint. Raises InvalidValue."""
     ours = {name.lower(): value for name, value in given.items()}
     if "batch" in ours:
         raise InvalidValue("option batch", "is set by the stream: leave it out")
@@ -133,7 +131,7 @@ def _of_stream(given: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
 
 
 def _can_stage(target: Target, needed: str | None = None) -> None:
-    """Try on the driver what every task will do: an error there is long, and comes late.
+    """Try on the driver what every task will do, because an error in a task is long and late.
 
     needed: the queue of all rows, if there is one.
 
@@ -170,7 +168,7 @@ class BatchWriter(DataSourceArrowWriter):
         return _write(self._target, self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: put all of them. Raises NoSuchQueue, QueueFull, Unavailable."""
+        """On the driver: put all messages. Raises NoSuchQueue, QueueFull, Unavailable."""
         _commit(self._target, self._job, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -181,7 +179,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes each micro-batch as a job of its own.
 
-    checkpoint: the folder in which Spark keeps what a batch is made of; None: unknown.
+    checkpoint: the folder in which Spark stores which rows a batch has; None: unknown.
     """
 
     def __init__(self, target: Target, checkpoint: str | None = None) -> None:
@@ -198,9 +196,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _write(self._target, Job(self._target.job or query, int(batch)), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver: put all of them. Raises NoSuchQueue, QueueFull, Unavailable."""
-        # Spark does not sync it. A batch that a power cut lets it forget is made anew, of other
-        # rows, under the number of the one that was committed here, or in another query's name.
+        """On the driver: put all messages. Raises NoSuchQueue, QueueFull, Unavailable."""
+        # Spark does not sync its checkpoint. If it lost a batch in a power cut, it would make
+        # another one, of other rows, with the number of the one that was committed here, or in the
+        # name of another query.
         if self._checkpoint is not None:
             _sync(self._checkpoint)
         for job in _jobs(messages):
@@ -208,13 +207,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: remove what tasks have written. Raises Unavailable."""
-        # Where no task came through, each has removed its own.
+        # If no task succeeded, each has removed its own part.
         for job in _jobs(messages):
             _abort(self._target, job)
 
 
 def _sync(folder: str) -> None:
-    """Make a folder of this machine durable; others are so by themselves. Raises Unavailable."""
+    """Make a folder durable if it is on this machine. Raises Unavailable."""
     path = Path(unquote(urlsplit(folder).path) if folder.startswith("file:") else folder)
     if path.is_dir():
         with as_unavailable(f"cannot sync {path}"):
@@ -230,7 +229,7 @@ def _write(target: Target, job: Job, batches: Iterator[pa.RecordBatch]) -> Stage
     partition = context.partitionId() if context is not None else 0
     with target.open() as spool:
         if is_committed(spool, job):
-            for _ in batches:  # Spark's worker is not used again if some are left
+            for _ in batches:  # Spark does not reuse a worker that leaves rows unread
                 pass
             return Staged(job, None)
         part = Part(spool.context, spool.syncer.sync, job, create_queues=target.create_queues)

@@ -1,7 +1,7 @@
-"""The loop of a drop folder: looks where hints say, puts what is complete, moves it to "done".
+"""The loop of a drop folder: follows hints, puts files that are complete, moves them to "done".
 
-A file's message has an own id that is made of the file's facts and bytes. So a run that was killed
-between the put and the move is repeated without a second message, as long as the first stands.
+The id of a message is derived from the file's facts and bytes. So a run that was killed between
+the put and the move does not put a second message, as long as the first exists.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from fsmq.spool.fsck import printable
 from fsmq.spool.layout.uuids import derived_uuid7
 
 ATTRIBUTE = "file"
-# Events may be lost, and of a folder that has just come none tells what is in it already.
+# The time between looks at all files: events can be lost, and a new folder has no events for the
+# files that are in it already.
 _LOOK_EVERY_S = 30.0
-# So soon it is noticed that the folder itself is gone.
+# The time between checks whether the folder itself is gone.
 _CHECK_EVERY_S = 5.0
-# Where nobody can say whether a file is complete it has to stand still for so long.
+# How long a file must be unchanged if there is no other way to know that it is complete.
 _STILL_S = 1.0
-# A body goes through the memory, whatever a server would take.
+# Bodies are held in memory, so they are limited even if a server would take longer ones.
 _MOST_BYTES = 2**30
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
@@ -51,9 +52,9 @@ class _Candidate:
     """A path to look at.
 
     due: when, in seconds of the monotonic clock.
-    complete: whether an event said that what is there is complete.
-    still: seconds for which it has to stand still where nobody says so.
-    seen: what was there at the last look.
+    complete: whether an event said that the file is complete.
+    still: seconds for which the file must be unchanged if none did.
+    seen: the facts of the file at the last look.
     """
 
     due: float
@@ -94,8 +95,8 @@ class Drop:
     """Puts the files of a folder into a queue until it is stopped.
 
     like: what all messages have in common.
-    most: how many bytes a message may have, whatever its queue says.
-    settle: seconds for which a file must have been left alone.
+    most: how many bytes a message may have, whatever the queue's setting.
+    settle: seconds for which a file must have been unchanged.
     """
 
     def __init__(
@@ -116,15 +117,15 @@ class Drop:
         self._as_json = as_json
         self._hints: SimpleQueue[Hint | None] = SimpleQueue()
         self._candidates: dict[str, _Candidate] = {}
-        # By path: what is left where it is for good, what is stored but not moved, and what was
-        # said last, so that it is said once.
+        # By path: files that are refused for good, those that are stored but not moved, and the
+        # last report, so that it is not repeated.
         self._refused: dict[str, Facts] = {}
         self._stored: dict[str, tuple[Facts, str]] = {}
         self._reported: dict[str, str] = {}
         self._settings = QueueSettings()
         self._most = self._limit = most
         self._pause_s = _FIRST_PAUSE_S
-        # Where an event tells that a file is closed, one that has only begun is waited for.
+        # How long a new file must be unchanged; longer where an event tells that it is closed.
         self._begun_s = _LOOK_EVERY_S
         self._signal = 0
 
@@ -132,13 +133,13 @@ class Drop:
         """Work until SIGTERM or SIGINT; the exit code. Raises Failure, NoSuchQueue."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        # It would end us if somebody wrote to a file in the moment in which we ask who does.
+        # Sent when somebody opens a file for writing while we hold a lease; it would end us.
         signal.signal(signal.SIGIO, signal.SIG_IGN)
         self._read_settings()
         notifier = Notifier()
         hints = Hints(self._folder, self._hints.put)
         with hints:
-            # The look comes after the first events could: nothing can come in between unseen.
+            # After events have begun, so that no file can come in between unseen.
             self._look(_STILL_S)
             notifier.ready(f"watching {self._folder.path}")
             next_look = time.monotonic() + self._look_every(hints)
@@ -157,7 +158,7 @@ class Drop:
         return Exit.DONE if self._signal == signal.SIGTERM else Exit.INTERRUPTED
 
     def _look_every(self, hints: Hints) -> float:
-        """Seconds between two looks, and for which a file without an event has to stand still."""
+        """Seconds between two looks, for which a file without an event must be unchanged."""
         if hints.problem is None:
             return _LOOK_EVERY_S
         self._report_once(".", f"cannot be watched, and is looked through: {hints.problem}")
@@ -181,7 +182,7 @@ class Drop:
                 del known[path]
 
     def _read_settings(self) -> None:
-        """Read what a message is measured by. Raises NoSuchQueue."""
+        """Read the queue's settings, and the limit of a message from them. Raises NoSuchQueue."""
         try:
             self._settings = self._queue.settings()
         except (Unavailable, ConnectionError) as error:
@@ -189,7 +190,7 @@ class Drop:
         self._limit = min(self._most, self._settings.max_message_bytes or self._most)
 
     def _wait_until(self, moment: float) -> None:
-        """Note hints until then; at least once, and not beyond the first one or a signal."""
+        """Wait for hints until then, at most until the first one or a signal, and note them."""
         try:
             hint = self._hints.get(timeout=max(0.0, moment - time.monotonic()))
             while hint is not None:
@@ -207,7 +208,7 @@ class Drop:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
-        # A second one ends us at once; nothing is lost by that.
+        # A second signal ends this process at once, which loses nothing.
         signal.signal(number, signal.SIG_DFL)
         self._hints.put(None)
 
@@ -242,7 +243,7 @@ class Drop:
                 self._move(file, message_id)
 
     def _is_complete(self, file: Dropped, candidate: _Candidate) -> bool:
-        """Whether a file is complete; if that is not known yet it becomes a candidate again."""
+        """Whether a file is complete; if that is not known yet, it becomes a candidate again."""
         written = self._folder.is_being_written(file)
         if written is True:
             return False  # an event will say when it is closed
@@ -256,7 +257,7 @@ class Drop:
         return False
 
     def _put(self, file: Dropped) -> str | None:
-        """Store a file's message; its id, or None if there is none now. Raises OSError."""
+        """Store a file's message and return its id; None if it was not stored. Raises OSError."""
         size = file.stat.st_size
         if size > self._limit:
             self._refuse(file, f"has {size} bytes, and a message may have {self._limit}")
@@ -304,9 +305,10 @@ class Drop:
         return replace(self._like, body=body, id=message_id, attributes=attributes)
 
     def _is_young(self, file: Dropped) -> bool:
-        """Make sure that the message, whose age is the file's, does not expire before its time.
+        """Make sure that the message, whose age is the file's, does not expire too early.
 
-        Not for each file: a run that was killed in between would make another id of it.
+        That changes the id, so only old files are renewed: if a run is killed after the put, the
+        next one must derive the same id.
         """
         spans = [s for s in (self._like.ttl, self._settings.retention) if s is not None]
         if not spans or time.time() - file.stat.st_ctime < min(spans) / 2:
@@ -326,7 +328,7 @@ class Drop:
             self._report_once(file.path, reason)
             return
         if moved is Moved.OPEN:
-            # Its closing brings it back; if it has changed, by then or now, it is put once more.
+            # An event comes when it is closed; if it has changed by then, it is put again.
             found = os.fstat(file.fd)
             if file.is_as_read(found):
                 self._stored[file.path] = facts_of(found), message_id
@@ -362,7 +364,7 @@ class Drop:
             click.echo(message_id)
 
     def _retry_later(self, error: Exception) -> None:
-        """Wait, longer each time, until the place may answer again. Raises what will not pass."""
+        """Wait, longer each time, before the next try. Raises the error if it is lasting."""
         if getattr(error, "lasting", False):
             raise error
         pause = max(self._pause_s, getattr(error, "retry_after", 0))
@@ -374,5 +376,5 @@ class Drop:
 
 
 def _as_value(path: str) -> str:
-    """A path as an attribute's value, in which there is no control character."""
+    """A path as the value of an attribute, without control characters."""
     return printable(path).strip()

@@ -17,21 +17,20 @@ from typing import NamedTuple
 
 from fsmq.cli.failures import Exit, Failure
 
-# Under these names programs write what they rename when it is complete.
+# The names that programs give to files until they are complete.
 UNFINISHED = (".part", ".partial", ".filepart", ".crdownload", ".download", ".tmp", ".temp", "~")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Without blocking: a fifo must not hold us up.
+# Without blocking, because the name may be that of a fifo.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Someone has removed it, or put a link or something else in its place: there is no file to take.
+# The file was removed, or replaced by a link or something else: there is no file to take.
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 
 
 class Facts(NamedTuple):
     """What tells one state of a file from another.
 
-    The time of its last change cannot be set by anybody: it tells a file from a later one that
-    has its name, its size, its inode and its mtime. Without the number of the device, which may
-    be another one after a reboot.
+    The ctime cannot be set: it tells a file from a later one with the same name, size, inode and
+    mtime. The number of the device is left out, because it can change with a reboot.
     """
 
     inode: int
@@ -46,17 +45,17 @@ def facts_of(found: os.stat_result) -> Facts:
 
 
 class Moved(Enum):
-    """What became of a file that was to be moved away."""
+    """The outcome of moving a file away."""
 
-    YES = "it is where it was to be moved"
-    CHANGED = "it stays where it was: it has been changed, or is gone"
-    OPEN = "it stays where it was: somebody has it open to write to it"
-    LOST = "it is where it was to be moved, and somebody has written to it since it was read"
+    YES = "it was moved"
+    CHANGED = "it was not moved: it has been changed, or is gone"
+    OPEN = "it was not moved: somebody has it open for writing"
+    LOST = "it was moved, but somebody has written to it since it was read"
 
 
 @dataclass(slots=True)
 class Dropped:
-    """A file that is open. ``path``: within the drop folder. ``folder``: where it lies, open."""
+    """An open file. path: within the drop folder. folder: the descriptor of its folder."""
 
     path: str
     folder: int
@@ -65,11 +64,11 @@ class Dropped:
 
     @property
     def facts(self) -> Facts:
-        """As they were when it was opened."""
+        """The facts when it was opened."""
         return facts_of(self.stat)
 
     def read(self) -> bytes | None:
-        """All of it; None if somebody has changed it meanwhile. Raises OSError."""
+        """All of it; None if it has changed since it was opened. Raises OSError."""
         parts = []
         left = self.stat.st_size
         while left and (part := os.read(self.fd, left)):
@@ -78,12 +77,12 @@ class Dropped:
         return b"".join(parts) if facts_of(os.fstat(self.fd)) == self.facts else None
 
     def is_as_read(self, found: os.stat_result) -> bool:
-        """Whether nobody had written to it when this was found; it may have been moved."""
+        """Whether nobody has written to it since; unlike `facts`, this survives a move."""
         read = self.stat
         return (found.st_size, found.st_mtime_ns) == (read.st_size, read.st_mtime_ns)
 
     def renew(self) -> None:
-        """Let its last change be now, and nothing else be changed. Raises OSError."""
+        """Set its ctime to now, and change nothing else. Raises OSError."""
         os.fchmod(self.fd, stat.S_IMODE(self.stat.st_mode))
         self.stat = os.fstat(self.fd)
 
@@ -91,9 +90,9 @@ class Dropped:
 class DropFolder:
     """A folder whose files become messages.
 
-    done: where a file goes whose message is stored; None: the folder ``done`` in it.
-    pattern: of the names of files that are taken.
-    recursive: whether the folders in it count as well.
+    done: where files are moved once they are stored; None: the folder ``done`` in it.
+    pattern: which names of files are taken.
+    recursive: whether files in subfolders are taken, too.
     """
 
     def __init__(self, path: Path, done: Path | None, pattern: str, recursive: bool) -> None:
@@ -122,7 +121,7 @@ class DropFolder:
         os.close(self._done)
 
     def check(self) -> None:
-        """Raise Failure if another folder, or none, has the path by now."""
+        """Raise Failure if the path does not lead to this folder any more."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -131,14 +130,14 @@ class DropFolder:
             raise Failure(f"{self.path} is gone", Exit.UNAVAILABLE, "start again when it is back")
 
     def within(self, path: str) -> str | None:
-        """The part of an absolute path behind that of the folder; None for what is not taken."""
+        """An absolute path as one within the folder; None if it is not to be taken."""
         name = path.removeprefix(f"{self.path}/")
         if name == path or not self._is_wanted(name):
             return None
         return name
 
     def files(self) -> Iterator[str]:
-        """The paths of what may be taken, within the folder. Raises OSError."""
+        """The paths of files to take, within the folder. Raises OSError."""
         pending = [""]
         while pending:
             where = pending.pop()
@@ -156,7 +155,7 @@ class DropFolder:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[Dropped | None]:
-        """A file that is open within the block; None where no regular file is. Raises OSError."""
+        """Open a file for the block; None if it is not a regular file. Raises OSError."""
         where, _, name = path.rpartition("/")
         with self._entered(where) as folder:
             fd = None if folder is None else _open_or_none(name, _FILE, folder)
@@ -171,23 +170,23 @@ class DropFolder:
                 os.close(fd)
 
     def is_being_written(self, file: Dropped) -> bool | None:
-        """Whether a process has the file open to write to it; None where nobody can tell."""
+        """Whether a process has the file open for writing; None if that cannot be known."""
         if not self._sees_writers:
             return None
         try:
-            # Nobody can have it for reading while there is a writer. It is not kept.
+            # A read lease is refused while there is a writer. It is given back at once.
             fcntl.fcntl(file.fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             fcntl.fcntl(file.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         except BlockingIOError:
             return True
         except OSError:
-            return None  # it is another user's
+            return None  # the file belongs to another user
         return False
 
     def why_not_moved(self, file: Dropped) -> str | None:
         """Why the file could not be moved to "done"; None if it can."""
         folder, me = os.fstat(file.folder), os.geteuid()
-        # Of the folders: on an overlay (containers) files have other devices than these.
+        # Compare the folders: on an overlay (containers) files have other devices than folders.
         if folder.st_dev != self._done_stat.st_dev:
             return "lies on another filesystem than the folder for what is done"
         sticky = folder.st_mode & stat.S_ISVTX and me not in (0, folder.st_uid, file.stat.st_uid)
@@ -196,9 +195,9 @@ class DropFolder:
         return None
 
     def move(self, file: Dropped, message_id: str) -> Moved:
-        """Move a file to "done", durably, if it is as it was read and nobody writes to it.
+        """Move a file to "done", durably, if it has not changed and nobody writes to it.
 
-        A file of its name that is there already stays. Raises OSError.
+        It does not replace a file of the same name. Raises OSError.
         """
         where, _, name = file.path.rpartition("/")
         try:
@@ -210,15 +209,14 @@ class DropFolder:
         if self.is_being_written(file):
             return Moved.OPEN
         with self._made(where) as target:
-            # Several drop folders may have one "done": between the look and the rename nobody
-            # else may take the name.
+            # Drop folders can share a "done": nobody else may take the name before the rename.
             fcntl.flock(self._done, fcntl.LOCK_EX)
             try:
                 free = _free_name(target, name, message_id)
                 os.rename(name, free, src_dir_fd=file.folder, dst_dir_fd=target)
             finally:
                 fcntl.flock(self._done, fcntl.LOCK_UN)
-            # Who opened it under its old name has done so by now; nobody else comes to it any more.
+            # Nobody can open it by its old name any more, so this check is final.
             moved = self._as_read(file) if _is_at(target, free, file) else Moved.CHANGED
             if moved is not Moved.YES and not _undo_move(target, free, file.folder, name):
                 moved = Moved.LOST
@@ -239,7 +237,7 @@ class DropFolder:
                 f"another program watches {self.path}", Exit.UNAVAILABLE, "end that one first"
             ) from None
         except OSError:
-            pass  # a network filesystem that locks no folders
+            pass  # a network filesystem without locks on folders
 
     def _open_done(self, done: Path | None) -> int:
         if done is not None:
@@ -249,13 +247,13 @@ class DropFolder:
             os.mkdir("done", dir_fd=self._fd)
         except FileExistsError:
             pass
-        # Who may drop files may have made it, and must not choose where they go.
+        # Not through a link: users who drop files must not choose where they go.
         return os.open("done", _FOLDER | os.O_NOFOLLOW, dir_fd=self._fd)
 
     def _can_see_writers(self) -> bool:
         if not hasattr(fcntl, "F_SETLEASE"):
             return False
-        # A filesystem that gives out no leases (NFS) may answer as if somebody wrote: try it.
+        # A filesystem without leases (NFS) can answer as if somebody were writing: try it.
         try:
             with tempfile.NamedTemporaryFile(prefix=".fsmq-", dir=self.path) as probe:
                 fd = os.open(probe.name, _FILE)
@@ -279,7 +277,7 @@ class DropFolder:
 
     @contextmanager
     def _entered(self, where: str) -> Iterator[int | None]:
-        """A folder within ours, open; None if it is none, or the one for what is done."""
+        """Open a folder within this one; None if it is not a folder, or is "done"."""
         with ExitStack() as opened:
             fd: int | None = self._fd
             for part in where.split("/") if where else ():
@@ -295,7 +293,7 @@ class DropFolder:
 
     @contextmanager
     def _made(self, where: str) -> Iterator[int]:
-        """A folder within "done", open; made where there is none. Raises OSError."""
+        """Open a folder within "done", and make it if it is missing. Raises OSError."""
         with ExitStack() as opened:
             fd = self._done
             for part in where.split("/") if where else ():
@@ -319,7 +317,7 @@ def _open_or_none(name: str, flags: int, folder: int) -> int | None:
 
 
 def _free_name(folder: int, name: str, message_id: str) -> str:
-    """The file's name; where that is taken already with the message's id, which is taken never."""
+    """The file's name; if that is taken, with the message's id, which makes it unique."""
     if not _stands(folder, name):
         return name
     longer = f"{name}.{message_id}"
@@ -327,13 +325,13 @@ def _free_name(folder: int, name: str, message_id: str) -> str:
 
 
 def _is_at(folder: int, name: str, file: Dropped) -> bool:
-    """Whether a name leads to a file: another one may have taken its place before the move."""
+    """Whether a name leads to this file: it may have been replaced just before the move."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     return os.path.samestat(found, file.stat)
 
 
 def _undo_move(folder: int, name: str, into: int, old: str) -> bool:
-    """Undo a move; False if the old name is taken by now, or the filesystem has no links."""
+    """Undo a move; False if the old name is taken, or the filesystem has no hard links."""
     try:
         os.link(name, old, src_dir_fd=folder, dst_dir_fd=into, follow_symlinks=False)
     except OSError:

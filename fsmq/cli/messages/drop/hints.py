@@ -1,4 +1,4 @@
-"""File events of a drop folder. They are hints where to look: none of them has to come."""
+"""File events of a drop folder. They are hints where to look: any of them may be missing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from watchdog.observers.api import BaseObserver
 
 Hint = tuple[str, bool]
-"""A path within the folder, and whether an event says that what is there is complete."""
+"""A path within the folder, and whether the event says that the file is complete."""
 
 
 class Hints:
     """Watches a drop folder within a ``with`` block.
 
     noted: called in another thread with each hint.
-    tells_of_closing: whether the system says when a file that was written to is closed.
-    problem: why none comes, or not all; None if they do.
+    tells_of_closing: whether there is an event when a written file is closed.
+    problem: why hints are missing; None if all come.
     """
 
     def __init__(self, folder: DropFolder, noted: Callable[[Hint], object]) -> None:
-        """Prepare it. Raises Failure where the package watchdog is missing."""
+        """Prepare it. Raises Failure if the package watchdog is missing."""
         self.problem: str | None = None
         self.tells_of_closing = False
         self._observer: BaseObserver | None = None
@@ -59,7 +59,7 @@ class Hints:
 
         self._folder = folder
         self._handler = Handler()
-        # Else each read, and each part of a write, would be an event, too.
+        # Without this filter each read, and each part of a write, would be an event, too.
         self._wanted: list[type[events.FileSystemEvent]] = [
             events.FileClosedEvent,
             events.FileMovedEvent,
@@ -89,7 +89,7 @@ class Hints:
             end(self._observer)
 
     def _on_thread_ended(self, ended: threading.ExceptHookArgs) -> None:
-        """A thread of watchdog ends when a folder that has come into ours cannot be watched."""
+        """A thread of watchdog ends when a new subfolder cannot be watched."""
         if isinstance(ended.exc_value, OSError):
             self._give_up(ended.exc_value)
         else:

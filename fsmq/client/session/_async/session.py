@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class AsyncSession:
-    """Carries verbs to a server, and their answers back."""
+    """Runs verbs on a server."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -28,7 +28,7 @@ class AsyncSession:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections; another request would open one again."""
+        """Close all connections; a later request opens one again."""
         await self._connections.close()
 
     async def run(self, verb: Verb[T]) -> T:

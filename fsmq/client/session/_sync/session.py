@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Session:
-    """Carries verbs to a server, and their answers back."""
+    """Runs verbs on a server."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -29,7 +29,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; another request would open one again."""
+        """Close all connections; a later request opens one again."""
         self._connections.close()
 
     def run(self, verb: Verb[T]) -> T:
