@@ -29,8 +29,8 @@ help: ## list the targets
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  ROOT=$(ROOT) (of the spool)  PORT=$(PORT)"
 
-.PHONY: setup
-setup: $(READY) ## make the environment in .venv (again only when pyproject.toml changes)
+.PHONY: dev
+dev: $(READY) ## make the environment of developers in .venv (again only when pyproject.toml changes)
 
 $(RUNS): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -59,13 +59,13 @@ stop: ## stop what `make run` started
 SAMPLE := $(if $(CI),,--sample)
 
 .PHONY: test
-test: setup ## lint, types, then the tests: all of them with CI=1, else a sample
+test: dev ## lint, types, then the tests: all of them with CI=1, else a sample
 	@$(MAKE) --no-print-directory --output-sync -j2 SAMPLE=$(SAMPLE) types rewritten lint java
 	$(BIN)/python -m pytest $(SAMPLE) -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=15
 
 # Each process of the tests would compile all of them otherwise. What cannot be imported they tell.
 .PHONY: rewritten
-rewritten: setup
+rewritten: dev
 	@$(BIN)/python -m pytest $(SAMPLE) --collect-only -qq >/dev/null || true
 
 # No Spark, root, booted machine, power cut or long chain of crashes: rooms where a change shows first.
@@ -74,20 +74,20 @@ QUICK := tests/spool tests/client/test_verbs.py tests/client/test_topics.py \
     $(addprefix tests/test_,options.py house.py imports.py keys.py)
 
 .PHONY: test-quick
-test-quick: setup ## the tests to run after each change: no Spark, root or booted machine
+test-quick: dev ## the tests to run after each change: no Spark, root or booted machine
 	$(BIN)/python -m pytest --sample -n $(TESTERS) --dist loadfile -m "not slow" $(QUICK) \
 	    --ignore-glob='tests/spool/test_crash*' --ignore-glob='tests/spool/test_*model*' \
 	    --ignore=tests/spool/test_races.py
 
 .PHONY: java
-java: setup ## install Java, which Spark needs, where that can be done
+java: dev ## install Java, which Spark needs, where that can be done
 	@$(BIN)/python -c 'from fsmq.pipeline.java import find_java; find_java()' 2>/dev/null || { \
 	    [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null && apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq default-jre-headless; } || \
 	    echo "The tests of the pipeline will be skipped." >&2
 
 .PHONY: lint
-lint: setup ## check style, formatting, what is generated, and that no room imports one above it
+lint: dev ## check style, formatting, what is generated, and that no room imports one above it
 	$(BIN)/ruff check . $(PROGRAMS)
 	$(BIN)/ruff format --check . $(PROGRAMS)
 	$(BIN)/lint-imports --no-cache
@@ -95,36 +95,36 @@ lint: setup ## check style, formatting, what is generated, and that no room impo
 	$(BIN)/python -m tests.harness.doc_tables --check
 
 .PHONY: types
-types: setup ## check types
+types: dev ## check types
 	$(BIN)/mypy
 
 .PHONY: format
-format: setup ## put all code into its form
+format: dev ## put all code into its form
 	$(BIN)/ruff check --fix . $(PROGRAMS)
 	$(BIN)/ruff format . $(PROGRAMS)
 
 .PHONY: sync
-sync: setup ## make the code for threads again, in _sync, from that for coroutines, in _async
+sync: dev ## make the code for threads again, in _sync, from that for coroutines, in _async
 	$(BIN)/python -m tests.harness.sync_code
 
 .PHONY: tables
-tables: setup ## make the tables of docs/ again that tell what routes describe
+tables: dev ## make the tables of docs/ again that tell what routes describe
 	$(BIN)/python -m tests.harness.doc_tables
 
 .PHONY: vendor
-vendor: setup ## fetch the files of others again that the pages load, and check their sums (with npm)
+vendor: dev ## fetch the files of others again that the pages load, and check their sums (with npm)
 	$(BIN)/python -m tests.harness.vendored
 
 .PHONY: pictures
-pictures: setup ## make the pictures of docs/dashboard.md again (with chromium)
+pictures: dev ## make the pictures of docs/dashboard.md again (with chromium)
 	$(BIN)/python -m tests.http.ui.pictures
 
 .PHONY: docs
-docs: setup ## build the documentation site, and all of it in one document for paper
+docs: dev ## build the documentation site, and all of it in one document for paper
 	$(BIN)/python -m website --pdf
 
 .PHONY: soak
-soak: setup java ## all that is long: power cuts, kills, crash states, interleavings, stories, requests (six hours)
+soak: dev java ## all that is long: power cuts, kills, crash states, interleavings, stories, requests (six hours)
 	$(BIN)/python -m tests.soak.power
 	$(BIN)/python -m tests.soak.interleavings
 	$(BIN)/python -m tests.soak.stories
@@ -140,23 +140,23 @@ soak: setup java ## all that is long: power cuts, kills, crash states, interleav
 	$(BIN)/python -m tests.soak.spark_power
 
 .PHONY: soak-nfs
-soak-nfs: setup ## two hosts on real NFS in an emulated machine, as root (most of an hour)
+soak-nfs: dev ## two hosts on real NFS in an emulated machine, as root (most of an hour)
 	$(BIN)/python -m tests.soak.nfs
 
 .PHONY: soak-cluster
-soak-cluster: setup java ## Spark on hosts that mount the spool over sshfs, as root (20 minutes)
+soak-cluster: dev java ## Spark on hosts that mount the spool over sshfs, as root (20 minutes)
 	$(BIN)/python -m tests.soak.cluster
 
 .PHONY: sdks
-sdks: setup ## test Amazon's clients in other languages, with packages fetched now, and Celery (five minutes)
+sdks: dev ## test Amazon's clients in other languages, with packages fetched now, and Celery (five minutes)
 	TEST_ALL=1 $(BIN)/python -m pytest -rs tests/sdks/sdks.py tests/http/sqs/test_celery.py
 
 .PHONY: bench
-bench: setup ## measure fsmq against the raw disk and other queues (more than an hour)
+bench: dev ## measure fsmq against the raw disk and other queues (more than an hour)
 	$(BIN)/python -m benchmarks --write
 
 .PHONY: day
-day: setup ## play a day of work, kill the job journal meanwhile, compare its tables (ten minutes)
+day: dev ## play a day of work, kill the job journal meanwhile, compare its tables (ten minutes)
 	$(BIN)/python -m tests.soak.day --kills --to build/day-$$(date +%s)
 
 .PHONY: install
@@ -171,17 +171,25 @@ uninstall: ## take it off again; spools and settings stay
 bundle: $(RUNS) ## make an archive in dist/ that installs without a network
 	@PYTHON=$(BIN)/python systemd/bundle.sh
 
+.PHONY: dist
+dist: dev ## make the wheel, the source archive and the folder for an image, in dist/release
+	@PYTHON=$(BIN)/python packaging/dist.sh
+
+.PHONY: release
+release: dev ## check, test and pack a release, and tag it; only the upload is left
+	@PYTHON=$(BIN)/python packaging/release.sh
+
 .PHONY: soak-fuzz
-soak-fuzz: setup ## fuzz mq with a million requests (some 20 minutes)
+soak-fuzz: dev ## fuzz mq with a million requests (some 20 minutes)
 	$(BIN)/python -m tests.soak.fuzz --requests 1000000
 
 .PHONY: soak-memory
-soak-memory: setup ## end requests badly, again and again, and weigh mq (an hour)
+soak-memory: dev ## end requests badly, again and again, and weigh mq (an hour)
 	$(BIN)/python -m tests.soak.memory
 	$(BIN)/python -m tests.soak.memory --keys --tls --rounds 20
 
 .PHONY: soak-models
-soak-models: setup ## models, forms and races with examples that no other run has had (a quarter of an hour)
+soak-models: dev ## models, forms and races with examples that no other run has had (a quarter of an hour)
 	TEST_ALL=1 $(BIN)/pytest -q --hypothesis-profile=random \
 	    $$(grep -rlE "hypothesis|harness.rounds" tests --include='test_*.py')
 

@@ -17,7 +17,14 @@ python=${PYTHON:-python3}
 lib=$prefix/lib/fsmq
 units=$prefix/lib/systemd/system
 users=$prefix/lib/sysusers.d
+man=$prefix/share/man/man1
 programs=(fsmq mq mq-mover mq-reaper)
+# Where each shell looks for what completes a command.
+declare -A completions=(
+    [bash]=$prefix/share/bash-completion/completions/fsmq
+    [zsh]=$prefix/share/zsh/site-functions/_fsmq
+    [fish]=$prefix/share/fish/vendor_completions.d/fsmq.fish
+)
 
 fail() {
     printf '%s\n' "$@" >&2
@@ -73,16 +80,22 @@ install_program() {
 }
 
 install_files() {
-    local program unit
+    local program unit shell
     mkdir -p "$destdir$prefix/bin" "$destdir$units" "$destdir$users" "$destdir/etc/fsmq"
     for program in "${programs[@]}"; do
         ln -sfn "$lib/bin/$program" "$destdir$prefix/bin/$program"
     done
-    for unit in "$home"/systemd/*.{service,socket,target}; do
+    for unit in "$home"/systemd/*.{service,socket,target,timer}; do
         sed "s|/usr/local/lib/fsmq|$lib|" "$unit" >"$destdir$units/${unit##*/}"
         chmod 644 "$destdir$units/${unit##*/}"
     done
     install -m 644 "$home/systemd/fsmq.sysusers" "$destdir$users/fsmq.conf"
+    rm -f "$destdir$man"/fsmq{,-*}.1
+    install -D -m 644 -t "$destdir$man" "$destdir$lib"/share/man/man1/*.1
+    for shell in "${!completions[@]}"; do
+        "$destdir$lib/bin/python" -m fsmq.cli completion "$shell" |
+            install -D -m 644 /dev/stdin "$destdir${completions[$shell]}"
+    done
     [[ -e $destdir/etc/fsmq/main.env ]] ||
         install -m 644 "$home/systemd/main.env" "$destdir/etc/fsmq/main.env"
 }
@@ -108,22 +121,24 @@ uninstall_all() {
     local program unit
     if [[ -z $destdir && -d /run/systemd/system ]]; then
         # The target's own stop would not wait for theirs.
-        systemctl stop 'fsmq@*.target' 'fsmq-*@*.socket' 'fsmq-*@*.service'
-        systemctl --quiet disable fsmq@.target fsmq-drop@.service
+        systemctl stop 'fsmq@*.target' 'fsmq-*@*.timer' 'fsmq-*@*.socket' 'fsmq-*@*.service'
+        systemctl --quiet disable fsmq@.target fsmq-{drop,worker}@.service fsmq-{fsck,backup}@.timer
     fi
     for program in "${programs[@]}"; do
         [[ $(readlink "$destdir$prefix/bin/$program") != "$lib/bin/$program" ]] ||
             rm "$destdir$prefix/bin/$program"
     done
-    for unit in "$home"/systemd/*.{service,socket,target}; do
+    for unit in "$home"/systemd/*.{service,socket,target,timer}; do
         rm -f "$destdir$units/${unit##*/}"
     done
+    rm -f "$destdir$man"/fsmq{,-*}.1 "${completions[@]/#/$destdir}"
     rm -rf "$destdir$users/fsmq.conf" "$destdir$lib"
     if [[ -n $destdir ]]; then return; fi
     if [[ -d /run/systemd/system ]]; then systemctl daemon-reload; fi
-    echo "fsmq is gone. What stays: the spools in /var/lib/fsmq, what was dropped in /var/lib/fsmq-drop,"
-    echo "the settings in /etc/fsmq, and the user fsmq, whose they are. To remove those as well, with all messages:"
-    echo "    rm -rf /var/lib/fsmq /var/lib/fsmq-drop /etc/fsmq && userdel fsmq"
+    echo "fsmq is gone. What stays: the spools in /var/lib/fsmq, what was dropped in /var/lib/fsmq-drop, the snapshots"
+    echo "in /var/lib/fsmq-backup, the settings in /etc/fsmq, and the user fsmq, whose they are. To remove those as"
+    echo "well, with all messages:"
+    echo "    rm -rf /var/lib/fsmq /var/lib/fsmq-drop /var/lib/fsmq-backup /etc/fsmq && userdel fsmq"
 }
 
 check "$@"
